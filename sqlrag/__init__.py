@@ -1,0 +1,3 @@
+"""Hybrid search (vectors + BM25) over your documents in one DuckDB file."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,95 @@
+"""Every exception that sqlrag raises on purpose.
+
+    SqlragError
+    ├── InputError            (ValueError)   an argument is wrong: a blank query, top_k <= 0, chunk_size <= 0 …
+    ├── NotFoundError         (LookupError)  a file, folder or id does not exist
+    ├── MissingExtraError     (ImportError)  an optional package is not installed
+    ├── ModelUnavailableError                an embedding model cannot be loaded here
+    ├── ModelMismatchError    (ValueError)   the model or its dimensions are not those of the file
+    ├── ProviderError                        an embedding provider answered wrongly or not at all
+    ├── DocumentError                        one document cannot be read, chunked or embedded
+    ├── StoreError                           the file cannot be used as a store
+    │   ├── NotAStoreError                   it is no DuckDB database, or not one of ours
+    │   ├── StoreExistsError                 it exists and overwrite was not asked for
+    │   ├── StoreLockedError                 another process holds it
+    │   └── SchemaVersionError               another version of sqlrag wrote it
+    └── FormatError           (ValueError)   an exchange file is damaged or of another format
+
+A message says what is wrong, where, and what to do about it. The cause is kept in ``__cause__``.
+"""
+
+from __future__ import annotations
+
+
+class SqlragError(Exception):
+    """Base of every error that sqlrag raises on purpose."""
+
+
+class InputError(SqlragError, ValueError):
+    """An argument is wrong: its name, its value and the valid ones are in the message."""
+
+
+class NotFoundError(SqlragError, LookupError):
+    """A file, a folder or an id that was asked for does not exist."""
+
+
+class MissingExtraError(SqlragError, ImportError):
+    """An optional package is needed and not installed; the message holds the ``pip install`` line."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} needs an optional package. Install it with: pip install 'sqlrag-duckdb[{extra}]'")
+
+
+class ModelUnavailableError(SqlragError):
+    """An embedding model cannot be loaded on this machine (unknown name, hub out of reach, damaged files)."""
+
+
+class ModelMismatchError(SqlragError, ValueError):
+    """The embedding model, or the number of dimensions, is not the one that the file was built with."""
+
+
+class ProviderError(SqlragError):
+    """An embedding provider gave no answer, or one of the wrong count, shape or value."""
+
+
+class DocumentError(SqlragError):
+    """One document cannot be used. ``doc_id`` names it, ``reason`` says why, ``status`` is "failed", "empty" or "skipped"."""
+
+    def __init__(self, doc_id: str, reason: str, status: str = "failed") -> None:
+        self.doc_id = doc_id
+        self.reason = reason
+        self.status = status
+        super().__init__(f"{doc_id}: {reason}")
+
+
+class StoreError(SqlragError):
+    """The file cannot be used as a store. ``path`` names it."""
+
+    def __init__(self, path: object, message: str) -> None:
+        self.path = str(path)
+        super().__init__(message)
+
+
+class NotAStoreError(StoreError):
+    """The file is no DuckDB database, or a DuckDB database that sqlrag did not make."""
+
+
+class StoreExistsError(StoreError):
+    """The output file exists already and ``overwrite=True`` was not given."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the file. ``pid`` is its process id where the operating system tells it."""
+
+    def __init__(self, path: object, message: str, pid: int | None = None) -> None:
+        self.pid = pid
+        super().__init__(path, message)
+
+
+class SchemaVersionError(StoreError):
+    """The file has the schema of another version of sqlrag, or of the published ``sqlrooms-rag``."""
+
+
+class FormatError(SqlragError, ValueError):
+    """An exchange file is damaged or is not of the format that was asked for."""

@@ -1,0 +1,139 @@
+"""The plain values that flow between the stages: documents, chunks, policies, model identities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+DEFAULT_COLLECTION = "default"
+
+TextKind = Literal["document", "query"]
+ChunkUnit = Literal["tokens", "chars"]
+Fusion = Literal["rrf", "weighted", "convex"]
+Progress = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A source document after reading and normalising.
+
+    ``doc_id`` is the path relative to the input folder in POSIX form, prefixed ``{collection}:`` outside the
+    default collection, so that it is unique in a file. ``text`` is the whole normalised text, front matter
+    included; every offset elsewhere counts characters of it. ``body_start`` is where the text after the front
+    matter begins. ``page_starts[i]`` is the offset of page ``i + 1`` (empty where a format has no pages).
+    ``checksum`` is the SHA-256 of the bytes that were read, in hex. ``warnings`` are remarks that did not stop
+    the reading, such as front matter that is no YAML.
+    """
+
+    doc_id: str
+    text: str
+    collection: str = DEFAULT_COLLECTION
+    file_path: str = ""
+    file_name: str = ""
+    checksum: str = ""
+    mime: str = "text/plain"
+    size_bytes: int = 0
+    modified_at: datetime | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    body_start: int = 0
+    page_starts: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A slice of a document: ``content == document.text[i_start:i_end]``.
+
+    ``chunk_index`` counts from 0 in reading order. ``heading_path`` holds the titles above the slice, outermost
+    first, its own included. ``page`` is 1-based, None where the format has no pages.
+    """
+
+    doc_id: str
+    chunk_index: int
+    content: str
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    collection: str = DEFAULT_COLLECTION
+    i_start: int = 0
+    i_end: int = 0
+    page: int | None = None
+    heading_path: tuple[str, ...] = ()
+
+    @property
+    def node_id(self) -> str:
+        """``{doc_id}#{chunk_index}``, the key of the row."""
+        return f"{self.doc_id}#{self.chunk_index}"
+
+    def embedding_text(self, include_headers: bool = True) -> str:
+        """The text that is embedded: the heading path (if wanted and there is one), then the slice."""
+        if include_headers and self.heading_path:
+            return " > ".join(self.heading_path) + "\n\n" + self.content
+        return self.content
+
+
+@dataclass(frozen=True)
+class ChunkPolicy:
+    """How a document is cut.
+
+    ``chunk_size`` and ``chunk_overlap`` count ``chunk_unit``: tokens of the embedding model or characters.
+    ``strategy`` "markdown" cuts at headings first and splits what is still too long; "size" uses windows only.
+    ``include_headers`` puts the heading path before the slice when it is embedded (never into the stored text).
+    """
+
+    strategy: Literal["markdown", "size"] = "markdown"
+    chunk_size: int = 512
+    chunk_overlap: int = 64
+    chunk_unit: ChunkUnit = "tokens"
+    include_headers: bool = True
+
+
+class Embedder(Protocol):
+    """What an embedding provider has to be: one method, one tokenizer and a few plain attributes.
+
+    ``dimensions`` is the length of a vector, ``max_tokens`` the model's window with its special tokens,
+    ``special_tokens`` how many of them a text costs. The prefixes are put before the text by
+    :func:`sqlrag.embedders.embed_texts`, not by the provider.
+    """
+
+    provider: str
+    model_name: str
+    dimensions: int
+    max_tokens: int
+    special_tokens: int
+    query_prefix: str
+    passage_prefix: str
+
+    def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:
+        """Return one row per text, in order, ``[n, dimensions] float32``; unit norm is not required."""
+        ...
+
+    def token_offsets(self, text: str) -> Sequence[tuple[int, int]]:
+        """Return ``(start, end)`` in characters of every token of ``text``, special tokens and truncation left out."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What a file remembers of the embedding model that filled it.
+
+    ``fingerprint`` is ``[dimensions] float32``, unit norm: the vector of :data:`sqlrag.embedders.PROBE_TEXT`
+    embedded as a document. None for vectors that were given ready-made.
+    """
+
+    provider: str
+    model_name: str
+    dimensions: int
+    max_tokens: int = 0
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    fingerprint: tuple[float, ...] | None = None
