@@ -166,10 +166,14 @@ class Results(list[dict[str, Any]]):
         paged = any(row.get("page") is not None for row in self)
         titles = ["#", "Score", "Document", "Section", *(["Page"] if paged else []), "Text"]
         head = "".join(f'<th style="text-align:left">{title}</th>' for title in titles)
-        body = "".join(f"<tr>{_html_cells(rank, row, paged)}</tr>" for rank, row in enumerate(self, start=1))
+        body = "".join(_html_row(rank, row, paged) for rank, row in enumerate(self, start=1))
         notes = "".join(f"<p><em>Note: {_escape(notice)}</em></p>" for notice in self.notices)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self else "<p>No results.</p>"
-        return f"<div><p><strong>Query:</strong> {_escape(self.query_text)}</p>{notes}{table}</div>"
+        # The classes keep MathJax from taking the dollar signs of a text for formulas.
+        return (
+            '<div class="tex2jax_ignore mathjax_ignore">'
+            f"<p><strong>Query:</strong> {_escape(self.query_text)}</p>{notes}{table}</div>"
+        )
 
 
 def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str:
@@ -282,13 +286,13 @@ def _preview(row: Mapping[str, Any]) -> str:
     return _clean(" ".join(lines[start:])) or _clean(" ".join(lines))
 
 
-def _html_cells(rank: int, row: Mapping[str, Any], paged: bool) -> str:
+def _html_row(rank: int, row: Mapping[str, Any], paged: bool) -> str:
     page = row.get("page")
     cells = [str(rank), _score(row), _place(row), _headings(row)]
     cells += [str(page) if page is not None else ""] if paged else []
     cells.append(_cut(_preview(row), _TEXT_COLUMNS_HTML))
-    tip = html.escape(_legs(row))
-    return "".join(f'<td style="text-align:left" title="{tip}">{html.escape(cell)}</td>' for cell in cells)
+    data = "".join(f'<td style="text-align:left">{_escape(cell)}</td>' for cell in cells)
+    return f'<tr title="{_escape(_legs(row))}">{data}</tr>'
 
 
 def _columns(text: str) -> int:
@@ -313,7 +317,7 @@ def _cut(text: str, columns: int) -> str:
         return text
     head = text[: _fitting(text, columns - 1)]
     space = head.rfind(" ", len(head) * 3 // 4)
-    return (head[:space] if space > 0 else head).rstrip() + "…"
+    return (head[:space] if space > 0 else head).rstrip(" .,;:") + "…"
 
 
 def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
@@ -325,7 +329,7 @@ def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     lines, line = [], first
     for word in text.split():
         while _columns(line) + _columns(word) > _WIDTH:
-            if line.strip():
+            if line not in (first, indent):
                 lines.append(line.rstrip())
             else:
                 fits = _fitting(word, _WIDTH - len(line))
@@ -333,4 +337,4 @@ def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
                 word = word[fits:]
             line = indent
         line += word + " "
-    return [*lines, line.rstrip()] if line.strip() else lines
+    return lines if line in (first, indent) else [*lines, line.rstrip()]
