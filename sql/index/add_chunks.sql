@@ -1,0 +1,33 @@
+-- Adds the staged words (see stage_tokens.sql) of the chunks from rid $first on.
+
+-- Terms that are new get the next numbers, in the order of the alphabet.
+INSERT INTO fts_main_documents.dict
+SELECT (SELECT coalesce(max(termid), 0) FROM fts_main_documents.dict) + row_number() OVER (ORDER BY term), term, 0
+FROM (SELECT DISTINCT term FROM fts_main_documents.words ANTI JOIN fts_main_documents.dict USING (term))
+ORDER BY term;
+
+-- The lengths of the chunks from rid $first on; a chunk without words has length 0 and still counts as a chunk.
+INSERT INTO fts_main_documents.docs
+SELECT d.rid, coalesce(sum(t.tf), 0), coalesce(sum(t.heading_tf), 0)
+FROM documents AS d LEFT JOIN staged_tokens AS t ON t.rid = d.rid
+WHERE d.rid >= $first
+GROUP BY d.rid
+ORDER BY d.rid;
+
+-- Words to terms: one row per term and staged chunk.
+CREATE OR REPLACE TEMP TABLE staged_postings AS
+SELECT d.termid, t.rid, CAST(sum(t.tf) AS INTEGER) AS tf, CAST(sum(t.heading_tf) AS INTEGER) AS heading_tf,
+       any_value(l.len) AS len, any_value(l.heading_len) AS heading_len
+FROM staged_tokens AS t
+JOIN fts_main_documents.words AS w ON w.word = t.word
+JOIN fts_main_documents.dict AS d ON d.term = w.term
+JOIN fts_main_documents.docs AS l ON l.rid = t.rid
+GROUP BY d.termid, t.rid;
+
+-- Clustered by term, so that a query reads only the row groups of its terms.
+INSERT INTO fts_main_documents.postings FROM staged_postings ORDER BY termid, rid;
+
+UPDATE fts_main_documents.dict AS d SET df = d.df + n.df
+FROM (SELECT termid, count(*) AS df FROM staged_postings GROUP BY termid) AS n
+WHERE n.termid = d.termid;
+

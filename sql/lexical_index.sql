@@ -1,0 +1,29 @@
+-- The lexical index: plain tables in the schema that DuckDB's fts extension would use, so that its names keep working.
+CREATE SCHEMA fts_main_documents;
+
+-- One row per chunk: its length in tokens. The averages that BM25 needs are taken from here by the view stats.
+CREATE TABLE fts_main_documents.docs (rid INTEGER NOT NULL, len INTEGER NOT NULL, heading_len INTEGER NOT NULL);
+
+-- Word as it is written (lower case, accents stripped) to the term it counts as (its stem).
+CREATE TABLE fts_main_documents.words (word VARCHAR NOT NULL, term VARCHAR NOT NULL);
+
+-- One row per term; df is the number of chunks that hold it.
+CREATE TABLE fts_main_documents.dict (termid INTEGER NOT NULL, term VARCHAR NOT NULL, df INTEGER NOT NULL);
+
+-- One row per term and chunk. The lengths are repeated here because a join to docs costs as much as the scoring.
+CREATE TABLE fts_main_documents.postings (
+    termid INTEGER NOT NULL,
+    rid INTEGER NOT NULL,
+    tf INTEGER NOT NULL,
+    heading_tf INTEGER NOT NULL,
+    len INTEGER NOT NULL,
+    heading_len INTEGER NOT NULL
+);
+
+-- Ignored in a query that has other words; edit it as you like.
+CREATE TABLE fts_main_documents.stopwords (word VARCHAR PRIMARY KEY);
+
+-- A view, so that it cannot go stale.
+CREATE VIEW fts_main_documents.stats AS
+SELECT count(*) AS num_docs, coalesce(avg(len), 0) AS avg_len, coalesce(avg(heading_len), 0) AS avg_heading_len
+FROM fts_main_documents.docs;

@@ -1,0 +1,73 @@
+-- The tables of a store. Written for 384 dimensions; for another model the loader puts its number in place of 384 and
+-- repeats or drops the lines of w0, w1 … (one for every 64 dimensions), here and in macros/vector_query.sql.
+
+-- One row per chunk. The first five columns are the published layout. w0, w1 … are the signs of the vector, 64 to a word,
+-- the first dimension in the highest bit; rid is the key that the lexical index uses.
+CREATE TABLE documents (
+    node_id VARCHAR PRIMARY KEY,
+    text VARCHAR NOT NULL,
+    embedding FLOAT[384] NOT NULL,
+    metadata_ JSON NOT NULL,
+    doc_id VARCHAR NOT NULL,
+    collection VARCHAR NOT NULL,
+    chunk_index INTEGER NOT NULL,
+    i_start INTEGER,
+    i_end INTEGER,
+    page INTEGER,
+    heading_path VARCHAR[] NOT NULL,
+    tags VARCHAR[] NOT NULL,
+    checksum VARCHAR NOT NULL,
+    w0 UBIGINT NOT NULL,
+    w1 UBIGINT NOT NULL,
+    w2 UBIGINT NOT NULL,
+    w3 UBIGINT NOT NULL,
+    w4 UBIGINT NOT NULL,
+    w5 UBIGINT NOT NULL,
+    rid INTEGER NOT NULL
+);
+
+CREATE TABLE source_documents (
+    doc_id VARCHAR PRIMARY KEY,
+    file_path VARCHAR NOT NULL,
+    file_name VARCHAR NOT NULL,
+    text VARCHAR NOT NULL,
+    metadata_ JSON NOT NULL,
+    created_at TIMESTAMP NOT NULL,
+    collection VARCHAR NOT NULL,
+    checksum VARCHAR NOT NULL,
+    mime VARCHAR NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    modified_at TIMESTAMP,
+    tags VARCHAR[] NOT NULL
+);
+
+CREATE TABLE embedding_metadata (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL);
+
+CREATE TABLE collections (collection VARCHAR PRIMARY KEY, input_dir VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL);
+
+CREATE TABLE ingest_failures (
+    doc_id VARCHAR PRIMARY KEY,
+    status VARCHAR NOT NULL,
+    reason VARCHAR NOT NULL,
+    failed_at TIMESTAMP NOT NULL
+);
+
+CREATE TABLE ingest_log (
+    run_id VARCHAR PRIMARY KEY,
+    started_at TIMESTAMP NOT NULL,
+    finished_at TIMESTAMP NOT NULL,
+    input_dir VARCHAR NOT NULL,
+    collection VARCHAR NOT NULL,
+    files INTEGER NOT NULL,
+    chunks INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    skipped INTEGER NOT NULL,
+    seconds JSON NOT NULL
+);
+
+CREATE TABLE query_embeddings (
+    query_text VARCHAR PRIMARY KEY,
+    embedding FLOAT[384] NOT NULL,
+    model_name VARCHAR NOT NULL,
+    created_at TIMESTAMP NOT NULL
+);

@@ -1,0 +1,275 @@
+"""Opens, creates and locks a store file, and hands out one cursor per thread."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from sqlrag.errors import (
+    NotAStoreError,
+    NotFoundError,
+    SchemaVersionError,
+    StoreError,
+    StoreExistsError,
+    StoreLockedError,
+)
+from sqlrag.store.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFAULT_WAIT = 2.0
+
+_PID = re.compile(r"\(PID (\d+)[^)]*\)")
+
+
+class Handle:
+    """One DuckDB connection to a file, shared by every Database of this process that has it open."""
+
+    def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection, read_only: bool) -> None:
+        self.path = path
+        self.connection = connection
+        self.read_only = read_only
+        self.users = 0
+
+
+# Opening a file read-only fails while the same process has it open for writing, so handles are shared by real path.
+_handles: dict[Path, Handle] = {}
+_lock = threading.RLock()
+
+
+class Database:
+    """An open file and its transactions. Use :meth:`open` or :meth:`create`.
+
+    Cursors are made per thread: a cursor is a connection of its own to the same database, and DuckDB's connections
+    may not be used by two threads at once.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self.path = handle.path
+        self.read_only = handle.read_only
+        self._handle: Handle | None = handle
+        self._local = threading.local()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, read_only: bool = True, wait_seconds: float = DEFAULT_WAIT) -> Database:
+        """Open an existing store.
+
+        Parameters
+        ----------
+        path
+            The DuckDB file.
+        read_only
+            Many processes may read at a time; one may write, and only while no other process reads.
+        wait_seconds
+            How long to try again while another process holds the file.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such file.
+        NotAStoreError, SchemaVersionError, StoreLockedError
+            See :mod:`sqlrag.errors`.
+        """
+        real = Path(path).expanduser().resolve()
+        if not real.exists():
+            raise NotFoundError(
+                f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r}) "
+                f"or: sqlrag prepare-embeddings FOLDER -o {path}"
+            )
+        if not real.is_file():
+            raise NotAStoreError(real, f"{real} is a folder, not a DuckDB file.")
+        with _lock:
+            handle = _handles.get(real)
+            if handle is None or (handle.read_only and not read_only):
+                if handle is not None:
+                    raise StoreLockedError(
+                        real,
+                        f"{real} is open for reading in this process ({handle.users} times). Close those Store objects "
+                        "before writing to it.",
+                        os.getpid(),
+                    )
+                handle = Handle(real, _connect(real, read_only, wait_seconds), read_only)
+                _check_is_store(handle)
+                _handles[real] = handle
+            handle.users += 1
+        return cls(handle)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], dimensions: int, *, overwrite: bool = False) -> Database:
+        """Create an empty store for vectors of ``dimensions`` and open it for writing.
+
+        Raises
+        ------
+        StoreExistsError
+            The file exists and ``overwrite`` is False.
+        StoreError
+            The folder does not exist or cannot be written to.
+        """
+        real = check_output(path, overwrite=overwrite)
+        with _lock:
+            if real in _handles:
+                raise StoreLockedError(real, f"{real} is open in this process. Close it before overwriting it.", os.getpid())
+            remove_files(real)
+            try:
+                con = duckdb.connect(str(real), config={"storage_compatibility_version": STORAGE_VERSION})
+            except duckdb.IOException as error:
+                raise StoreError(real, f"{real} cannot be created: {error}") from error
+            create_objects(con, dimensions)
+            handle = Handle(real, con, read_only=False)
+            handle.users = 1
+            _handles[real] = handle
+        return cls(handle)
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return this thread's cursor."""
+        if self._handle is None:
+            raise StoreError(self.path, f"{self.path} has been closed. Open it again with Store({str(self.path)!r}).")
+        cursor: duckdb.DuckDBPyConnection | None = getattr(self._local, "cursor", None)
+        if cursor is None:
+            cursor = self._handle.connection.cursor()
+            self._local.cursor = cursor
+        return cursor
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Run statements that count together or not at all."""
+        if self.read_only:
+            raise StoreError(self.path, f"{self.path} is open for reading only. Open it with read_only=False to change it.")
+        con = self.cursor()
+        con.execute("BEGIN")
+        try:
+            yield con
+        except BaseException:
+            with suppress(duckdb.Error):  # the first error is the one to report
+                con.execute("ROLLBACK")
+            raise
+        con.execute("COMMIT")
+
+    def checkpoint(self) -> None:
+        """Move what was committed from the write-ahead log into the file."""
+        self.cursor().execute("CHECKPOINT")
+
+    def close(self) -> None:
+        """Give the file back; the connection ends with its last user in this process."""
+        with _lock:
+            handle, self._handle = self._handle, None
+            if handle is None:
+                return
+            cursor = getattr(self._local, "cursor", None)
+            if cursor is not None:
+                cursor.close()
+            handle.users -= 1
+            if handle.users == 0:
+                del _handles[handle.path]
+                handle.connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Return the real path of a file that is about to be made, or raise what stands against it."""
+    real = Path(path).expanduser().resolve()
+    if real.is_dir():
+        raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
+    if not real.parent.is_dir():
+        raise StoreError(real, f"The folder {real.parent} of the output does not exist. Make it first.")
+    if real.exists() and not overwrite:
+        raise StoreExistsError(
+            real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
+        )
+    return real
+
+
+def remove_files(path: Path) -> None:
+    """Delete a database file and its write-ahead log, where they exist."""
+    for file in (path, path.with_name(path.name + ".wal")):
+        file.unlink(missing_ok=True)
+
+
+def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
+    """Connect, waiting a bounded time for a process that holds the file."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            return duckdb.connect(str(path), read_only=read_only)
+        except duckdb.ConnectionException as error:
+            # The program itself has the file open through duckdb: join that database instead of failing.
+            if "different configuration" not in str(error):
+                raise StoreError(path, f"{path} cannot be opened: {error}") from error
+            return duckdb.connect(str(path))
+        except duckdb.SerializationException as error:
+            raise NotAStoreError(path, f"{path} is damaged: {error}") from error
+        except duckdb.IOException as error:
+            if "lock" not in str(error).lower():
+                raise _unusable(path, error) from error
+            if time.monotonic() >= deadline:
+                raise _locked(path, error) from error
+            time.sleep(0.05)
+        except duckdb.Error as error:
+            raise NotAStoreError(path, f"{path} cannot be opened as a DuckDB database: {error}") from error
+
+
+def _unusable(path: Path, error: duckdb.IOException) -> StoreError:
+    text = str(error)
+    if "version number" in text:
+        return SchemaVersionError(
+            path,
+            f"{path} was written by a DuckDB that this one ({duckdb.__version__}) cannot read: {text}. "
+            "Install that version of duckdb.",
+        )
+    if "not a valid DuckDB" in text:
+        return NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
+    return StoreError(path, f"{path} cannot be opened: {text}")
+
+
+def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
+    found = _PID.search(str(error))
+    pid = int(found[1]) if found else None
+    who = f"process {pid}" if pid else "another process"
+    return StoreLockedError(
+        path,
+        f"{path} is in use by {who}: one process may write, or several may read. Wait until it is done, or end it "
+        f"and try again. (DuckDB: {str(error).splitlines()[0]})",
+        pid,
+    )
+
+
+def _check_is_store(handle: Handle) -> None:
+    """Raise unless the file has our tables and our schema version."""
+    con = handle.connection
+    try:
+        tables = {row[0] for row in con.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()}
+        if not {"documents", "embedding_metadata"} <= tables:
+            raise NotAStoreError(
+                handle.path,
+                f"{handle.path} is a DuckDB database, but not a store of sqlrag: it has no table documents or "
+                "embedding_metadata. Name a file made by prepare_embeddings.",
+            )
+        rows = con.execute("SELECT value FROM embedding_metadata WHERE key = 'schema_version'").fetchall()
+        if not rows:
+            raise SchemaVersionError(
+                handle.path,
+                f"{handle.path} was made by sqlrooms-rag or another program with its layout. "
+                "Make a new file from the documents with prepare_embeddings.",
+            )
+        if rows[0][0] != SCHEMA_VERSION:
+            raise SchemaVersionError(
+                handle.path,
+                f"{handle.path} has schema version {rows[0][0]}; this sqlrag reads version {SCHEMA_VERSION}. "
+                "Use the sqlrag that made it, or make the file again with prepare_embeddings(..., overwrite=True).",
+            )
+    except BaseException:
+        con.close()
+        raise

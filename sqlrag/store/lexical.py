@@ -1,0 +1,74 @@
+"""Keeps the lexical index in step with the chunks; its statements are in ``sql/index``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sqlrag.errors import InputError
+from sqlrag.store.schema import read_sql, run_script
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+
+DEFAULT_STEMMER = "porter"
+
+# Words that say how a question is put, not what it is about. They are in the index all the same.
+DEFAULT_STOPWORDS = (
+    "a an and are as at be by can do does for from had has have how i if in into is it its me my no not of on or our "
+    "should so that the their them then there these they this to was we were what when where which who why will with "
+    "would you your"
+).split()
+
+
+def check_stemmer(stemmer: str) -> str:
+    """Return the name of a stemmer, or raise InputError with the valid names."""
+    import Stemmer
+
+    valid = ["none", *sorted(Stemmer.algorithms())]
+    if stemmer not in valid:
+        raise InputError(f"There is no stemmer {stemmer!r}. Valid names: {', '.join(valid)}.")
+    return stemmer
+
+
+def stem_words(words: Sequence[str], stemmer: str) -> list[str]:
+    """Return the term that each word counts as."""
+    if stemmer == "none":
+        return list(words)
+    import Stemmer
+
+    stems: list[str] = Stemmer.Stemmer(stemmer).stemWords(list(words))
+    return stems
+
+
+@lru_cache(maxsize=4096)
+def stem_word(word: str, stemmer: str) -> str:
+    """Return the term that one word of a query counts as."""
+    return stem_words([word], stemmer)[0]
+
+
+def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None:
+    """Index the chunks whose ``rid`` is ``first`` or more, inside the caller's transaction."""
+    run_script(con, "index/stage_tokens", first=first)
+    words = [row[0] for row in con.execute(read_sql("index/new_words")).fetchall()]
+    if words:
+        new_words = pa.table({"word": words, "term": stem_words(words, stemmer)})
+        con.register("new_words", new_words)
+        con.execute("INSERT INTO fts_main_documents.words FROM new_words ORDER BY word")
+        con.unregister("new_words")
+    run_script(con, "index/add_chunks", first=first)
+
+
+def remove_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
+    """Take every chunk of these documents out of the table and the index, inside the caller's transaction."""
+    run_script(con, "index/remove_chunks", doc_ids=list(doc_ids))
+
+
+def query_terms(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str) -> list[str]:
+    """Return the terms that a query looks for, each once, in order."""
+    words = con.execute("SELECT word FROM query_words($query_text)", {"query_text": query_text}).fetchall()
+    return sorted({stem_word(word, stemmer) for (word,) in words})

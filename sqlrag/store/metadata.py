@@ -1,0 +1,83 @@
+"""What a file says of itself: the table ``embedding_metadata``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import duckdb
+
+import sqlrag
+from sqlrag.store.schema import SCHEMA_VERSION, read_sql
+from sqlrag.types import ChunkPolicy, ModelIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The version of the published layout (sqlrooms-rag 0.1.2) that the keys and the first five columns follow.
+PUBLISHED_VERSION = "1.0.0"
+
+_STRATEGY_NAMES = {"markdown": "markdown-aware", "size": "size-based"}
+
+
+def write_metadata(con: duckdb.DuckDBPyConnection, values: Mapping[str, object]) -> None:
+    """Set keys of ``embedding_metadata``, inside the caller's transaction."""
+    con.executemany(
+        "INSERT OR REPLACE INTO embedding_metadata VALUES ($1, $2, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
+        [[key, str(value)] for key, value in values.items()],
+    )
+
+
+def read_metadata(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return every key with its value, in the order of the keys."""
+    return dict(con.execute("SELECT key, value FROM embedding_metadata ORDER BY key").fetchall())
+
+
+def refresh_counts(con: duckdb.DuckDBPyConnection) -> None:
+    """Take the keys that count rows and characters afresh from the tables, inside the caller's transaction."""
+    con.execute(read_sql("index/refresh_counts"))
+
+
+def initial_metadata(
+    identity: ModelIdentity, policy: ChunkPolicy, *, header_weight: float, stemmer: str, created_at: str
+) -> dict[str, object]:
+    """Return the keys that a new file gets: the published ones that do not count anything, then ours."""
+    return {
+        "version": PUBLISHED_VERSION,
+        "created_at": created_at,
+        "embedding_provider": identity.provider,
+        "embedding_model": identity.model_name,
+        "embedding_dimensions": identity.dimensions,
+        "chunking_strategy": _STRATEGY_NAMES[policy.strategy],
+        "chunk_size": policy.chunk_size,
+        "include_headers": policy.include_headers,
+        "header_weight": header_weight,
+        "hybrid_search_enabled": True,
+        "fts_enabled": True,
+        "source_documents_stored": True,
+        "schema_version": SCHEMA_VERSION,
+        "sqlrag_version": sqlrag.__version__,
+        "duckdb_version": duckdb.__version__,
+        "stemmer": stemmer,
+        "chunk_overlap": policy.chunk_overlap,
+        "chunk_unit": policy.chunk_unit,
+        "normalized": True,
+        "max_tokens": identity.max_tokens,
+        "query_prefix": identity.query_prefix,
+        "passage_prefix": identity.passage_prefix,
+        "fingerprint": json.dumps(None if identity.fingerprint is None else [round(x, 6) for x in identity.fingerprint]),
+    }
+
+
+def model_identity(metadata: Mapping[str, str]) -> ModelIdentity:
+    """Return the model that a file was filled with."""
+    fingerprint = json.loads(metadata.get("fingerprint", "null"))
+    return ModelIdentity(
+        provider=metadata["embedding_provider"],
+        model_name=metadata["embedding_model"],
+        dimensions=int(metadata["embedding_dimensions"]),
+        max_tokens=int(metadata.get("max_tokens", 0)),
+        query_prefix=metadata.get("query_prefix", ""),
+        passage_prefix=metadata.get("passage_prefix", ""),
+        fingerprint=None if fingerprint is None else tuple(fingerprint),
+    )

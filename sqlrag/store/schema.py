@@ -1,0 +1,109 @@
+"""Finds the SQL files, fits them to a model's dimensions and applies them to a new file."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.errors import StoreError
+
+if TYPE_CHECKING:
+    import duckdb
+
+SCHEMA_VERSION = "1"
+STORAGE_VERSION = "v1.2.0"
+
+# CREATE MACRO binds what it names at once, so each stands after those that it calls.
+MACROS = (
+    "fold",
+    "compound_parts",
+    "run_pairs",
+    "tokenize",
+    "porter_stem",
+    "query_words",
+    "query_terms",
+    "bm25_scores",
+    "metadata_matches",
+    "passes_filters",
+    "public_metadata",
+    "lexical_search",
+    "lexical_query",
+    "vector_query",
+    "exact_vector_query",
+    "pair_scores",
+    "hybrid_query",
+    "fields_of",
+    "match_bm25",
+    "more_like",
+    "source_documents_of",
+)
+VIEWS = (
+    "chunks",
+    "sources",
+    "corpus_stats",
+    "chunk_lengths",
+    "index_status",
+)
+
+_DIMENSIONS = 384
+_WORD = re.compile(r"\bw(\d+)\b")
+
+
+@cache
+def sql_folder() -> Path:
+    """Return the folder of the SQL files: inside an installed package, else beside the package in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "sql", package.parent / "sql"):
+        if (folder / "schema.sql").is_file():
+            return folder
+    raise StoreError(package, f"The SQL files of sqlrag are missing beside {package}. Reinstall sqlrag-duckdb.")
+
+
+@cache
+def read_sql(name: str) -> str:
+    """Return the text of ``sql/{name}.sql``."""
+    return (sql_folder() / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def for_dimensions(sql: str, dimensions: int) -> str:
+    """Fit SQL that is written for 384 dimensions to another number.
+
+    ``FLOAT[384]`` gets the number, and a line that names ``w0`` is repeated for every 64 dimensions in place of
+    the lines of w0 to w5.
+    """
+    lines = []
+    for line in sql.splitlines():
+        word = _WORD.search(line)
+        if word is None or line.lstrip().startswith("--"):
+            lines.append(line)
+        elif word[1] == "0":
+            lines += [
+                _WORD.sub(f"w{i}", line).replace("[1:64]", f"[{64 * i + 1}:{64 * i + 64}]")
+                for i in range(code_words(dimensions))
+            ]
+    return "\n".join(lines).replace(f"FLOAT[{_DIMENSIONS}]", f"FLOAT[{int(dimensions)}]")
+
+
+def code_words(dimensions: int) -> int:
+    """Return how many 64-bit words the signs of a vector fill."""
+    return -(-dimensions // 64)
+
+
+def run_script(con: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> None:
+    """Run each statement of a SQL file, giving it those of the parameters that it names."""
+    for statement in con.extract_statements(read_sql(name)):
+        named = {key: parameters[key] for key in statement.named_parameters}
+        con.execute(statement, named) if named else con.execute(statement)
+
+
+def create_objects(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
+    """Create every table, macro and view of a store in an empty database, with their comments."""
+    con.execute(for_dimensions(read_sql("schema"), dimensions))
+    con.execute(read_sql("lexical_index"))
+    for name in MACROS:
+        con.execute(for_dimensions(read_sql(f"macros/{name}"), dimensions))
+    for name in VIEWS:
+        con.execute(read_sql(f"views/{name}"))
+    con.execute(read_sql("comments"))

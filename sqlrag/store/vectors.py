@@ -1,0 +1,76 @@
+"""Vectors on their way into a file: checked, brought to unit length, and their signs packed into 64-bit words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlrag.errors import InputError, ModelMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from sqlrag.types import Vectors
+
+
+def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ()) -> Vectors:
+    """Return the rows at unit length.
+
+    Parameters
+    ----------
+    vectors
+        ``[n, dimensions]``, any float type.
+    dimensions
+        The number of dimensions of the file.
+    names
+        What the rows are called in messages.
+
+    Returns
+    -------
+        ``[n, dimensions] float32``, unit norm.
+
+    Raises
+    ------
+    ModelMismatchError
+        The rows have another length.
+    InputError
+        They are no matrix, or a row is zero or not finite.
+    """
+    array = np.asarray(vectors, dtype=np.float32)
+    if array.ndim != 2:
+        raise InputError(f"Vectors must be a matrix [n, {dimensions}], not an array of shape {array.shape}.")
+    if array.shape[1] != dimensions:
+        raise ModelMismatchError(
+            f"The file holds vectors of {dimensions} dimensions; you passed {array.shape[1]}. Use the model that the file "
+            "was built with, or prepare a new file with the other one."
+        )
+    norms = np.sqrt(np.einsum("ij,ij->i", array, array, dtype=np.float64))
+    bad = np.flatnonzero(~np.isfinite(norms) | (norms < 1e-12))
+    if len(bad):
+        row = int(bad[0])
+        name = f" ({names[row]})" if names else ""
+        what = "zero" if norms[row] == 0 else "not finite" if not np.isfinite(norms[row]) else "too short to have a direction"
+        raise InputError(f"Vector {row}{name} is {what}; {len(bad)} of {len(array)} are unusable. Embed these texts again.")
+    return (array / norms[:, None]).astype(np.float32)
+
+
+def unit_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
+    """Return one vector, ``[dimensions]`` or ``[1, dimensions]``, as ``[dimensions] float32`` of unit norm."""
+    array = np.asarray(vector, dtype=np.float32)
+    row: NDArray[np.float32] = unit_vectors(array.reshape(1, -1) if array.ndim == 1 else array, dimensions)[0]
+    return row
+
+
+def sign_words(vectors: Vectors) -> list[NDArray[Any]]:
+    """Return the signs of ``[n, dimensions]`` as columns of uint64, 64 dimensions each.
+
+    A dimension that is zero or more is a 1; the first dimension is the highest bit of the first word; missing ones are 0.
+    """
+    bits = np.packbits(vectors >= 0, axis=1)
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    words = padded.view(">u8").astype(np.uint64)
+    return [np.ascontiguousarray(words[:, i]) for i in range(words.shape[1])]

@@ -1,0 +1,180 @@
+"""Writes whole documents: their source rows, their chunks and vectors, and the lexical index, in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlrag.errors import InputError
+from sqlrag.store import lexical
+from sqlrag.store.metadata import refresh_counts
+from sqlrag.store.schema import read_sql
+from sqlrag.store.vectors import sign_words, unit_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import duckdb
+    from numpy.typing import ArrayLike
+
+    from sqlrag.store.database import Database
+    from sqlrag.types import Chunk, Document, Vectors
+
+
+def upsert(
+    database: Database,
+    documents: Sequence[Document],
+    chunks: Sequence[Chunk],
+    embeddings: ArrayLike,
+    *,
+    dimensions: int,
+    stemmer: str = lexical.DEFAULT_STEMMER,
+    llama_index_compatible: bool = True,
+) -> None:
+    """Insert documents with their chunks, in place of what the file held of them.
+
+    Either all of it is written or nothing, and it can be searched at once.
+    """
+    vectors = unit_vectors(embeddings, dimensions, [chunk.node_id for chunk in chunks]) if len(chunks) else None
+    _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
+    with database.transaction() as con:
+        doc_ids = [document.doc_id for document in documents]
+        _check_collections(con, documents)
+        if con.execute("SELECT 1 FROM source_documents WHERE doc_id IN (SELECT unnest($1)) LIMIT 1", [doc_ids]).fetchall():
+            delete(con, doc_ids)
+        first = insert_rows(con, documents, chunks, vectors, llama_index_compatible=llama_index_compatible)
+        lexical.add_chunks(con, first, stemmer)
+        refresh_counts(con)
+
+
+def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
+    """Delete documents with their chunks and index entries, inside the caller's transaction."""
+    lexical.remove_documents(con, doc_ids)
+    con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [list(doc_ids)])
+
+
+def insert_rows(
+    con: duckdb.DuckDBPyConnection,
+    documents: Sequence[Document],
+    chunks: Sequence[Chunk],
+    vectors: Vectors | None,
+    *,
+    llama_index_compatible: bool,
+) -> int:
+    """Insert the rows without indexing their words; return the ``rid`` of the first new chunk.
+
+    ``vectors`` are of unit length, one a chunk.
+    """
+    by_id = {document.doc_id: document for document in documents}
+    sources = _sources_table(documents)
+    con.register("new_sources", sources)
+    con.execute(read_sql("index/insert_sources"))
+    con.unregister("new_sources")
+    first = int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
+    if chunks and vectors is not None:
+        table = _chunks_table(by_id, chunks, vectors, first, llama_index_compatible)
+        con.register("new_chunks", table)
+        con.execute("INSERT INTO documents BY NAME SELECT * FROM new_chunks ORDER BY rid")
+        con.unregister("new_chunks")
+    return first
+
+
+def _check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors: int) -> None:
+    if n_vectors != len(chunks):
+        raise InputError(f"There are {len(chunks)} chunks and {n_vectors} vectors; there must be one vector for each chunk.")
+    by_id = {document.doc_id: document for document in documents}
+    if len(by_id) != len(documents):
+        raise InputError(f"The document {_most_frequent(d.doc_id for d in documents)!r} is given more than once.")
+    if len({chunk.node_id for chunk in chunks}) != len(chunks):
+        raise InputError(f"The chunk {_most_frequent(c.node_id for c in chunks)!r} is given more than once.")
+    for chunk in chunks:
+        document = by_id.get(chunk.doc_id)
+        if document is None:
+            raise InputError(f"The chunk {chunk.node_id!r} belongs to a document that is not among those given.")
+        if chunk.collection != document.collection:
+            raise InputError(
+                f"The chunk {chunk.node_id!r} is of collection {chunk.collection!r}, its document of {document.collection!r}."
+            )
+        if not chunk.content.strip():
+            raise InputError(f"The chunk {chunk.node_id!r} is blank.")
+        if chunk.i_end and document.text[chunk.i_start : chunk.i_end] != chunk.content:
+            raise InputError(
+                f"The chunk {chunk.node_id!r} is not the slice [{chunk.i_start}:{chunk.i_end}] of its document's text. "
+                "Give i_start and i_end that cut it out exactly, or leave both 0."
+            )
+
+
+def _most_frequent(names: Iterable[str]) -> str:
+    return Counter(names).most_common(1)[0][0]
+
+
+def _check_collections(con: duckdb.DuckDBPyConnection, documents: Sequence[Document]) -> None:
+    """A doc_id stands for one document in the whole file, so it cannot move between collections unseen."""
+    wanted = {document.doc_id: document.collection for document in documents}
+    found = con.execute(
+        "SELECT doc_id, collection FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id", [list(wanted)]
+    ).fetchall()
+    for doc_id, collection in found:
+        if wanted[doc_id] != collection:
+            raise InputError(
+                f"The document {doc_id!r} is in collection {collection!r} already, so it cannot be added to "
+                f"{wanted[doc_id]!r}. Use another doc_id, such as {wanted[doc_id]}:{doc_id}."
+            )
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _sources_table(documents: Sequence[Document]) -> pa.Table:
+    return pa.table(
+        {
+            "doc_id": [d.doc_id for d in documents],
+            "file_path": [d.file_path or d.doc_id for d in documents],
+            "file_name": [d.file_name or d.doc_id.rpartition("/")[2] for d in documents],
+            "text": [d.text for d in documents],
+            "metadata_": [_json(d.metadata) for d in documents],
+            "collection": [d.collection for d in documents],
+            "checksum": [d.checksum for d in documents],
+            "mime": [d.mime for d in documents],
+            "size_bytes": pa.array([d.size_bytes for d in documents], pa.int64()),
+            "modified_at": pa.array([d.modified_at for d in documents], pa.timestamp("us")),
+            "tags": pa.array([list(d.tags) for d in documents], pa.list_(pa.string())),
+        }
+    )
+
+
+def _chunks_table(
+    documents: Mapping[str, Document], chunks: Sequence[Chunk], vectors: Vectors, first: int, llama_index_compatible: bool
+) -> pa.Table:
+    known = [chunk.i_end > 0 for chunk in chunks]
+    columns: dict[str, Any] = {
+        "node_id": [c.node_id for c in chunks],
+        "text": [c.content for c in chunks],
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
+        "metadata_": [_chunk_metadata(c, llama_index_compatible) for c in chunks],
+        "doc_id": [c.doc_id for c in chunks],
+        "collection": [c.collection for c in chunks],
+        "chunk_index": pa.array([c.chunk_index for c in chunks], pa.int32()),
+        "i_start": pa.array([c.i_start if k else None for c, k in zip(chunks, known, strict=True)], pa.int32()),
+        "i_end": pa.array([c.i_end if k else None for c, k in zip(chunks, known, strict=True)], pa.int32()),
+        "page": pa.array([c.page for c in chunks], pa.int32()),
+        "heading_path": pa.array([list(c.heading_path) for c in chunks], pa.list_(pa.string())),
+        "tags": pa.array([list(c.tags) for c in chunks], pa.list_(pa.string())),
+        "checksum": [documents[c.doc_id].checksum for c in chunks],
+        "rid": pa.array(np.arange(first, first + len(chunks), dtype=np.int32)),
+    }
+    columns.update({f"w{i}": word for i, word in enumerate(sign_words(vectors))})
+    return pa.table(columns)
+
+
+def _chunk_metadata(chunk: Chunk, llama_index_compatible: bool) -> str:
+    """Return the flat JSON object of a chunk, with the two fields that llama-index opens a row by where wanted."""
+    if not llama_index_compatible:
+        return _json(chunk.metadata)
+    node = {"id_": chunk.node_id, "metadata": dict(chunk.metadata), "relationships": {"1": {"node_id": chunk.doc_id}}}
+    return _json({**chunk.metadata, "_node_content": _json(node), "_node_type": "TextNode"})
