@@ -8,7 +8,7 @@ streams are not compressed.
 
 A source is a little Markdown: ``# `` begins a page, blank lines separate paragraphs, rows with ``|`` are a table, and
 ``{{name}}`` is a table that is computed here from the sizes of types and windows, so that it cannot contain a slip of
-the pen. The texts keep to Latin-1, the encoding of the built-in PDF fonts. Needs fpdf2, which the ``test`` extra brings.
+the pen. The texts keep to Latin-1, the encoding of the built-in PDF fonts. Needs fpdf2, part of the ``test`` extra.
 """
 
 from __future__ import annotations
