@@ -146,7 +146,7 @@ def embed_texts(
     texts: Sequence[str],
     *,
     kind: TextKind,
-    batch_size: int = 64,
+    batch_size: int = 128,
     progress: Callable[[int], object] | None = None,
 ) -> Vectors:
     """Embed texts as documents or as queries: prefixed, in batches of like length, checked and scaled to unit length.
