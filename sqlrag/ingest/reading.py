@@ -226,7 +226,7 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 
 def _clean_path(path: str) -> str:
     """Return a path as it is stored: NFC, bytes of its name that are no UTF-8 as U+FFFD."""
-    return unicodedata.normalize("NFC", path.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
+    return unicodedata.normalize("NFC", re.sub("[\ud800-\udfff]", "\ufffd", path))
 
 
 def _walk(root: Path) -> Iterator[tuple[str, str]]:
