@@ -1,0 +1,1 @@
+"""The DuckDB file: its tables, its lexical index and its vectors."""

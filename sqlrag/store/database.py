@@ -57,9 +57,12 @@ class Database:
         self.read_only = handle.read_only
         self._handle: Handle | None = handle
         self._local = threading.local()
+        self._cursors: list[duckdb.DuckDBPyConnection] = []
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, read_only: bool = True, wait_seconds: float = DEFAULT_WAIT) -> Database:
+    def open(
+        cls, path: str | os.PathLike[str], *, read_only: bool = True, wait_seconds: float = DEFAULT_WAIT
+    ) -> Database:
         """Open an existing store.
 
         Parameters
@@ -116,7 +119,9 @@ class Database:
         real = check_output(path, overwrite=overwrite)
         with _lock:
             if real in _handles:
-                raise StoreLockedError(real, f"{real} is open in this process. Close it before overwriting it.", os.getpid())
+                raise StoreLockedError(
+                    real, f"{real} is open in this process. Close it before overwriting it.", os.getpid()
+                )
             remove_files(real)
             try:
                 con = duckdb.connect(str(real), config={"storage_compatibility_version": STORAGE_VERSION})
@@ -136,13 +141,16 @@ class Database:
         if cursor is None:
             cursor = self._handle.connection.cursor()
             self._local.cursor = cursor
+            self._cursors.append(cursor)
         return cursor
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Run statements that count together or not at all."""
         if self.read_only:
-            raise StoreError(self.path, f"{self.path} is open for reading only. Open it with read_only=False to change it.")
+            raise StoreError(
+                self.path, f"{self.path} is open for reading only. Open it with read_only=False to change it."
+            )
         con = self.cursor()
         con.execute("BEGIN")
         try:
@@ -163,9 +171,10 @@ class Database:
             handle, self._handle = self._handle, None
             if handle is None:
                 return
-            cursor = getattr(self._local, "cursor", None)
-            if cursor is not None:
+            # A cursor that is left open in any thread would keep the file open.
+            for cursor in self._cursors:
                 cursor.close()
+            self._local, self._cursors = threading.local(), []
             handle.users -= 1
             if handle.users == 0:
                 del _handles[handle.path]
@@ -176,6 +185,12 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def is_open(path: Path) -> bool:
+    """Return whether this process has the file open."""
+    with _lock:
+        return path in _handles
 
 
 def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 import sqlrag
+from sqlrag.store.lexical import DEFAULT_STOPWORDS
 from sqlrag.store.schema import SCHEMA_VERSION, read_sql
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sqlrag.store.database import Database
 
 # The version of the published layout (sqlrooms-rag 0.1.2) that the keys and the first five columns follow.
 PUBLISHED_VERSION = "1.0.0"
@@ -51,7 +55,7 @@ def initial_metadata(
         "chunking_strategy": _STRATEGY_NAMES[policy.strategy],
         "chunk_size": policy.chunk_size,
         "include_headers": policy.include_headers,
-        "header_weight": header_weight,
+        "header_weight": int(header_weight) if float(header_weight).is_integer() else header_weight,
         "hybrid_search_enabled": True,
         "fts_enabled": True,
         "source_documents_stored": True,
@@ -65,7 +69,9 @@ def initial_metadata(
         "max_tokens": identity.max_tokens,
         "query_prefix": identity.query_prefix,
         "passage_prefix": identity.passage_prefix,
-        "fingerprint": json.dumps(None if identity.fingerprint is None else [round(x, 6) for x in identity.fingerprint]),
+        "fingerprint": json.dumps(
+            None if identity.fingerprint is None else [round(x, 6) for x in identity.fingerprint]
+        ),
     }
 
 
@@ -81,3 +87,77 @@ def model_identity(metadata: Mapping[str, str]) -> ModelIdentity:
         passage_prefix=metadata.get("passage_prefix", ""),
         fingerprint=None if fingerprint is None else tuple(fingerprint),
     )
+
+
+def nested_metadata(flat: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys grouped as the published package returns them, each in its own type, and ours under "store"."""
+
+    def number(key: str) -> int | float:
+        value = float(flat.get(key, "0"))
+        return int(value) if value.is_integer() else value
+
+    def flag(key: str) -> bool:
+        return flat.get(key, "False") == "True"
+
+    return {
+        "version": flat["version"],
+        "created_at": flat["created_at"],
+        "embedding": {
+            "provider": flat["embedding_provider"],
+            "model": flat["embedding_model"],
+            "dimensions": number("embedding_dimensions"),
+            "max_tokens": number("max_tokens"),
+            "query_prefix": flat.get("query_prefix", ""),
+            "passage_prefix": flat.get("passage_prefix", ""),
+            "normalized": flag("normalized"),
+        },
+        "chunking": {
+            "strategy": flat["chunking_strategy"],
+            "chunk_size": number("chunk_size"),
+            "chunk_overlap": number("chunk_overlap"),
+            "chunk_unit": flat.get("chunk_unit", "tokens"),
+            "include_headers": flag("include_headers"),
+            "header_weight": number("header_weight"),
+        },
+        "source_documents": {
+            "total_documents": number("total_source_documents"),
+            "unique_files": number("unique_files"),
+            "total_characters": number("source_total_characters"),
+        },
+        "chunks": {
+            "total_chunks": number("total_chunks"),
+            "min_chunk_size": number("min_chunk_size"),
+            "max_chunk_size": number("max_chunk_size"),
+            "median_chunk_size": number("median_chunk_size"),
+            "mean_chunk_size": number("mean_chunk_size"),
+            "total_characters": number("chunks_total_characters"),
+        },
+        "capabilities": {
+            "hybrid_search": flag("hybrid_search_enabled"),
+            "fts_enabled": flag("fts_enabled"),
+            "source_documents_stored": flag("source_documents_stored"),
+        },
+        "store": {
+            key: flat[key] for key in ("schema_version", "sqlrag_version", "duckdb_version", "stemmer") if key in flat
+        },
+    }
+
+
+def initialize(
+    database: Database, identity: ModelIdentity, policy: ChunkPolicy, *, heading_weight: float, stemmer: str
+) -> None:
+    """Write the metadata and the stop words of a new file."""
+    with database.transaction() as con:
+        created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        write_metadata(
+            con,
+            initial_metadata(identity, policy, header_weight=heading_weight, stemmer=stemmer, created_at=created_at),
+        )
+        con.executemany(
+            "INSERT INTO fts_main_documents.stopwords VALUES ($1)", [[word] for word in DEFAULT_STOPWORDS]
+        )
+
+
+def now() -> datetime:
+    """Return the time of now in UTC, without its zone, as the tables hold it."""
+    return datetime.now(timezone.utc).replace(tzinfo=None)

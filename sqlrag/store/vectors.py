@@ -52,8 +52,16 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
     if len(bad):
         row = int(bad[0])
         name = f" ({names[row]})" if names else ""
-        what = "zero" if norms[row] == 0 else "not finite" if not np.isfinite(norms[row]) else "too short to have a direction"
-        raise InputError(f"Vector {row}{name} is {what}; {len(bad)} of {len(array)} are unusable. Embed these texts again.")
+        what = (
+            "zero"
+            if norms[row] == 0
+            else "not finite"
+            if not np.isfinite(norms[row])
+            else "too short to have a direction"
+        )
+        raise InputError(
+            f"Vector {row}{name} is {what}; {len(bad)} of {len(array)} are unusable. Embed these texts again."
+        )
     return (array / norms[:, None]).astype(np.float32)
 
 

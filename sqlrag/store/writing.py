@@ -44,7 +44,9 @@ def upsert(
     with database.transaction() as con:
         doc_ids = [document.doc_id for document in documents]
         _check_collections(con, documents)
-        if con.execute("SELECT 1 FROM source_documents WHERE doc_id IN (SELECT unnest($1)) LIMIT 1", [doc_ids]).fetchall():
+        if con.execute(
+            "SELECT 1 FROM source_documents WHERE doc_id IN (SELECT unnest($1)) LIMIT 1", [doc_ids]
+        ).fetchall():
             delete(con, doc_ids)
         first = insert_rows(con, documents, chunks, vectors, llama_index_compatible=llama_index_compatible)
         lexical.add_chunks(con, first, stemmer)
@@ -85,7 +87,9 @@ def insert_rows(
 
 def _check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors: int) -> None:
     if n_vectors != len(chunks):
-        raise InputError(f"There are {len(chunks)} chunks and {n_vectors} vectors; there must be one vector for each chunk.")
+        raise InputError(
+            f"There are {len(chunks)} chunks and {n_vectors} vectors; there must be one vector for each chunk."
+        )
     by_id = {document.doc_id: document for document in documents}
     if len(by_id) != len(documents):
         raise InputError(f"The document {_most_frequent(d.doc_id for d in documents)!r} is given more than once.")
@@ -116,7 +120,8 @@ def _check_collections(con: duckdb.DuckDBPyConnection, documents: Sequence[Docum
     """A doc_id stands for one document in the whole file, so it cannot move between collections unseen."""
     wanted = {document.doc_id: document.collection for document in documents}
     found = con.execute(
-        "SELECT doc_id, collection FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id", [list(wanted)]
+        "SELECT doc_id, collection FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id",
+        [list(wanted)],
     ).fetchall()
     for doc_id, collection in found:
         if wanted[doc_id] != collection:
@@ -149,7 +154,11 @@ def _sources_table(documents: Sequence[Document]) -> pa.Table:
 
 
 def _chunks_table(
-    documents: Mapping[str, Document], chunks: Sequence[Chunk], vectors: Vectors, first: int, llama_index_compatible: bool
+    documents: Mapping[str, Document],
+    chunks: Sequence[Chunk],
+    vectors: Vectors,
+    first: int,
+    llama_index_compatible: bool,
 ) -> pa.Table:
     known = [chunk.i_end > 0 for chunk in chunks]
     columns: dict[str, Any] = {

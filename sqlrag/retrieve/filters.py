@@ -1,0 +1,67 @@
+"""Filters: which chunks a query may return. Both legs apply them before they rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlrag.errors import InputError
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Conditions that all have to hold; None leaves one out.
+
+    ``collection`` is one name or several (any of them). ``tags_any`` asks for at least one of the tags, ``tags_all``
+    for every one. ``metadata`` asks that top-level fields equal the given values: numbers by value, so 2024 equals
+    2024.0 but not "2024"; None also matches a missing field.
+    """
+
+    collection: str | Sequence[str] | None = None
+    tags_any: Sequence[str] | None = None
+    tags_all: Sequence[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the conditions that are set, as named parameters of the search macros.
+
+        Raises
+        ------
+        InputError
+            A condition is of the wrong type or a metadata value cannot be written as JSON.
+        """
+        named = {
+            "collection": _strings(
+                "collection", [self.collection] if isinstance(self.collection, str) else self.collection
+            ),
+            "tags_any": _strings("tags_any", self.tags_any),
+            "tags_all": _strings("tags_all", self.tags_all),
+            "metadata": self._metadata_json(),
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def _metadata_json(self) -> str | None:
+        if self.metadata is None:
+            return None
+        if not isinstance(self.metadata, Mapping) or not all(isinstance(key, str) for key in self.metadata):
+            raise InputError(f"metadata must be a mapping of field names to values, not {self.metadata!r}.")
+        if not self.metadata:
+            return None  # no condition
+        try:
+            return json.dumps(self.metadata, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"The metadata filter {self.metadata!r} cannot be written as JSON: {error}.") from error
+
+
+def _strings(name: str, values: Sequence[str] | None) -> list[str] | None:
+    if values is None:
+        return None
+    if (
+        isinstance(values, str)
+        or not isinstance(values, Sequence)
+        or not all(isinstance(value, str) for value in values)
+    ):
+        raise InputError(f"{name} must be a list of strings, not {values!r}.")
+    return list(values)

@@ -1,0 +1,59 @@
+"""The SQL of a query, as text that runs in the DuckDB shell on the same file. Shown to people, never run from here."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlrag.retrieve.searching import Plan
+
+
+def as_sql(query_text: str, plan: Plan) -> str:
+    """Return the statement that gives the same rows in the shell.
+
+    The vector of a question comes from the table ``query_embeddings``, where ``sqlrag embed`` puts it.
+    """
+    words = literal(query_text)
+    vector = f"(SELECT embedding FROM query_embeddings WHERE query_text = {words})"
+    bm25 = {
+        name: value
+        for name, value in vars(plan.bm25).items()
+        if value != type(plan.bm25).__dataclass_fields__[name].default
+    }
+    filters = plan.filters.parameters()
+    if plan.mode == "lexical":
+        options = {"k": plan.top_k, **bm25, **({"conjunctive": True} if plan.conjunctive else {}), **filters}
+        return _call("lexical_query", [words], options)
+    if plan.mode == "vector":
+        options = {"k": plan.top_k, **filters}
+        if plan.codes_pool is not None and not plan.exact:
+            options["pool"] = plan.codes_pool
+        return _call("exact_vector_query" if plan.exact else "vector_query", [vector], options)
+    options = {"k": plan.top_k}
+    options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=0.7))
+    if plan.codes_pool is not None:
+        options["codes_pool"] = plan.codes_pool
+    return _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
+
+
+def literal(value: Any) -> str:
+    """Return a value as a SQL literal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(literal(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return literal(json.dumps(value, ensure_ascii=False))
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _not_default(plan: Plan, **defaults: Any) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name, default in defaults.items() if getattr(plan, name) != default}
+
+
+def _call(macro: str, arguments: list[str], options: dict[str, Any]) -> str:
+    named = [f"{name} := {literal(value)}" for name, value in options.items()]
+    return f"FROM {macro}({', '.join([*arguments, *named])});"

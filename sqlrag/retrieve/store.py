@@ -1,0 +1,333 @@
+"""The Store: an open file for many queries and for ready-made vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
+from sqlrag.retrieve.candidates import BM25, as_text
+from sqlrag.retrieve.filters import Filters
+from sqlrag.retrieve.searching import GIVEN, Plan, Searcher, source_documents
+from sqlrag.store import checking, lexical, writing
+from sqlrag.store.calls import select_by_key
+from sqlrag.store.database import DEFAULT_WAIT, Database
+from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata
+from sqlrag.types import ChunkPolicy, ModelIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    import os
+
+    import duckdb
+    from numpy.typing import ArrayLike
+
+    from sqlrag.retrieve.results import Results
+    from sqlrag.types import Chunk, Document, Embedder, Fusion
+
+DEFAULT_HEADING_WEIGHT = 2.0
+
+
+class Store:
+    """A store file, open for as many queries as you like. A context manager.
+
+    Parameters
+    ----------
+    path
+        The DuckDB file.
+    read_only
+        False to write with :meth:`upsert`. While a file is open for writing no other process can open it.
+    embedder
+        What embeds the questions. Without it the model that the file names is loaded at the first question.
+    wait_seconds
+        How long to wait for another process that holds the file, in seconds.
+    threads
+        How many threads DuckDB may use, for every user of this file in the process. Results do not depend on it.
+
+    Raises
+    ------
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
+        See :mod:`sqlrag.errors`.
+
+    Examples
+    --------
+    >>> with Store("kb.duckdb") as store:  # doctest: +SKIP
+    ...     for question in questions:
+    ...         store.hybrid_query(question, top_k=3)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = True,
+        embedder: Embedder | None = None,
+        wait_seconds: float = DEFAULT_WAIT,
+        threads: int | None = None,
+    ) -> None:
+        self._use(Database.open(path, read_only=read_only, wait_seconds=wait_seconds), embedder, threads)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        dimensions: int,
+        *,
+        model_name: str = GIVEN,
+        stemmer: str = lexical.DEFAULT_STEMMER,
+        heading_weight: float = DEFAULT_HEADING_WEIGHT,
+        embedder: Embedder | None = None,
+        overwrite: bool = False,
+    ) -> Store:
+        """Make an empty store for ready-made vectors of ``dimensions`` and open it for writing.
+
+        ``model_name`` is what made the vectors, for people to read; with an ``embedder`` its identity is stored, and
+        questions are embedded with it.
+
+        Raises
+        ------
+        StoreExistsError
+            The file exists and ``overwrite`` is False.
+        InputError
+            ``dimensions`` is not from 1 to 65,536, or there is no such stemmer.
+        ModelMismatchError
+            The embedder has another number of dimensions.
+        """
+        from sqlrag.embedders import probe
+
+        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= 65_536:
+            raise InputError(f"dimensions must be a whole number from 1 to 65536, not {dimensions!r}.")
+        lexical.check_stemmer(stemmer)
+        identity = probe(embedder) if embedder else ModelIdentity(GIVEN, model_name, dimensions)
+        if identity.dimensions != dimensions:
+            raise ModelMismatchError(
+                f"{identity.model_name} makes vectors of {identity.dimensions} dimensions; you asked for a file of {dimensions}."
+            )
+        database = Database.create(path, dimensions, overwrite=overwrite)
+        initialize(database, identity, ChunkPolicy(), heading_weight=heading_weight, stemmer=stemmer)
+        store = cls.__new__(cls)
+        store._use(database, embedder, None)
+        return store
+
+    def _use(self, database: Database, embedder: Embedder | None, threads: int | None) -> None:
+        self._database = database
+        self.path = database.path
+        try:
+            if threads is not None:
+                database.cursor().execute("SET threads = $1", [threads])
+            self._searcher = Searcher(database, read_metadata(database.cursor()), embedder)
+        except BaseException:
+            database.close()
+            raise
+
+    def __repr__(self) -> str:
+        """Name the file and its model."""
+        identity = self._searcher.identity
+        return f"Store({str(self.path)!r}, model={identity.model_name!r}, dimensions={identity.dimensions})"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._searcher.close()
+        self._database.close()
+
+    @property
+    def dimensions(self) -> int:
+        """The length of the file's vectors."""
+        return self._searcher.identity.dimensions
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return this thread's DuckDB cursor, for SQL of your own: tables, views and macros answer to it."""
+        return self._database.cursor()
+
+    def hybrid_query(
+        self,
+        query_text: str,
+        *,
+        top_k: int = 5,
+        fusion: Fusion = "rrf",
+        vector_weight: float = 0.5,
+        alpha: float = 0.7,
+        rrf_k: float = 60,
+        rrf_weights: tuple[float, float] = (1.0, 1.0),
+        vector_top_k: int | None = None,
+        lexical_top_k: int | None = None,
+        k1: float = 1.2,
+        b: float = 0.75,
+        heading_weight: float | None = None,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        query_vector: ArrayLike | None = None,
+        model_name: str | None = None,
+        exact: bool = False,
+        codes_pool: int | None = None,
+        min_similarity: float | None = None,
+        include_source_docs: bool = False,
+        strict: bool = False,
+    ) -> Results:
+        """Search by meaning and by words at once; see :func:`hybrid_query`."""
+        plan = Plan(
+            mode="hybrid",
+            top_k=top_k,
+            fusion=fusion,
+            vector_weight=vector_weight,
+            alpha=alpha,
+            rrf_k=rrf_k,
+            rrf_weights=rrf_weights,
+            vector_top_k=vector_top_k,
+            lexical_top_k=lexical_top_k,
+            codes_pool=codes_pool,
+            exact=exact,
+            min_similarity=min_similarity,
+            bm25=self._bm25(k1, b, heading_weight),
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            include_source_docs=include_source_docs,
+            strict=strict,
+        )
+        return self._searcher.search(query_text, plan, query_vector=query_vector, model_name=model_name)
+
+    def vector_query(
+        self,
+        query_text: str = "",
+        *,
+        top_k: int = 5,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        query_vector: ArrayLike | None = None,
+        model_name: str | None = None,
+        exact: bool = False,
+        codes_pool: int | None = None,
+        min_similarity: float | None = None,
+        include_source_docs: bool = False,
+    ) -> Results:
+        """Search by meaning alone; see :func:`vector_query`."""
+        plan = Plan(
+            mode="vector",
+            top_k=top_k,
+            vector_top_k=top_k,
+            codes_pool=codes_pool,
+            exact=exact,
+            min_similarity=min_similarity,
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            include_source_docs=include_source_docs,
+        )
+        return self._searcher.search(query_text, plan, query_vector=query_vector, model_name=model_name)
+
+    def lexical_query(
+        self,
+        query_text: str,
+        *,
+        top_k: int = 5,
+        k1: float = 1.2,
+        b: float = 0.75,
+        heading_weight: float | None = None,
+        conjunctive: bool = False,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        include_source_docs: bool = False,
+    ) -> Results:
+        """Search by words alone; see :func:`lexical_query`."""
+        plan = Plan(
+            mode="lexical",
+            top_k=top_k,
+            lexical_top_k=top_k,
+            conjunctive=conjunctive,
+            bm25=self._bm25(k1, b, heading_weight),
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            include_source_docs=include_source_docs,
+        )
+        return self._searcher.search(query_text, plan)
+
+    def _bm25(self, k1: float, b: float, heading_weight: float | None) -> BM25:
+        stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
+        return BM25(k1, b, stored if heading_weight is None else heading_weight)
+
+    def embed_query(self, query_text: str) -> None:
+        """Store the vector of a question in ``query_embeddings``, where the shell's macros can take it from.
+
+        Raises
+        ------
+        StoreError
+            The store is open for reading only.
+        """
+        if not query_text.strip():
+            raise InputError("The query is blank. Pass a question or some words.")
+        vector = self._searcher.embed_query(query_text)
+        with self._database.transaction() as con:
+            con.execute(
+                "INSERT OR REPLACE INTO query_embeddings VALUES ($1, $2, $3, $4)",
+                [query_text, as_text(vector), self._searcher.identity.model_name, now()],
+            )
+
+    def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
+        if isinstance(chunk_ids, str):
+            raise InputError(f"chunk_ids must be a list of node_id, such as [{chunk_ids!r}].")
+        con = self.cursor()
+        rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", list(chunk_ids))
+        doc_of = dict(rows)
+        missing = [chunk_id for chunk_id in chunk_ids if chunk_id not in doc_of]
+        if missing:
+            raise NotFoundError(
+                f"{self.path} holds no chunk {missing[0]!r}"
+                + (f" (nor {len(missing) - 1} others of those asked for)." if missing[1:] else ".")
+                + " A node_id looks like guides/setup.md#3; take it from a result."
+            )
+        sources = source_documents(con, list(doc_of.values()))
+        return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in chunk_ids)]
+
+    def get_embedding_metadata(self) -> dict[str, Any]:
+        """Return what the file says of itself; see :func:`get_embedding_metadata`."""
+        return nested_metadata(read_metadata(self.cursor()))
+
+    def upsert(self, documents: Sequence[Document], chunks: Sequence[Chunk], embeddings: ArrayLike) -> None:
+        """Insert documents with their chunks and vectors, in place of what the store held of these documents.
+
+        Everything is written in one transaction and can be searched at once, by both legs.
+
+        Parameters
+        ----------
+        documents
+            Each with a ``doc_id`` of its own. What the store held of it before is replaced, also where it had more chunks.
+        chunks
+            In any order; each belongs to one of the documents. Offsets are optional (leave both 0); where they are
+            given, ``document.text[i_start:i_end]`` must be the chunk's content.
+        embeddings
+            ``[len(chunks), dimensions] float32``, row i for chunk i. Brought to unit length.
+
+        Raises
+        ------
+        InputError
+            Ids repeat, a chunk has no document or is blank, counts differ, or a vector is zero or not finite.
+        ModelMismatchError
+            The vectors have another number of dimensions.
+        StoreError
+            The store is open for reading only.
+        """
+        writing.upsert(
+            self._database,
+            documents,
+            chunks,
+            embeddings,
+            dimensions=self.dimensions,
+            stemmer=self._searcher.metadata["stemmer"],
+        )
+        self._database.checkpoint()
+
+    def check(self) -> list[checking.Problem]:
+        """Run every check of ``sql/checks``; an empty list means that the file is sound."""
+        return checking.check(self.cursor(), self.dimensions)

@@ -1,0 +1,36 @@
+"""Runs the checks of ``sql/checks``: each is a SELECT that returns no rows where all is well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlrag.store.schema import for_dimensions, read_sql, sql_folder
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class Problem(NamedTuple):
+    """One check that failed: its name, what it demands, how many rows break it and the first few of them."""
+
+    check: str
+    rule: str
+    count: int
+    examples: tuple[str, ...]
+
+
+def check_names() -> list[str]:
+    """Return the names of all checks, in order."""
+    return sorted(file.stem for file in (sql_folder() / "checks").glob("*.sql"))
+
+
+def check(con: duckdb.DuckDBPyConnection, dimensions: int) -> list[Problem]:
+    """Run every check and return those that found something."""
+    problems = []
+    for name in check_names():
+        sql = read_sql(f"checks/{name}")
+        rows = con.execute(for_dimensions(sql, dimensions)).fetchall()
+        if rows:
+            rule = sql.splitlines()[0].removeprefix("-- ")
+            problems.append(Problem(name, rule, len(rows), tuple(str(row[0]) for row in rows[:5])))
+    return problems
