@@ -277,6 +277,11 @@ class TestFastembed:
 
 
 class TestUnavailable:
+    @pytest.mark.parametrize("name", ["", "  "])
+    def test_a_blank_name_is_refused(self, name):
+        with pytest.raises(InputError, match="is blank"):
+            load_embedder(name)
+
     def test_a_hub_out_of_reach_is_told_fast_silently_and_with_three_ways_out(self, tmp_path, capfd):
         started = time.perf_counter()
         with pytest.raises(ModelUnavailableError) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -85,7 +86,7 @@ class OnnxEmbedder:
     Raises
     ------
     InputError
-        ``threads`` is below 1.
+        ``threads`` is below 1, or the name is blank.
     ModelUnavailableError
         The name is unknown, the files are missing or damaged, or the hub cannot provide them.
     """
@@ -104,6 +105,8 @@ class OnnxEmbedder:
     ) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads must be 1 or more, not {threads}.")
+        if not model_name.strip():
+            raise InputError("The name of the embedding model is blank; None is the default model.")
         self._threads = threads or _usable_processors()
         try:
             model = _load(model_name, cache_dir, model_path)
@@ -241,8 +244,9 @@ def _load_fastembed(description: dict[str, Any], folder: Path) -> _Model:
 
 
 def _shares_runs(model_file: Path) -> bool:
-    content = model_file.read_bytes()
-    return not any(operator in content for operator in _DYNAMIC_QUANTIZATION)
+    # Mapped and not read, since a model may have gigabytes.
+    with model_file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return all(content.find(operator) < 0 for operator in _DYNAMIC_QUANTIZATION)
 
 
 def _session(
