@@ -31,6 +31,12 @@ def pairs(text):
     return [(i, min(i + 2, end)) for start, end in words(text) for i in range(start, end, 2)]
 
 
+def spaced(text):
+    """A tokenizer to which a word without the space before it is strange, as to byte-pair ones: a token a letter."""
+    found = [match.span() for match in re.finditer(r" \w+|\w|\W", text)]
+    return [(start + (end - start > 1), end) for start, end in found]
+
+
 def octets(text):
     """A tokenizer with several tokens for one character, as byte-level ones have."""
     return [(i, i + 1) for i, character in enumerate(text) for _ in character.encode("utf-8", "surrogatepass")]
@@ -330,6 +336,13 @@ def test_the_size_holds_even_inside_a_composed_character():
     assert max(len(c.content) for c in chunks) <= 10
 
 
+def test_a_slice_is_counted_as_it_will_be_embedded():
+    # The first word of a slice costs six tokens, not the one that it cost in its place: 10 - 6 = 4 others have room.
+    chunks = chunk("letter " * 50, ChunkPolicy(chunk_size=10, chunk_overlap=0), token_offsets=spaced)
+    assert {len(spaced(c.content)) for c in chunks} == {10}
+    assert [c.content for c in chunks] == ["letter letter letter letter letter"] * 10
+
+
 def test_one_word_longer_than_a_chunk():
     text = "x" * 1001
     chunks = chunk(text, replace(CHARS, chunk_overlap=50))
@@ -417,12 +430,12 @@ BLOCKS = st.sampled_from(
 TEXTS = st.lists(BLOCKS | st.text(st.characters(exclude_categories=()), max_size=8), max_size=60).map("".join)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(
     text=TEXTS,
     size=st.integers(1, 60),
     overlap=st.floats(0, 1, exclude_max=True),
-    tokenizer=st.sampled_from([None, words, pairs, octets]),
+    tokenizer=st.sampled_from([None, words, pairs, spaced, octets]),
     strategy=st.sampled_from(["markdown", "size"]),
     window=st.none() | st.integers(4, 80),
 )
@@ -441,7 +454,7 @@ def test_every_text_is_cut_soundly(text, size, overlap, tokenizer, strategy, win
         assert len(measure(c.embedding_text())) <= max(window, least)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(pages=st.lists(TEXTS.map(normalize).map(str.strip), min_size=1, max_size=5), size=st.integers(1, 40))
 def test_pages_are_kept(pages, size):
     starts = [sum(len(page) + 2 for page in pages[:i]) for i in range(len(pages))]

@@ -29,6 +29,12 @@ class Limits(NamedTuple):
     overlap: int = 0
 
 
+def _skip_space(text: str, start: int, end: int) -> int:
+    """Return the first offset from ``start`` on that is not blank, at most ``end``."""
+    space = _SPACE.match(text, start, end)
+    return space.end() if space else start
+
+
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the borders of ``text[start:end]`` without the blank space at both ends."""
     piece = text[start:end]
@@ -80,14 +86,14 @@ class Splitter:
         borders = _Borders(self.text, self.start, self.end, self._whole(fences, limits))
         position = done = self.start
         while done < self.end:
-            position, _ = trimmed(self.text, position, self.end)
+            position = _skip_space(self.text, position, self.end)
             end = self._piece_end(position, done, limits, borders)
             if end <= done:
                 # The repeated text left no room for anything new.
                 position = done
                 continue
             yield trimmed(self.text, position, end)
-            done, _ = trimmed(self.text, end, self.end)
+            done = _skip_space(self.text, end, self.end)
             position = borders.resume(self._back(end, position, limits), end)
 
     def _piece_end(self, position: int, done: int, limits: Limits, borders: _Borders) -> int:
@@ -167,8 +173,7 @@ class _Borders:
         if limit >= self.end:
             return self.end
         # Blank space is trimmed from pieces, so it is free.
-        space = _SPACE.match(self.text, limit, self.end)
-        reach = space.end() if space else limit
+        reach = _skip_space(self.text, limit, self.end)
         fence = self._fence_around(reach)
         if fence is not None and position < fence[0]:
             # Where the fence comes next already, it is the repeated text before it that has to go.
