@@ -1,6 +1,7 @@
 """Cutting documents into chunks."""
 
 import contextlib
+import itertools
 import re
 import time
 import unicodedata
@@ -318,6 +319,21 @@ def test_overlap_prefers_the_beginning_of_a_line():
     chunks = chunk(text, ChunkPolicy(chunk_size=16, chunk_overlap=6), token_offsets=words)
     assert all(c.content.startswith("line ") for c in chunks)
     assert chunks[1].content.startswith("line 3")
+
+
+def test_overlap_never_repeats_more_than_half():
+    text = " ".join(f"w{i}" for i in range(1000))
+    greedy = chunk(text, ChunkPolicy(chunk_size=100, chunk_overlap=99), token_offsets=words)
+    # Each piece adds at least half of itself: 1,000 / 50.
+    assert len(greedy) <= 20
+    narrow = chunk("# T\n" + text, ChunkPolicy(chunk_size=512, chunk_overlap=64), token_offsets=words, window=40)
+    assert len(narrow) <= 1000 / 18
+
+
+def test_overlap_counts_characters_when_the_size_does():
+    policy = ChunkPolicy(chunk_size=1000, chunk_overlap=30, chunk_unit="chars")
+    chunks = chunk("word " * 400, policy, token_offsets=words, window=100)
+    assert {a.i_end - b.i_start for a, b in itertools.pairwise(chunks)} == {29}  # six words of five, the last space off
 
 
 def test_composed_characters_stay_together():

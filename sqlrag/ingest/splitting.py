@@ -22,7 +22,7 @@ _CONTINUES = re.compile("[\u200c\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e00
 
 
 class Limits(NamedTuple):
-    """The greatest size of a piece, and how much of it the next piece repeats (in tokens where they are limited)."""
+    """The greatest size of a piece; the overlap counts characters where these are limited, else tokens."""
 
     tokens: int | None = None
     chars: int | None = None
@@ -76,7 +76,8 @@ class Splitter:
 
         A cut is made at the last blank line of the second half of what fits, else at a line end there, a sentence end
         there, else after a word, else anywhere but inside a composed character. A fence that fits is never cut. The
-        size is kept at any price: a composed character that is larger by itself is cut.
+        size is kept at any price: a composed character that is larger by itself is cut. Each piece repeats the overlap,
+        half of the piece before it at most, from the beginning of a line, a sentence or a word.
         """
         if self.end <= self.start:
             return
@@ -125,13 +126,14 @@ class Splitter:
         return len(self._token_offsets(self.text[start:end])) / limits.tokens
 
     def _back(self, end: int, position: int, limits: Limits) -> int:
-        """Return the earliest offset from which the next piece may repeat."""
-        if not limits.overlap:
-            return end
-        if limits.tokens is None:
-            return max(position + 1, end - limits.overlap)
-        first = max(0, bisect_left(self._tokens, end) - limits.overlap)
-        return max(position + 1, self._tokens[first]) if first < len(self._tokens) else end
+        """Return the earliest offset from which the next piece may repeat the one that ends at ``end``."""
+        if limits.chars is not None:
+            earliest = end - limits.overlap
+        else:
+            first = max(0, bisect_left(self._tokens, end) - limits.overlap)
+            earliest = self._tokens[first] if first < len(self._tokens) else end
+        # More than half would multiply the pieces where a long heading path or a fence makes them short.
+        return max(earliest, position + (end - position + 1) // 2)
 
     def _whole(self, fences: Sequence[tuple[int, int]], limits: Limits) -> list[tuple[int, int]]:
         """Return the fences that fit into a piece."""
