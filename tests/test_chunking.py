@@ -1,6 +1,7 @@
 """Cutting documents into chunks."""
 
 import contextlib
+import itertools
 import re
 import time
 import unicodedata
@@ -29,6 +30,12 @@ def words(text):
 def pairs(text):
     """A tokenizer that counts a slice otherwise than its surroundings: words in steps of two letters."""
     return [(i, min(i + 2, end)) for start, end in words(text) for i in range(start, end, 2)]
+
+
+def spaced(text):
+    """A tokenizer to which a word without the space before it is strange, as to byte-pair ones: a token a letter."""
+    found = [match.span() for match in re.finditer(r" \w+|\w|\W", text)]
+    return [(start + (end - start > 1), end) for start, end in found]
 
 
 def octets(text):
@@ -314,6 +321,21 @@ def test_overlap_prefers_the_beginning_of_a_line():
     assert chunks[1].content.startswith("line 3")
 
 
+def test_overlap_never_repeats_more_than_half():
+    text = " ".join(f"w{i}" for i in range(1000))
+    greedy = chunk(text, ChunkPolicy(chunk_size=100, chunk_overlap=99), token_offsets=words)
+    # Each piece adds at least half of itself: 1,000 / 50.
+    assert len(greedy) <= 20
+    narrow = chunk("# T\n" + text, ChunkPolicy(chunk_size=512, chunk_overlap=64), token_offsets=words, window=40)
+    assert len(narrow) <= 1000 / 18
+
+
+def test_overlap_counts_characters_when_the_size_does():
+    policy = ChunkPolicy(chunk_size=1000, chunk_overlap=30, chunk_unit="chars")
+    chunks = chunk("word " * 400, policy, token_offsets=words, window=100)
+    assert {a.i_end - b.i_start for a, b in itertools.pairwise(chunks)} == {29}  # six words of five, the last space off
+
+
 def test_composed_characters_stay_together():
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
     for text in (family * 30, "e\u0323\u0301" * 60, "\u2764\ufe0f" * 60):
@@ -328,6 +350,13 @@ def test_composed_characters_stay_together():
 def test_the_size_holds_even_inside_a_composed_character():
     chunks = chunk("e" + "\u0301" * 100, ChunkPolicy(chunk_size=10, chunk_overlap=0, chunk_unit="chars"))
     assert max(len(c.content) for c in chunks) <= 10
+
+
+def test_a_slice_is_counted_as_it_will_be_embedded():
+    # The first word of a slice costs six tokens, not the one that it cost in its place: 10 - 6 = 4 others have room.
+    chunks = chunk("letter " * 50, ChunkPolicy(chunk_size=10, chunk_overlap=0), token_offsets=spaced)
+    assert {len(spaced(c.content)) for c in chunks} == {10}
+    assert [c.content for c in chunks] == ["letter letter letter letter letter"] * 10
 
 
 def test_one_word_longer_than_a_chunk():
@@ -417,12 +446,12 @@ BLOCKS = st.sampled_from(
 TEXTS = st.lists(BLOCKS | st.text(st.characters(exclude_categories=()), max_size=8), max_size=60).map("".join)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(
     text=TEXTS,
     size=st.integers(1, 60),
     overlap=st.floats(0, 1, exclude_max=True),
-    tokenizer=st.sampled_from([None, words, pairs, octets]),
+    tokenizer=st.sampled_from([None, words, pairs, spaced, octets]),
     strategy=st.sampled_from(["markdown", "size"]),
     window=st.none() | st.integers(4, 80),
 )
@@ -441,7 +470,7 @@ def test_every_text_is_cut_soundly(text, size, overlap, tokenizer, strategy, win
         assert len(measure(c.embedding_text())) <= max(window, least)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(pages=st.lists(TEXTS.map(normalize).map(str.strip), min_size=1, max_size=5), size=st.integers(1, 40))
 def test_pages_are_kept(pages, size):
     starts = [sum(len(page) + 2 for page in pages[:i]) for i in range(len(pages))]

@@ -175,7 +175,16 @@ def test_a_wrong_input_folder_is_explained(tmp_path):
         find_files(file)
     with pytest.raises(InputError, match="blank"):
         find_files("")
-    assert find_files(tmp_path / "..") != ([], [])
+    with pytest.raises(NotFoundError, match="~nobody-of-that-name"):
+        find_files("~nobody-of-that-name/notes")
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "notes" / "a.md", "x")
+    (path,) = find_files("~/notes")[0]
+    assert read_document(path, "~/notes").doc_id == "a.md"
+    assert read_document("~/notes/a.md", "~/notes").file_path == path.as_posix()
 
 
 def test_case_A12_hidden_parents_do_not_matter(tmp_path):
@@ -587,15 +596,16 @@ def test_an_empty_pdf_file_is_empty(tmp_path):
     assert failure(tmp_path, b"", "a.pdf").status == "empty"
 
 
-def test_remarks_of_the_parser_are_kept_from_the_terminal(tmp_path, capfd, caplog):
-    def noisy(data):
+def test_remarks_of_the_parser_are_kept_from_the_terminal(tmp_path, monkeypatch, capfd, caplog):
+    def noisy(self, *args, **kwargs):
         for i in range(9):
             logging.getLogger("pypdf._cmap").warning("font %d is odd: {'/Font': 1399}", i)
             logging.getLogger("pypdf._cmap").warning("said twice")
         warnings.warn("deprecated", DeprecationWarning, stacklevel=1)
-        return ["text"]
+        return "text"
 
-    document = read(tmp_path, pdf_bytes("x"), "a.pdf", pdf_extractor=noisy)
+    monkeypatch.setattr(PageObject, "extract_text", noisy)
+    document = read(tmp_path, pdf_bytes("x"), "a.pdf")
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
     assert document.warnings[:2] == ("a.pdf: font 0 is odd: …", "a.pdf: said twice")

@@ -56,8 +56,10 @@ def chunk(
     - "markdown" and ``text/markdown``: a chunk never spans two headings, save that a heading without text of its own
       goes with a heading of the same level or below that follows it, where both fit. Else windows; a chunk never
       spans two pages.
+    - The ``title`` of the front matter heads every path where the body has no heading of level 1.
     - What does not fit is cut at a blank line, else a line end, a sentence end, a word, and repeats up to
-      ``chunk_overlap`` of the piece before. A code fence is kept whole up to the limit, else cut at line ends.
+      ``chunk_overlap`` of the piece before, half of it at most. A code fence is kept whole up to the limit, else
+      cut at line ends.
     - The limit is ``chunk_size``, and what ``window`` leaves beside the heading path. The path may take a third of the
       window: beyond it the outer titles are left out, and the chunk's own title ends in "…". A title of
       more than 200 characters always does.
@@ -179,8 +181,7 @@ class _Budget:
         if self.policy.chunk_unit == "chars":
             return path, Limits(left, size, overlap)
         tokens = size if left is None else min(size, left)
-        # Beside a long heading path a window may hold less than the overlap that was asked for.
-        return path, Limits(tokens, None, min(overlap, tokens // 2) if tokens < size else overlap)
+        return path, Limits(tokens, None, overlap)
 
     def _cost(self, path: tuple[str, ...]) -> int:
         if not path or self._token_offsets is None:

@@ -27,31 +27,32 @@ def extract_pages(
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return one string a page, blank ones included, and the parser's remarks (unique, the first five).
 
-    A PDF that opens with an empty password is read. Nothing reaches the terminal.
+    A PDF that opens with an empty password is read. Nothing that pypdf says reaches the terminal.
 
     Raises
     ------
     DocumentError
         The parser failed in any way; the reason holds what it said, and "encrypted" where a password is missing.
     """
-    with _kept_remarks() as remarks:
-        try:
-            pages = list(extractor(data)) if extractor is not None else _pypdf_pages(data)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        # BaseException, because the Rust code below cryptography panics with one that is no Exception.
-        except BaseException as error:
-            raise DocumentError(doc_id, _reason_of(error, custom=extractor is not None)) from error
+    remarks: list[str] = []
+    try:
+        pages = list(extractor(data)) if extractor is not None else _pypdf_pages(data, remarks)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    # BaseException, because the Rust code below cryptography panics with one that is no Exception.
+    except BaseException as error:
+        raise DocumentError(doc_id, _reason_of(error, custom=extractor is not None)) from error
     if not all(isinstance(page, str) for page in pages):
         raise DocumentError(doc_id, "pdf_extractor must return one string a page")
     return pages, _shortened(remarks, doc_id)
 
 
-def _pypdf_pages(data: bytes) -> list[str]:
-    import pypdf
+def _pypdf_pages(data: bytes, remarks: list[str]) -> list[str]:
+    with _kept(remarks):
+        import pypdf
 
-    reader = pypdf.PdfReader(io.BytesIO(data))
-    return [page.extract_text() for page in reader.pages]
+        reader = pypdf.PdfReader(io.BytesIO(data))
+        return [page.extract_text() for page in reader.pages]
 
 
 def _reason_of(error: BaseException, *, custom: bool) -> str:
@@ -70,9 +71,8 @@ def _reason_of(error: BaseException, *, custom: bool) -> str:
 
 
 @contextmanager
-def _kept_remarks() -> Iterator[list[str]]:
+def _kept(remarks: list[str]) -> Iterator[None]:
     """Collect what pypdf logs or warns of, and keep it from the terminal."""
-    remarks: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: remarks.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("pypdf")
@@ -82,7 +82,7 @@ def _kept_remarks() -> Iterator[list[str]]:
         logger.addHandler(handler)
         logger.propagate = False
         try:
-            yield remarks
+            yield
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagate

@@ -121,7 +121,7 @@ def document_id(
     DocumentError
         ``path`` is not below ``root``, or leads out of it by a link.
     """
-    absolute, base = _absolute(path), _absolute(root)
+    absolute, base = _absolute(_expanded(path)), _absolute(_expanded(root))
     try:
         inside = Path(os.path.realpath(absolute)).is_relative_to(os.path.realpath(base))
         relative = absolute.relative_to(base).as_posix() if inside else ""
@@ -169,7 +169,7 @@ def read_document(
     DocumentError
         The file cannot be used. ``status`` is "empty" for a file without any text, else "failed".
     """
-    path, root = Path(path), Path(root)
+    path = _expanded(path)
     doc_id = document_id(path, root, collection=collection)
     data, modified_at = _read_bytes(path, doc_id, max_bytes)
     mime = MIME_OF_SUFFIX.get(path.suffix.lower())
@@ -211,12 +211,17 @@ def read_document(
 def _existing_folder(input_dir: str | os.PathLike[str]) -> Path:
     if not os.fspath(input_dir).strip():
         raise InputError("input_dir is blank; pass the folder that holds your documents ('.' for this one)")
-    root = Path(input_dir).expanduser()
+    root = _expanded(input_dir)
     if root.is_dir():
         return root
     if root.exists():
         raise InputError(f"{root} is a file, not a folder; pass the folder that holds it: {root.parent}")
     raise NotFoundError(f"input folder {root} does not exist (looked for at {_absolute(root)})")
+
+
+def _expanded(path: str | os.PathLike[str]) -> Path:
+    """Return the path with ``~`` replaced; an unknown user stays as it is (``Path.expanduser`` raises RuntimeError)."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

@@ -22,11 +22,17 @@ _CONTINUES = re.compile("[\u200c\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e00
 
 
 class Limits(NamedTuple):
-    """The greatest size of a piece, and how much of it the next piece repeats (in tokens where they are limited)."""
+    """The greatest size of a piece; the overlap counts characters where these are limited, else tokens."""
 
     tokens: int | None = None
     chars: int | None = None
     overlap: int = 0
+
+
+def _skip_space(text: str, start: int, end: int) -> int:
+    """Return the first offset from ``start`` on that is not blank, at most ``end``."""
+    space = _SPACE.match(text, start, end)
+    return space.end() if space else start
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -70,7 +76,8 @@ class Splitter:
 
         A cut is made at the last blank line of the second half of what fits, else at a line end there, a sentence end
         there, else after a word, else anywhere but inside a composed character. A fence that fits is never cut. The
-        size is kept at any price: a composed character that is larger by itself is cut.
+        size is kept at any price: a composed character that is larger by itself is cut. Each piece repeats the overlap,
+        half of the piece before it at most, from the beginning of a line, a sentence or a word.
         """
         if self.end <= self.start:
             return
@@ -80,14 +87,14 @@ class Splitter:
         borders = _Borders(self.text, self.start, self.end, self._whole(fences, limits))
         position = done = self.start
         while done < self.end:
-            position, _ = trimmed(self.text, position, self.end)
+            position = _skip_space(self.text, position, self.end)
             end = self._piece_end(position, done, limits, borders)
             if end <= done:
                 # The repeated text left no room for anything new.
                 position = done
                 continue
             yield trimmed(self.text, position, end)
-            done, _ = trimmed(self.text, end, self.end)
+            done = _skip_space(self.text, end, self.end)
             position = borders.resume(self._back(end, position, limits), end)
 
     def _piece_end(self, position: int, done: int, limits: Limits, borders: _Borders) -> int:
@@ -119,13 +126,14 @@ class Splitter:
         return len(self._token_offsets(self.text[start:end])) / limits.tokens
 
     def _back(self, end: int, position: int, limits: Limits) -> int:
-        """Return the earliest offset from which the next piece may repeat."""
-        if not limits.overlap:
-            return end
-        if limits.tokens is None:
-            return max(position + 1, end - limits.overlap)
-        first = max(0, bisect_left(self._tokens, end) - limits.overlap)
-        return max(position + 1, self._tokens[first]) if first < len(self._tokens) else end
+        """Return the earliest offset from which the next piece may repeat the one that ends at ``end``."""
+        if limits.chars is not None:
+            earliest = end - limits.overlap
+        else:
+            first = max(0, bisect_left(self._tokens, end) - limits.overlap)
+            earliest = self._tokens[first] if first < len(self._tokens) else end
+        # More than half would multiply the pieces where a long heading path or a fence makes them short.
+        return max(earliest, position + (end - position + 1) // 2)
 
     def _whole(self, fences: Sequence[tuple[int, int]], limits: Limits) -> list[tuple[int, int]]:
         """Return the fences that fit into a piece."""
@@ -167,8 +175,7 @@ class _Borders:
         if limit >= self.end:
             return self.end
         # Blank space is trimmed from pieces, so it is free.
-        space = _SPACE.match(self.text, limit, self.end)
-        reach = space.end() if space else limit
+        reach = _skip_space(self.text, limit, self.end)
         fence = self._fence_around(reach)
         if fence is not None and position < fence[0]:
             # Where the fence comes next already, it is the repeated text before it that has to go.
