@@ -54,7 +54,7 @@ class ProviderError(SqlragError):
 
 
 class DocumentError(SqlragError):
-    """One document cannot be used. ``doc_id`` names it, ``reason`` says why, ``status`` is "failed", "empty" or "skipped"."""
+    """One document cannot be used: ``doc_id`` names it, ``reason`` says why, ``status`` is "failed" or "empty"."""
 
     def __init__(self, doc_id: str, reason: str, status: str = "failed") -> None:
         self.doc_id = doc_id

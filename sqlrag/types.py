@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
@@ -30,8 +30,8 @@ class Document:
     default collection, so that it is unique in a file. ``text`` is the whole normalised text, front matter
     included; every offset elsewhere counts characters of it. ``body_start`` is where the text after the front
     matter begins. ``page_starts[i]`` is the offset of page ``i + 1`` (empty where a format has no pages).
-    ``checksum`` is the SHA-256 of the bytes that were read, in hex. ``warnings`` are remarks that did not stop
-    the reading, such as front matter that is no YAML.
+    ``modified_at`` is UTC without its zone. ``checksum`` is the SHA-256 of the bytes that were read, in hex.
+    ``warnings`` are remarks that did not stop the reading, such as front matter that is no YAML.
     """
 
     doc_id: str

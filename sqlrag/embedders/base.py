@@ -283,7 +283,7 @@ def check_identity(embedder: Embedder, identity: ModelIdentity) -> None:
     def mismatch(why: str) -> ModelMismatchError:
         return ModelMismatchError(
             f"The file was built with {stored}; you passed {given}{why}. "
-            "Use the model of the file, or embed it again with the new one (reembed)."
+            "Use the model of the file, or prepare a new file with the other one."
         )
 
     if embedder.dimensions != identity.dimensions:

@@ -159,7 +159,7 @@ def prepare_embeddings(
     model = embedder or _load_embedder(embed_model_name, embedding_provider)
     if embed_dim not in (None, model.dimensions):
         raise ModelMismatchError(
-            f"{model.model_name} makes vectors of {model.dimensions} dimensions; embed_dim is {embed_dim}. Leave it out."
+            f"{model.model_name} makes vectors of {model.dimensions} dimensions, not {embed_dim} (embed_dim)."
         )
     report = Report(files=len(files), skipped=list(skipped))
     policy = _fit_to_window(policy, model, report)
@@ -303,7 +303,8 @@ class _Build:
         finished = now()
         if report.failures:
             con.executemany(
-                "INSERT INTO ingest_failures VALUES ($1, $2, $3, $4)", [[*failure, finished] for failure in report.failures]
+                "INSERT INTO ingest_failures VALUES ($1, $2, $3, $4)",
+                [[*failure, finished] for failure in report.failures],
             )
         con.execute("INSERT INTO collections VALUES ($1, $2, $3)", [self.collection, str(self.root.resolve()), started])
         con.execute(
@@ -360,7 +361,7 @@ def _fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report) -> C
     window = _window(embedder)
     if policy.chunk_unit != "tokens" or policy.chunk_size <= window:
         return policy
-    note = f"chunk_size {policy.chunk_size} is lowered to {window} tokens, which is what {embedder.model_name} can read at once."
+    note = f"chunk_size {policy.chunk_size} is lowered to {window} tokens, the window of {embedder.model_name}."
     report.warnings.append(note)
     warnings.warn(note, stacklevel=3)
     return replace(policy, chunk_size=window, chunk_overlap=min(policy.chunk_overlap, window // 8))
@@ -369,7 +370,9 @@ def _fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report) -> C
 def _check_replaceable(output: Path) -> None:
     """Raise where the output is in use, or is a file that sqlrag did not make."""
     if is_open(output):
-        raise StoreLockedError(output, f"{output} is open in this process. Close its Store before replacing it.", os.getpid())
+        raise StoreLockedError(
+            output, f"{output} is open in this process. Close its Store before replacing it.", os.getpid()
+        )
     if not output.exists() or output.stat().st_size == 0:
         return
     try:

@@ -51,8 +51,8 @@ class Report:
         """Say it in lines for a terminal."""
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items())
         lines = [
-            f"{self.documents:,} documents, {self.chunks:,} chunks, {self.failed} failed, {self.empty} empty, "
-            f"{len(self.skipped)} files skipped ({stages})"
+            f"{self.documents:,} documents, {self.chunks:,} chunks ({stages})",
+            f"{self.failed} failed, {self.empty} empty, {len(self.skipped)} files skipped",
         ]
         lines += [f"  {failure.status}: {failure.doc_id}: {failure.reason}" for failure in self.failures]
         lines += [f"  skipped {count}: {reason}" for reason, count in reasons(self.skipped)]
@@ -69,8 +69,8 @@ class Prepared:
 
     def __repr__(self) -> str:
         """Name the file and what is in it."""
-        report = self.report
-        return f"Prepared({str(self.path)!r}: {report.documents} documents, {report.chunks} chunks, {report.failed} failed)"
+        counts = f"{self.report.documents} documents, {self.report.chunks} chunks, {self.report.failed} failed"
+        return f"Prepared({str(self.path)!r}: {counts})"
 
 
 def reasons(skipped: list[SkippedFile]) -> list[tuple[str, int]]:

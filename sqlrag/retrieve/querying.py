@@ -163,8 +163,8 @@ def vector_query(
 ) -> Results:
     """Search by meaning alone: the chunks whose vectors are nearest to the question's by cosine.
 
-    The parameters are those of :func:`hybrid_query`. ``score`` is the cosine, -1..1, higher is nearer; ``score_type`` is
-    ``"vector"``. Raises as :func:`hybrid_query`, and ModelUnavailableError, MissingExtraError or ProviderError where
+    The parameters are those of :func:`hybrid_query`. ``score`` is the cosine, -1..1, higher is nearer; ``score_type``
+    is ``"vector"``. Raises as :func:`hybrid_query`, and ModelUnavailableError, MissingExtraError or ProviderError where
     the question cannot be embedded.
     """
     with opened(db_path) as store:

@@ -146,9 +146,9 @@ class Searcher:
     ) -> Results:
         """Run the legs of the plan, the lexical one in a thread of its own, and fuse what they find."""
         started = time.perf_counter()
-        if not isinstance(query_text, str) or not query_text.strip():
-            if query_vector is None or plan.mode != "vector":
-                raise InputError("The query is blank. Pass a question or some words.")
+        blank = not isinstance(query_text, str) or not query_text.strip()
+        if blank and (query_vector is None or plan.mode != "vector"):
+            raise InputError("The query is blank. Pass a question or some words.")
         run = _Run(self, query_text, plan)
         lexical_future = self._workers.submit(run.lexical) if plan.mode == "hybrid" else None
         try:
@@ -324,8 +324,8 @@ def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[
     """Return chunks by their node_id."""
     rows = select_by_key(
         con,
-        "SELECT node_id, text, public_metadata(metadata_), doc_id, chunk_index, collection, heading_path, page, i_start, i_end "
-        "FROM documents WHERE node_id IN (...)",
+        "SELECT node_id, text, public_metadata(metadata_), doc_id, chunk_index, collection, heading_path, page, "
+        "i_start, i_end FROM documents WHERE node_id IN (...)",
         node_ids,
     )
     chunks = [dict(zip(_CHUNK_COLUMNS, row, strict=True)) for row in rows]

@@ -15,7 +15,7 @@ def as_sql(query_text: str, plan: Plan) -> str:
     The vector of a question comes from the table ``query_embeddings``, where ``sqlrag embed`` puts it.
     """
     words = literal(query_text)
-    vector = f"(SELECT embedding FROM query_embeddings WHERE query_text = {words})"
+    vector = f"(SELECT embedding FROM query_embeddings WHERE query_text = {words})"  # noqa: S608 - shown, not run
     bm25 = {
         name: value
         for name, value in vars(plan.bm25).items()

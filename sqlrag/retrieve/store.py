@@ -15,10 +15,9 @@ from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadat
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-
-    import os
 
     import duckdb
     from numpy.typing import ArrayLike
@@ -102,7 +101,7 @@ class Store:
         identity = probe(embedder) if embedder else ModelIdentity(GIVEN, model_name, dimensions)
         if identity.dimensions != dimensions:
             raise ModelMismatchError(
-                f"{identity.model_name} makes vectors of {identity.dimensions} dimensions; you asked for a file of {dimensions}."
+                f"{identity.model_name} makes vectors of {identity.dimensions} dimensions, not of {dimensions}."
             )
         database = Database.create(path, dimensions, overwrite=overwrite)
         initialize(database, identity, ChunkPolicy(), heading_weight=heading_weight, stemmer=stemmer)
@@ -302,7 +301,7 @@ class Store:
         Parameters
         ----------
         documents
-            Each with a ``doc_id`` of its own. What the store held of it before is replaced, also where it had more chunks.
+            Each with a ``doc_id`` of its own. What the store held of it before is replaced, also where it was longer.
         chunks
             In any order; each belongs to one of the documents. Offsets are optional (leave both 0); where they are
             given, ``document.text[i_start:i_end]`` must be the chunk's content.

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import duckdb
 
 OPTIONS = frozenset(
-    "k pool k1 b text_weight heading_weight conjunctive collection tags_any tags_all metadata codes_pool fusion rrf_k "
-    "vector_weight alpha".split()
+    {"k", "pool", "k1", "b", "heading_weight", "conjunctive", "collection", "tags_any", "tags_all", "metadata"}
 )
 
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """One check that failed: its name, what it demands, how many rows break it and the first few of them."""
+    """One check that failed: its name, what it demands, how many ``rows`` break it and the first few of them."""
 
     check: str
     rule: str
-    count: int
+    rows: int
     examples: tuple[str, ...]
 
 

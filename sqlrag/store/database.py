@@ -219,7 +219,7 @@ def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBP
     while True:
         try:
             return duckdb.connect(str(path), read_only=read_only)
-        except duckdb.ConnectionException as error:
+        except duckdb.ConnectionException as error:  # noqa: PERF203 - it waits
             # The program itself has the file open through duckdb: join that database instead of failing.
             if "different configuration" not in str(error):
                 raise StoreError(path, f"{path} cannot be opened: {error}") from error

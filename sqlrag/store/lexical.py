@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_STEMMER = "porter"
 
-# Words that say how a question is put, not what it is about. They are in the index all the same.
-DEFAULT_STOPWORDS = (
-    "a an and are as at be by can do does for from had has have how i if in into is it its me my no not of on or our "
-    "should so that the their them then there these they this to was we were what when where which who why will with "
-    "would you your"
-).split()
-
 
 def check_stemmer(stemmer: str) -> str:
     """Return the name of a stemmer, or raise InputError with the valid names."""

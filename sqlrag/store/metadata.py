@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 import sqlrag
-from sqlrag.store.lexical import DEFAULT_STOPWORDS
 from sqlrag.store.schema import SCHEMA_VERSION, read_sql
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
@@ -146,15 +145,12 @@ def nested_metadata(flat: Mapping[str, str]) -> dict[str, Any]:
 def initialize(
     database: Database, identity: ModelIdentity, policy: ChunkPolicy, *, heading_weight: float, stemmer: str
 ) -> None:
-    """Write the metadata and the stop words of a new file."""
+    """Write the metadata of a new file."""
     with database.transaction() as con:
         created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         write_metadata(
             con,
             initial_metadata(identity, policy, header_weight=heading_weight, stemmer=stemmer, created_at=created_at),
-        )
-        con.executemany(
-            "INSERT INTO fts_main_documents.stopwords VALUES ($1)", [[word] for word in DEFAULT_STOPWORDS]
         )
 
 

@@ -44,8 +44,8 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
         raise InputError(f"Vectors must be a matrix [n, {dimensions}], not an array of shape {array.shape}.")
     if array.shape[1] != dimensions:
         raise ModelMismatchError(
-            f"The file holds vectors of {dimensions} dimensions; you passed {array.shape[1]}. Use the model that the file "
-            "was built with, or prepare a new file with the other one."
+            f"The file holds vectors of {dimensions} dimensions; you passed {array.shape[1]}. Use the model that the "
+            "file was built with, or prepare a new file with the other one."
         )
     norms = np.sqrt(np.einsum("ij,ij->i", array, array, dtype=np.float64))
     bad = np.flatnonzero(~np.isfinite(norms) | (norms < 1e-12))
@@ -62,7 +62,8 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
         raise InputError(
             f"Vector {row}{name} is {what}; {len(bad)} of {len(array)} are unusable. Embed these texts again."
         )
-    return (array / norms[:, None]).astype(np.float32)
+    unit: Vectors = (array / norms[:, None]).astype(np.float32)
+    return unit
 
 
 def unit_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
@@ -75,7 +76,7 @@ def unit_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
 def sign_words(vectors: Vectors) -> list[NDArray[Any]]:
     """Return the signs of ``[n, dimensions]`` as columns of uint64, 64 dimensions each.
 
-    A dimension that is zero or more is a 1; the first dimension is the highest bit of the first word; missing ones are 0.
+    A dimension of zero or more is a 1; the first dimension is the highest bit of the first word; missing ones are 0.
     """
     bits = np.packbits(vectors >= 0, axis=1)
     padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)

@@ -101,7 +101,8 @@ def _check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vector
             raise InputError(f"The chunk {chunk.node_id!r} belongs to a document that is not among those given.")
         if chunk.collection != document.collection:
             raise InputError(
-                f"The chunk {chunk.node_id!r} is of collection {chunk.collection!r}, its document of {document.collection!r}."
+                f"The chunk {chunk.node_id!r} is of collection {chunk.collection!r}, "
+                f"its document of {document.collection!r}."
             )
         if not chunk.content.strip():
             raise InputError(f"The chunk {chunk.node_id!r} is blank.")
