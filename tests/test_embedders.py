@@ -356,7 +356,7 @@ def test_the_same_model_from_another_provider_passes():
 def test_case_F3_other_dimensions_name_both_models_and_the_way_out():
     identity = probe(HashingEmbedder("hashing-8"))
     with pytest.raises(
-        ModelMismatchError, match=r"'hashing-8' \(hashing, 8 dim.*'hashing-16' \(hashing, 16 dim.*reembed"
+        ModelMismatchError, match=r"'hashing-8' \(hashing, 8 dim.*'hashing-16' \(hashing, 16 dim.*prepare a new file"
     ):
         check_identity(HashingEmbedder("hashing-16"), identity)
 
@@ -367,7 +367,7 @@ def test_another_model_of_equal_dimensions_is_found_by_its_vectors():
     turned = Recorder(
         "hashing-8", answer=lambda texts: np.roll(HashingEmbedder("hashing-8").embed(texts, kind="query"), 1, 1)
     )
-    with pytest.raises(ModelMismatchError, match=r"cosine 0\.\d+ for the probe text.*reembed"):
+    with pytest.raises(ModelMismatchError, match=r"cosine 0\.\d+ for the probe text.*prepare a new file"):
         check_identity(turned, identity)
 
 
