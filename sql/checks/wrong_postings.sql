@@ -1,10 +1,15 @@
 -- The postings are what the chunks' words give today: same terms, counts and lengths.
-WITH tokens AS (
-    SELECT rid, unnest(fts_main_documents.tokenize(text)) AS word, 1 AS in_text, 0 AS in_heading FROM documents
+WITH fields AS (
+    SELECT rid, text AS field, 1 AS in_text, 0 AS in_heading FROM documents
     UNION ALL
-    SELECT rid, unnest(fts_main_documents.tokenize(array_to_string(heading_path, ' '))), 0, 1 FROM documents
+    SELECT rid, array_to_string(heading_path, ' '), 0, 1 FROM documents
 ),
-lengths AS (SELECT rid, sum(in_text) AS len, sum(in_heading) AS heading_len FROM tokens GROUP BY rid),
+tokens AS (
+    SELECT rid, unnest(fts_main_documents.plain_words(field)) AS word, in_text, in_heading, 1 AS counts FROM fields
+    UNION ALL
+    SELECT rid, unnest(fts_main_documents.compound_parts(field)), in_text, in_heading, 0 FROM fields
+),
+lengths AS (SELECT rid, sum(in_text * counts) AS len, sum(in_heading * counts) AS heading_len FROM tokens GROUP BY rid),
 expected AS (
     SELECT t.rid, coalesce(w.term, '?') AS term, sum(t.in_text) AS tf, sum(t.in_heading) AS heading_tf,
            any_value(l.len) AS len, any_value(l.heading_len) AS heading_len

@@ -8,7 +8,7 @@ ORDER BY term;
 
 -- The lengths of the chunks from rid $first on; a chunk without words has length 0 and still counts as a chunk.
 INSERT INTO fts_main_documents.docs
-SELECT d.rid, coalesce(sum(t.tf), 0), coalesce(sum(t.heading_tf), 0)
+SELECT d.rid, coalesce(sum(t.len), 0), coalesce(sum(t.heading_len), 0)
 FROM documents AS d LEFT JOIN staged_tokens AS t ON t.rid = d.rid
 WHERE d.rid >= $first
 GROUP BY d.rid

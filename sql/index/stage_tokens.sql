@@ -1,11 +1,17 @@
--- The words of the chunks from rid $first on, counted.
+-- The words of the chunks from rid $first on, counted. Parts of compound names are found, but do not make a chunk longer,
+-- as with Lucene's overlapping tokens.
 CREATE OR REPLACE TEMP TABLE staged_tokens AS
-SELECT rid, word, CAST(sum(in_text) AS INTEGER) AS tf, CAST(sum(in_heading) AS INTEGER) AS heading_tf
-FROM (
-    SELECT rid, unnest(fts_main_documents.tokenize(text)) AS word, 1 AS in_text, 0 AS in_heading
-    FROM documents WHERE rid >= $first
+WITH fields AS (
+    SELECT rid, text AS field, 1 AS in_text, 0 AS in_heading FROM documents WHERE rid >= $first
     UNION ALL
-    SELECT rid, unnest(fts_main_documents.tokenize(array_to_string(heading_path, ' '))), 0, 1
-    FROM documents WHERE rid >= $first
+    SELECT rid, array_to_string(heading_path, ' '), 0, 1 FROM documents WHERE rid >= $first AND length(heading_path) > 0
+),
+tokens AS (
+    SELECT rid, unnest(fts_main_documents.plain_words(field)) AS word, in_text, in_heading, 1 AS counts FROM fields
+    UNION ALL
+    SELECT rid, unnest(fts_main_documents.compound_parts(field)), in_text, in_heading, 0 FROM fields
 )
+SELECT rid, word, CAST(sum(in_text) AS INTEGER) AS tf, CAST(sum(in_heading) AS INTEGER) AS heading_tf,
+       CAST(sum(in_text * counts) AS INTEGER) AS len, CAST(sum(in_heading * counts) AS INTEGER) AS heading_len
+FROM tokens
 GROUP BY rid, word;

@@ -20,6 +20,7 @@ MACROS = (
     "fold",
     "compound_parts",
     "run_pairs",
+    "plain_words",
     "tokenize",
     "porter_stem",
     "query_words",

@@ -1,0 +1,41 @@
+"""What the measurements share: the collections beside the project, and the lines that name machine and versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+import sqlrag
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def environment() -> str:
+    """Return one line that says where the figures come from."""
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
+        f"DuckDB {duckdb.__version__}, numpy {np.__version__}, sqlrag {sqlrag.__version__}"
+    )
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def read_qrels(path: Path) -> list[tuple[str, str, int]]:
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    return [(query, document, int(relevance)) for query, document, relevance in rows]
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)

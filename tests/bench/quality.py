@@ -1,0 +1,148 @@
+"""Quality of each mode on public collections: nDCG@10 and recall@10 by ir-measures.
+
+python -m tests.bench.quality [--only nfcorpus,scifact]
+
+NFCorpus and SciFact: one chunk a document, vectors as given in ``minilm.npz``. duckdb_docs_qa and anthropic_docs: the
+package's own chunks and MiniLM vectors, best chunk per page. XQuAD: the lexical leg alone, one chunk a paragraph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ir_measures
+import numpy as np
+from ir_measures import R, nDCG
+
+from sqlrag import Chunk, Document, Store, prepare_embeddings
+from tests.bench.common import DATA, MINILM, environment, markdown_table, read_jsonl, read_qrels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlrag import Results
+
+DEPTH = 100
+Search = "Callable[[Store, str, np.ndarray | None], Results]"
+
+MODES: dict[str, Callable[[Store, str, np.ndarray | None], Results]] = {
+    "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH),
+    "vectors": lambda store, text, vector: store.vector_query(text, top_k=DEPTH, query_vector=vector),
+    "RRF": lambda store, text, vector: store.hybrid_query(
+        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector
+    ),
+    "weighted": lambda store, text, vector: store.hybrid_query(
+        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector, fusion="weighted"
+    ),
+    "convex": lambda store, text, vector: store.hybrid_query(
+        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector, fusion="convex"
+    ),
+}
+
+
+def given_vectors(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
+    """Return a store with one chunk a document, and the questions with their vectors."""
+    vectors = np.load(DATA / name / "minilm.npz")
+    texts = {row["_id"]: f"{row.get('title', '')} {row['text']}".strip() for row in read_jsonl(DATA / name / "corpus.jsonl")}
+    ids = [doc_id for doc_id in vectors["corpus_ids"].tolist() if texts[doc_id]]
+    keep = np.array([bool(texts[doc_id]) for doc_id in vectors["corpus_ids"].tolist()])
+    store = Store.create(folder / f"{name}.duckdb", 384)
+    store.upsert(
+        [Document(doc_id, texts[doc_id]) for doc_id in ids],
+        [Chunk(doc_id, 0, texts[doc_id], i_end=len(texts[doc_id])) for doc_id in ids],
+        vectors["corpus"][keep],
+    )
+    questions = {row["_id"]: row["text"] for row in read_jsonl(DATA / name / "queries.jsonl")}
+    by_id = dict(zip(vectors["query_ids"].tolist(), vectors["queries"], strict=True))
+    return store, [(query_id, questions[query_id], vector) for query_id, vector in by_id.items()]
+
+
+def own_chunks(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
+    """Return a store that the package made from the pages as Markdown files, and the questions."""
+    pages = folder / name
+    for row in read_jsonl(DATA / name / "corpus.jsonl"):
+        path = pages / (row["_id"] if row["_id"].endswith(".md") else f"{row['_id']}.md")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        title = row.get("title", "")
+        path.write_text(f"# {title}\n\n{row['text']}\n" if title else row["text"], encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prepared = prepare_embeddings(pages, folder / f"{name}.duckdb", embed_model_name=MINILM)
+    return Store(prepared.path), [(row["_id"], row["text"], None) for row in read_jsonl(DATA / name / "queries.jsonl")]
+
+
+def paragraphs(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
+    """Return a store of paragraphs with vectors that mean nothing, for the lexical leg alone."""
+    rows = read_jsonl(DATA / name / "corpus.jsonl")
+    store = Store.create(folder / f"{name}.duckdb", 8)
+    store.upsert(
+        [Document(row["_id"], row["text"]) for row in rows],
+        [Chunk(row["_id"], 0, row["text"], i_end=len(row["text"])) for row in rows],
+        np.ones((len(rows), 8), dtype=np.float32),
+    )
+    return store, [(row["_id"], row["text"], None) for row in read_jsonl(DATA / name / "queries.jsonl")]
+
+
+# Collection: how its store is made, its judgements, and the modes that make sense on it.
+COLLECTIONS = {
+    "nfcorpus": (given_vectors, ["qrels/test.tsv"], list(MODES)),
+    "scifact": (given_vectors, ["qrels/test.tsv"], list(MODES)),
+    "duckdb_docs_qa": (own_chunks, ["qrels/test.tsv", "qrels/test_en.tsv", "qrels/test_ru.tsv"], list(MODES)),
+    "anthropic_docs": (own_chunks, ["qrels/test.tsv"], list(MODES)),
+    "xquad_en": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+    "xquad_de": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+    "xquad_ru": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+    "xquad_zh": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+}
+
+
+def run_of(results: Results) -> dict[str, float]:
+    """Return a page's score: that of its best chunk."""
+    run: dict[str, float] = {}
+    for result in results:
+        run.setdefault(result["doc_id"].removesuffix(".md"), result["score"])
+    return run
+
+
+def measure(name: str, folder: Path) -> list[list[str]]:
+    """Return one row for each mode and set of judgements."""
+    make, judgements, modes = COLLECTIONS[name]
+    store, questions = make(name, folder)
+    rows = []
+    with store:
+        runs = {
+            mode: {query_id: run_of(MODES[mode](store, text, vector)) for query_id, text, vector in questions}
+            for mode in modes
+        }
+    for file in judgements:
+        qrels = [
+            ir_measures.Qrel(query, document.removesuffix(".md"), relevance)
+            for query, document, relevance in read_qrels(DATA / name / file)
+        ]
+        judged = {qrel.query_id for qrel in qrels}
+        for mode in modes:
+            run = {query: documents for query, documents in runs[mode].items() if query in judged}
+            got = ir_measures.calc_aggregate([nDCG @ 10, R @ 10], qrels, run)
+            label = name + (f" ({Path(file).stem.removeprefix('test_')})" if "_" in Path(file).stem else "")
+            rows.append([label, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(judged))])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(COLLECTIONS))
+    names = parser.parse_args().only.split(",")
+    print(environment())
+    rows = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += measure(name, Path(folder))
+    print(markdown_table(["collection", "mode", "nDCG@10", "recall@10", "questions"], rows))
+
+
+if __name__ == "__main__":
+    main()
