@@ -14,7 +14,7 @@ import typer
 
 # The order of these imports is that of the commands in the help.
 from sqlrag.console import preparing, queries  # noqa: F401 - they register their commands
-from sqlrag.console.app import app, command
+from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option
 from sqlrag.console.printing import Format, flatten, silence_broken_pipe, tell, write, write_json, write_rows
 
@@ -112,6 +112,7 @@ def main() -> None:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in own:
         arguments = ["--debug", *(a for a in own if a != "--debug"), *arguments[len(own) :]]
+    watch_for_interrupt()
     try:
         app(args=arguments, prog_name="sqlrag")
     except BrokenPipeError:

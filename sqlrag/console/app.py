@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
 import sys
 import warnings
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -17,6 +18,7 @@ from sqlrag.errors import SqlragError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 app = typer.Typer(
     name="sqlrag",
@@ -31,6 +33,7 @@ app = typer.Typer(
 )
 
 _debug = False
+_interrupted = False
 noted: set[str] = set()  # the notes that have been printed
 
 
@@ -58,27 +61,39 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
         warnings.showwarning = _note
         try:
             return function(**arguments) or 0
-        except SqlragError as error:
-            if _debug:
-                raise
-            tell(f"error: {error}")
-            return 1
-        except KeyboardInterrupt:
-            tell("Interrupted.")
-            return 130
+        except (typer.Exit, typer.BadParameter):
+            raise
         except BrokenPipeError:
             silence_broken_pipe()  # the reader has what it wanted, as `head` does
             return 0
-        except (typer.Exit, typer.BadParameter):
-            raise
-        except Exception as error:
-            if _debug:
-                raise
-            if type(error).__name__ == "InterruptException":  # DuckDB's word for Ctrl-C during a statement
-                tell("Interrupted.")
-                return 130
-            tell(f"error: {type(error).__name__}: {error}\nThis was not expected; --debug shows where it happened.")
-            return 1
+        except (Exception, KeyboardInterrupt) as error:
+            return _explain(error)
+
+
+def _explain(error: BaseException) -> int:
+    """Say what went wrong and return the exit code, or raise it again where the traceback is wanted."""
+    if _interrupted or isinstance(error, KeyboardInterrupt):
+        tell("Interrupted.")
+        return 130
+    if _debug:
+        raise error
+    if isinstance(error, SqlragError):
+        tell(f"error: {error}")
+    else:
+        tell(f"error: {type(error).__name__}: {error}\nThis was not expected; --debug shows where it happened.")
+    return 1
+
+
+def watch_for_interrupt() -> None:
+    """Remember Ctrl-C: a statement of DuckDB that it ends raises a RuntimeError instead of KeyboardInterrupt."""
+
+    def remember(signum: int, frame: FrameType | None) -> None:
+        global _interrupted
+        _interrupted = True
+        signal.default_int_handler(signum, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, remember)
 
 
 def _note(

@@ -38,9 +38,14 @@ def _metadata(pairs: list[str]) -> list[str]:
     return pairs
 
 
-Text = Annotated[str, typer.Argument(help="The question or words.", show_default=False)]
+def _valid_text(text: str) -> str:
+    """Replace bytes that are no UTF-8, which Python hands on as lone surrogates."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
 Db = Annotated[Path, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search.")]
-File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The file.", show_default=False)]
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
 DbInstead = Annotated[Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The same as FILE.")]
 FormatName = Annotated[Format, option("--format", "-f", help="Form of the results.", show_default=True)]
 TopK = Annotated[int, option("--top-k", "-k", help="How many results.", show_default=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,7 +218,8 @@ def _answer(
         return
     write(results.sql)
     if not known:
-        tell(f"note: the vector of the question is not in the file yet; sqlrag embed TEXT --db {db} puts it there.")
+        embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db))}"
+        tell(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
 
 
 def _is_embedded(store: Store, query_text: str) -> bool:
