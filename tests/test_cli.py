@@ -254,22 +254,28 @@ def test_all_words_and_min_similarity(kb):
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "parts"),
     [
-        "hybrid-query 'mango pump'",
-        "hybrid-query 'mango pump' -k 1 --fusion weighted --vector-weight 0.2",
-        "hybrid-query 'mango pump' --fusion convex --alpha 0.3 --k1 0.9 --b 0.1 --heading-weight 0 --exact",
-        "hybrid-query 'mango pump' --rrf-k 3 --vector-top-k 5 --fts-top-k 5 --tag fruit --metadata year=2024",
-        "vector-query 'mango pump' -k 2 --min-similarity 0.2",
-        "vector-query 'mango pump' --exact --tags-all fruit --collection default",
-        "lexical-query 'mango pump' --all-words --heading-weight 5",
-        'lexical-query "the pump\'s mango" --k1 2',
+        ("hybrid-query 'mango pump'", ["k := 5", "heading_weight := 3.0"]),
+        ("hybrid-query 'mango pump' -k 1 --fusion weighted --vector-weight 0.2", ["k := 1", "vector_weight := 0.2"]),
+        ("hybrid-query 'mango pump' --fusion convex --alpha 0.3 --k1 0.9 --b 0.1 --heading-weight 0", ["alpha := 0.3"]),
+        ("hybrid-query 'mango pump' --rrf-k 3 --tag fruit --metadata year=2024", ["rrf_k := 3.0", '{"year": 2024}']),
+        # Three chunks are fewer than any pool, so that these options show in the statement only.
+        ("hybrid-query 'mango pump' --exact", ["codes_pool := 2147483647"]),
+        ("hybrid-query 'mango pump' --vector-top-k 7 --fts-top-k 7", [" pool := 7"]),
+        ("vector-query 'mango pump' --exact --tags-all fruit --collection default", ["FROM exact_vector_query("]),
+        ("vector-query 'mango pump' -k 2 --min-similarity {middle}", ["FROM vector_query(", "WHERE score >= "]),
+        ("lexical-query 'mango pump' --all-words --heading-weight 5", ["conjunctive := true", "heading_weight := 5.0"]),
+        ('lexical-query "the pump\'s mango" --k1 2', ["'the pump''s mango'", "k1 := 2.0"]),
     ],
 )
-def test_sql_gives_the_same_rows_in_duckdb(call, kb):
-    command = [*shlex.split(call), "--db", kb]
+def test_sql_gives_the_same_rows_in_duckdb(call, parts, kb):
+    first, second, *_ = sqlrag.vector_query("mango pump", kb)
+    command = [*shlex.split(call.replace("{middle}", str((first["score"] + second["score"]) / 2))), "--db", kb]
     shown = run(*command, "--sql")
     assert (shown.exit_code, shown.stderr) == (0, "")
+    for part in parts:
+        assert part in shown.stdout
     expected = [(row["node_id"], row["score"]) for row in rows_of(*command)]
     assert expected
     with duckdb.connect(str(kb), read_only=True) as con:
