@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlrag.retrieve.searching import Plan
 
+_EVERY_CHUNK = 2**31 - 1  # a pool that no store exceeds: its rid is an INTEGER
+
 
 def as_sql(query_text: str, plan: Plan) -> str:
     """Return the statement that gives the same rows in the shell.
 
-    The vector of a question comes from the table ``query_embeddings``, where ``sqlrag embed`` puts it.
+    Two options of ``hybrid_query`` have no counterpart in its macro and are left out: ``min_similarity``, and a number
+    of candidates that differs between the legs. The vector of a question comes from the table ``query_embeddings``,
+    where ``sqlrag embed`` puts it.
     """
     words = literal(query_text)
     vector = f"(SELECT embedding FROM query_embeddings WHERE query_text = {words})"  # noqa: S608 - shown, not run
@@ -29,10 +33,15 @@ def as_sql(query_text: str, plan: Plan) -> str:
         options = {"k": plan.top_k, **filters}
         if plan.codes_pool is not None and not plan.exact:
             options["pool"] = plan.codes_pool
-        return _call("exact_vector_query" if plan.exact else "vector_query", [vector], options)
+        where = "" if plan.min_similarity is None else f" WHERE score >= {literal(plan.min_similarity)}"
+        return _call("exact_vector_query" if plan.exact else "vector_query", [vector], options, where)
     options = {"k": plan.top_k}
+    if plan.vector_top_k is not None and plan.vector_top_k == plan.lexical_top_k:
+        options["pool"] = plan.vector_top_k
     options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=0.7))
-    if plan.codes_pool is not None:
+    if plan.exact:
+        options["codes_pool"] = _EVERY_CHUNK
+    elif plan.codes_pool is not None:
         options["codes_pool"] = plan.codes_pool
     return _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
 
@@ -54,6 +63,6 @@ def _not_default(plan: Plan, **defaults: Any) -> dict[str, Any]:
     return {name: getattr(plan, name) for name, default in defaults.items() if getattr(plan, name) != default}
 
 
-def _call(macro: str, arguments: list[str], options: dict[str, Any]) -> str:
+def _call(macro: str, arguments: list[str], options: dict[str, Any], where: str = "") -> str:
     named = [f"{name} := {literal(value)}" for name, value in options.items()]
-    return f"FROM {macro}({', '.join([*arguments, *named])});"
+    return f"FROM {macro}({', '.join([*arguments, *named])}){where};"

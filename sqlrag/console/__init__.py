@@ -1,0 +1,1 @@
+"""The parts of the command line: its application, its options, its output and its longer commands."""

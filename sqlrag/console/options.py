@@ -1,0 +1,81 @@
+"""The options that several commands of the command line share: one name and one meaning each."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sqlrag.console.printing import Format
+
+
+class FusionName(str, Enum):
+    """How both rankings become one."""
+
+    rrf = "rrf"
+    weighted = "weighted"
+    convex = "convex"
+
+
+class Unit(str, Enum):
+    """What a chunk's size counts."""
+
+    tokens = "tokens"
+    chars = "chars"
+
+
+def option(*names: str, help: str, show_default: bool = False, **more: Any) -> Any:  # noqa: A002 - typer's own word
+    """Return an option whose default is shown only where asked for."""
+    return typer.Option(*names, help=help, show_default=show_default, **more)
+
+
+def _metadata(pairs: list[str]) -> list[str]:
+    for pair in pairs or []:
+        if not pair.partition("=")[0] or "=" not in pair:
+            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE, such as audience=engineers or year=2024.")
+    return pairs
+
+
+def _valid_text(text: str) -> str:
+    """Replace bytes that are no UTF-8, which Python hands on as lone surrogates."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
+Db = Annotated[Path, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search.")]
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
+DbInstead = Annotated[Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The same as FILE.")]
+FormatName = Annotated[Format, option("--format", "-f", help="Form of the results.", show_default=True)]
+TopK = Annotated[int, option("--top-k", "-k", help="How many results.", show_default=True)]
+Collection = Annotated[
+    list[str] | None, option("--collection", metavar="NAME", help="Search this collection only. Repeatable.")
+]
+TagsAny = Annotated[
+    list[str] | None,
+    option("--tag", "--tags-any", metavar="TAG", help="With at least one of these tags. Repeatable."),
+]
+TagsAll = Annotated[list[str] | None, option("--tags-all", metavar="TAG", help="With all of these tags. Repeatable.")]
+Metadata = Annotated[
+    list[str] | None,
+    option(
+        "--metadata",
+        metavar="KEY=VALUE",
+        callback=_metadata,
+        help="A metadata field equals this value (JSON such as 2024 or true; else text). Repeatable.",
+    ),
+]
+K1 = Annotated[float, option("--k1", help="BM25: saturation of repeated words.", show_default=True)]
+B = Annotated[float, option("--b", help="BM25: length normalisation, 0 to 1.", show_default=True)]
+HeadingWeight = Annotated[
+    float | None, option("--heading-weight", help="BM25: weight of the headings beside the text. [the file's own]")
+]
+Exact = Annotated[bool, option("--exact", help="Compare with every vector, without the preselection by sign codes.")]
+MinSimilarity = Annotated[
+    float | None, option("--min-similarity", help="Drop candidates of the vector leg below this cosine.")
+]
+SourceDocs = Annotated[bool, option("--source-docs", help="Put the whole source document into each result.")]
+Model = Annotated[str | None, option("--model", help="Only to make sure: refuse a file of another model.")]
+Sql = Annotated[bool, option("--sql", help="Print the SQL that gives the same rows in the DuckDB shell; no search.")]
+Timings = Annotated[bool, option("--timings", help="Tell the time of each stage, on standard error.")]

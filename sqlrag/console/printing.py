@@ -1,0 +1,103 @@
+"""How the command line writes: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# Control characters but tab and newline, text direction overrides, lone surrogates: no text may steer the terminal.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Format(str, Enum):
+    """The forms of a result: for people, for programs, for spreadsheets."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+def write(text: str) -> None:
+    """Write lines for people to standard output."""
+    _write(sys.stdout, _STEERING.sub(" ", text))
+
+
+def tell(text: str) -> None:
+    """Write a message to standard error."""
+    _write(sys.stderr, _STEERING.sub(" ", text))
+
+
+def write_json(value: object) -> None:
+    """Write one JSON value to standard output, in ASCII where its encoding is not UTF-8."""
+    escaped = not _encoding(sys.stdout).lower().replace("-", "").startswith("utf8")
+    _write(sys.stdout, json.dumps(value, ensure_ascii=escaped, indent=2, default=str))
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write a heading and one line per row to standard output; lists and dicts are cells of JSON."""
+    buffer = io.StringIO()
+    table = csv.writer(buffer, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    _write(sys.stdout, buffer.getvalue().removesuffix("\n"))
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: Format, table: str) -> None:
+    """Write rows in the form that was asked for; ``table`` is their text for people."""
+    if form is Format.json:
+        write_json(rows)
+    elif form is Format.csv:
+        write_csv(rows, columns)
+    else:
+        write(table)
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> list[dict[str, Any]]:
+    """Return a nested dict as rows of ``key`` and ``value``, keys joined by dots."""
+    rows: list[dict[str, Any]] = []
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            rows += flatten(value, f"{prefix}{key}.")
+        else:
+            rows.append({"key": prefix + key, "value": value})
+    return rows
+
+
+def size(number_of_bytes: int) -> str:
+    """Return a size for people, such as ``5.3 MB``."""
+    value = float(number_of_bytes)
+    for unit in ("bytes", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} GB"
+
+
+def silence_broken_pipe() -> None:
+    """Send what is still unwritten nowhere, so that Python's own flush at exit cannot fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+
+
+def _write(stream: TextIO, text: str) -> None:
+    encoding = _encoding(stream)
+    stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+    stream.flush()
+
+
+def _encoding(stream: TextIO) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, tuple, dict)) else value

@@ -1,0 +1,243 @@
+"""``sqlrag hybrid-query``, ``vector-query`` and ``lexical-query``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sqlrag.console.app import command
+from sqlrag.console.options import (
+    K1,
+    B,
+    Collection,
+    Db,
+    Exact,
+    FormatName,
+    FusionName,
+    HeadingWeight,
+    Metadata,
+    MinSimilarity,
+    Model,
+    SourceDocs,
+    Sql,
+    TagsAll,
+    TagsAny,
+    Text,
+    Timings,
+    TopK,
+    option,
+)
+from sqlrag.console.printing import Format, tell, write, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieve.store import Store
+
+
+@command(
+    "hybrid-query",
+    "Search by meaning and by words.",
+    "sqlrag hybrid-query 'How do I filter by tag?' --db kb.duckdb --top-k 3",
+    "sqlrag hybrid-query 'rate limits' --db kb.duckdb --fusion convex --tag api --metadata year=2024 --format json",
+)
+def hybrid_query(
+    query_text: Text,
+    db: Db,
+    top_k: TopK = 5,
+    fusion: Annotated[
+        FusionName, option("--fusion", help="How both rankings become one.", show_default=True)
+    ] = FusionName.rrf,
+    alpha: Annotated[float, option("--alpha", help="convex: share of the vector score.", show_default=True)] = 0.7,
+    vector_weight: Annotated[
+        float, option("--vector-weight", help="weighted: share of the vector leg.", show_default=True)
+    ] = 0.5,
+    rrf_k: Annotated[float, option("--rrf-k", help="rrf: its constant.", show_default=True)] = 60,
+    vector_top_k: Annotated[int | None, option("--vector-top-k", help="Candidates of the vector leg. [50]")] = None,
+    fts_top_k: Annotated[int | None, option("--fts-top-k", help="Candidates of the lexical leg. [50]")] = None,
+    collection: Collection = None,
+    tags_any: TagsAny = None,
+    tags_all: TagsAll = None,
+    metadata: Metadata = None,
+    k1: K1 = 1.2,
+    b: B = 0.75,
+    heading_weight: HeadingWeight = None,
+    exact: Exact = False,
+    min_similarity: MinSimilarity = None,
+    source_docs: SourceDocs = False,
+    model: Model = None,
+    strict: Annotated[bool, option("--strict", help="Fail where one leg cannot answer.")] = False,
+    form: FormatName = Format.table,
+    sql: Sql = False,
+    timings: Timings = False,
+) -> None:
+    """Search by meaning and by words at once, and fuse both rankings."""
+    if sql and (min_similarity is not None or vector_top_k != fts_top_k):
+        raise typer.BadParameter(
+            "The SQL macro hybrid_query has no counterpart of --min-similarity, nor of different values for "
+            "--vector-top-k and --fts-top-k. Leave them out, or leave --sql out."
+        )
+
+    def ask(store: Store) -> Results:
+        return store.hybrid_query(
+            query_text,
+            top_k=top_k,
+            fusion=fusion.value,
+            alpha=alpha,
+            vector_weight=vector_weight,
+            rrf_k=rrf_k,
+            vector_top_k=vector_top_k,
+            lexical_top_k=fts_top_k,
+            k1=k1,
+            b=b,
+            heading_weight=heading_weight,
+            collection=collection or None,
+            tags_any=tags_any or None,
+            tags_all=tags_all or None,
+            metadata=_fields(metadata),
+            query_vector=_stand_in(store) if sql else None,
+            model_name=model,
+            exact=exact,
+            min_similarity=min_similarity,
+            include_source_docs=source_docs,
+            strict=strict or model is not None,  # a model that is named and unknown is an error, not a notice
+        )
+
+    _answer(db, query_text, ask, form, sql=sql, timings=timings)
+
+
+@command(
+    "vector-query",
+    "Search by meaning alone.",
+    "sqlrag vector-query 'another program holds my file' --db kb.duckdb --min-similarity 0.3",
+)
+def vector_query(
+    query_text: Text,
+    db: Db,
+    top_k: TopK = 5,
+    collection: Collection = None,
+    tags_any: TagsAny = None,
+    tags_all: TagsAll = None,
+    metadata: Metadata = None,
+    exact: Exact = False,
+    min_similarity: MinSimilarity = None,
+    source_docs: SourceDocs = False,
+    model: Model = None,
+    form: FormatName = Format.table,
+    sql: Sql = False,
+    timings: Timings = False,
+) -> None:
+    """Search by meaning alone: the chunks whose vectors are nearest to the question's."""
+
+    def ask(store: Store) -> Results:
+        return store.vector_query(
+            query_text,
+            top_k=top_k,
+            collection=collection or None,
+            tags_any=tags_any or None,
+            tags_all=tags_all or None,
+            metadata=_fields(metadata),
+            query_vector=_stand_in(store) if sql else None,
+            model_name=model,
+            exact=exact,
+            min_similarity=min_similarity,
+            include_source_docs=source_docs,
+        )
+
+    _answer(db, query_text, ask, form, sql=sql, timings=timings)
+
+
+@command(
+    "lexical-query",
+    "Search by words alone (BM25).",
+    "sqlrag lexical-query 'StoreLockedError PID' --db kb.duckdb --all-words",
+)
+def lexical_query(
+    query_text: Text,
+    db: Db,
+    top_k: TopK = 5,
+    all_words: Annotated[bool, option("--all-words", help="Only chunks that hold every word.")] = False,
+    collection: Collection = None,
+    tags_any: TagsAny = None,
+    tags_all: TagsAll = None,
+    metadata: Metadata = None,
+    k1: K1 = 1.2,
+    b: B = 0.75,
+    heading_weight: HeadingWeight = None,
+    source_docs: SourceDocs = False,
+    form: FormatName = Format.table,
+    sql: Sql = False,
+    timings: Timings = False,
+) -> None:
+    """Search by words alone, ranked by BM25. No embedding model is needed."""
+
+    def ask(store: Store) -> Results:
+        return store.lexical_query(
+            query_text,
+            top_k=top_k,
+            k1=k1,
+            b=b,
+            heading_weight=heading_weight,
+            conjunctive=all_words,
+            collection=collection or None,
+            tags_any=tags_any or None,
+            tags_all=tags_all or None,
+            metadata=_fields(metadata),
+            include_source_docs=source_docs,
+        )
+
+    _answer(db, query_text, ask, form, sql=sql, timings=timings)
+
+
+def _answer(
+    db: Path, query_text: str, ask: Callable[[Store], Results], form: Format, *, sql: bool, timings: bool
+) -> None:
+    """Open the file, ask, and write the results or their SQL."""
+    began = time.perf_counter()
+    from sqlrag.retrieve.results import RESULT_KEYS, format_results
+    from sqlrag.retrieve.store import Store
+
+    imported = time.perf_counter()
+    with Store(db) as store:
+        opened = time.perf_counter()
+        results = ask(store)
+        known = "query_embeddings" not in results.sql or _is_embedded(store, query_text)
+    for notice in results.notices:
+        tell(f"note: {notice}")
+    if timings:
+        stages = {"import": imported - began, "open": opened - imported, **results.timings}
+        tell("timings: " + ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in stages.items()))
+    if not sql:
+        write_rows(results, RESULT_KEYS, form, format_results(list(results), query_text))
+        return
+    write(results.sql)
+    if not known:
+        embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db))}"
+        tell(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
+
+
+def _is_embedded(store: Store, query_text: str) -> bool:
+    found = store.cursor().execute("SELECT 1 FROM query_embeddings WHERE query_text = $1", [query_text]).fetchone()
+    return found is not None
+
+
+def _stand_in(store: Store) -> list[float]:
+    """Return some vector: the SQL of a query does not depend on it, so no model has to be loaded."""
+    return [1.0] * store.dimensions
+
+
+def _fields(pairs: list[str] | None) -> dict[str, Any] | None:
+    fields = {}
+    for pair in pairs or []:
+        key, _, value = pair.partition("=")
+        try:
+            fields[key] = json.loads(value)
+        except ValueError:
+            fields[key] = value
+    return fields or None
