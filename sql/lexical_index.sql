@@ -8,7 +8,7 @@ CREATE TABLE fts_main_documents.docs (rid INTEGER NOT NULL, len INTEGER NOT NULL
 CREATE TABLE fts_main_documents.words (word VARCHAR NOT NULL, term VARCHAR NOT NULL);
 
 -- One row per term; df is the number of chunks that hold it.
-CREATE TABLE fts_main_documents.dict (termid INTEGER NOT NULL, term VARCHAR NOT NULL, df INTEGER NOT NULL);
+CREATE TABLE fts_main_documents.dict (termid INTEGER NOT NULL, term VARCHAR PRIMARY KEY, df INTEGER NOT NULL);
 
 -- One row per term and chunk. The lengths are repeated here because a join to docs costs as much as the scoring.
 CREATE TABLE fts_main_documents.postings (

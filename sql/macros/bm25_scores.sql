@@ -1,24 +1,22 @@
--- BM25 of every chunk that holds one of the terms (a list): rid, score, matched (how many of the terms it holds),
--- wanted (how many there are).
+-- BM25 of every chunk that holds one of the terms: rid, score, matched (how many of the terms it holds). The terms are
+-- given as two lists: their termid, and their document frequency.
 -- Robertson & Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009, with BM25F's weighted fields: a
 -- term counts text_weight * tf + heading_weight * heading_tf, and lengths likewise; idf is Lucene's, never negative.
 -- A contribution is rounded to 1e-9 before it is added: such sums are exact in a DOUBLE, so no order of adding, and
 -- no number of threads, can change a score.
-CREATE OR REPLACE MACRO bm25_scores(terms, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := 2.0) AS TABLE
-    WITH wanted AS MATERIALIZED (SELECT unnest(terms) AS term),
-    weighted AS MATERIALIZED (
-        SELECT d.termid, (SELECT count(*) FROM wanted) AS wanted,
-               1e9 * (k1 + 1) * ln(1 + (s.num_docs - d.df + 0.5) / (d.df + 0.5)) AS weight,
+CREATE OR REPLACE MACRO bm25_scores(termids, dfs, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := 2.0) AS TABLE
+    WITH weighted AS (
+        SELECT t.termid,
+               1e9 * (k1 + 1) * ln(1 + (s.num_docs - t.df + 0.5) / (t.df + 0.5)) AS weight,
                k1 * (1 - b) AS base,
                k1 * b / greatest(text_weight * s.avg_len + heading_weight * s.avg_heading_len, 1) AS slope
-        FROM fts_main_documents.dict AS d, fts_main_documents.stats AS s
-        WHERE d.term IN (FROM wanted)
+        FROM (SELECT unnest(termids) AS termid, unnest(dfs) AS df) AS t, fts_main_documents.stats AS s
     )
     SELECT p.rid,
            sum(round(w.weight * (text_weight * p.tf + heading_weight * p.heading_tf)
                / (text_weight * p.tf + heading_weight * p.heading_tf + w.base
                   + w.slope * (text_weight * p.len + heading_weight * p.heading_len)))) / 1e9 AS score,
-           count(*) AS matched, any_value(w.wanted) AS wanted
+           count(*) AS matched
     FROM fts_main_documents.postings AS p JOIN weighted AS w ON w.termid = p.termid
     WHERE text_weight * p.tf + heading_weight * p.heading_tf > 0
     GROUP BY p.rid;

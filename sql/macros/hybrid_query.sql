@@ -4,7 +4,10 @@
 CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 50, fusion := 'rrf', rrf_k := 60,
         vector_weight := 0.5, alpha := 0.7, k1 := 1.2, b := 0.75, heading_weight := 2.0, codes_pool := 500,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
-    WITH terms AS MATERIALIZED (SELECT list(t.term) AS terms FROM query_terms(query_text) AS t),
+    WITH terms AS MATERIALIZED (
+        SELECT list(t.termid ORDER BY t.term) AS termids, list(t.df ORDER BY t.term) AS dfs
+        FROM query_terms(query_text) AS t WHERE t.df > 0
+    ),
     vector_leg AS MATERIALIZED (
         SELECT v.rid, v.score, row_number() OVER (ORDER BY v.score DESC, v.doc_id, v.chunk_index) AS rank,
                min(v.score) OVER () AS low, max(v.score) OVER () AS high
@@ -14,7 +17,7 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
     lexical_leg AS MATERIALIZED (
         SELECT l.rid, l.score, row_number() OVER (ORDER BY l.score DESC, l.doc_id, l.chunk_index) AS rank,
                min(l.score) OVER () AS low, max(l.score) OVER () AS high
-        FROM lexical_search((FROM terms), k := greatest(pool, k), k1 := k1, b := b, heading_weight := heading_weight,
+        FROM lexical_search((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), k := greatest(pool, k), k1 := k1, b := b, heading_weight := heading_weight,
             collection := collection, tags_any := tags_any, tags_all := tags_all, metadata := metadata) AS l
     ),
     candidates AS MATERIALIZED (
@@ -24,7 +27,7 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
         FROM vector_leg AS v FULL JOIN lexical_leg AS l USING (rid)
     ),
     exact AS (
-        FROM pair_scores((FROM terms), query_vector, (SELECT list(c.rid) FROM candidates AS c), k1 := k1, b := b,
+        FROM pair_scores((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), query_vector, (SELECT list(c.rid) FROM candidates AS c), k1 := k1, b := b,
             heading_weight := heading_weight)
     ),
     fused AS (

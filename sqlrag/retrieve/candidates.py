@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.errors import InputError
 from sqlrag.retrieve.fusion import LegHit
 from sqlrag.store.calls import call_macro
+from sqlrag.store.vectors import sign_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sqlrag.retrieve.fusion import ExactScores
+    from sqlrag.store.lexical import Terms
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,18 @@ def vector_leg(
 ) -> Leg:
     """Return the ``k`` chunks nearest to ``vector``, ``[dimensions] float32`` of unit norm, by cosine."""
     options: dict[str, Any] = {"k": k, **filters}
+    arguments: dict[str, Any] = {"query_vector": as_text(vector)}
     if exact:
-        return _leg(con, "exact_vector_query", {"query_vector": as_text(vector)}, options)
+        return _leg(con, "exact_vector_query", arguments, options)
     if codes_pool is not None:
         options["pool"] = codes_pool
-    return _leg(con, "vector_query", {"query_vector": as_text(vector)}, options)
+    code = [int(word[0]) for word in sign_words(vector.reshape(1, -1))]
+    return _leg(con, "vector_search", {**arguments, "code": str(code)}, options)
 
 
 def lexical_leg(
     con: duckdb.DuckDBPyConnection,
-    terms: Sequence[str],
+    terms: Terms,
     k: int,
     bm25: BM25,
     filters: dict[str, Any],
@@ -75,19 +79,24 @@ def lexical_leg(
     conjunctive: bool = False,
 ) -> Leg:
     """Return the ``k`` chunks that hold ``terms`` with the highest BM25."""
-    if not terms:
+    if not terms.termids or (conjunctive and len(terms.termids) < terms.wanted):
         return Leg()
     options: dict[str, Any] = {"k": k, **bm25.parameters(), **filters}
     if conjunctive:
-        options["conjunctive"] = True
-    return _leg(con, "lexical_search", {"terms": list(terms)}, options)
+        options["at_least"] = terms.wanted
+    return _leg(con, "lexical_search", {"termids": terms.termids, "dfs": terms.dfs}, options)
 
 
 def pair_scores(
-    con: duckdb.DuckDBPyConnection, vector: NDArray[np.float32], terms: Sequence[str], rids: Sequence[int], bm25: BM25
+    con: duckdb.DuckDBPyConnection, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25
 ) -> ExactScores:
     """Return the exact cosine and BM25 of given chunks, by their ``rid``."""
-    arguments = {"terms": list(terms), "query_vector": as_text(vector), "rids": list(rids)}
+    arguments = {
+        "termids": terms.termids,
+        "dfs": terms.dfs,
+        "query_vector": as_text(vector),
+        "rids": list(rids),
+    }
     rows = call_macro(con, "rid, vector_score, lexical_score", "pair_scores", arguments, dict(bm25.parameters()))
     return {rid: (vector_score, lexical_score) for rid, vector_score, lexical_score in rows}
 

@@ -177,7 +177,7 @@ class _Run:
         self.vector_hits = Leg()
         self.lexical_hits = Leg()
         self.query_vector: NDArray[np.float32] | None = None
-        self.terms: list[str] = []
+        self.terms = lexical.Terms([], [], 0)
         self.notices: list[str] = []
         self.timings: dict[str, float] = {}
         plan.bm25.parameters()
@@ -222,7 +222,7 @@ class _Run:
         plan, con = self.plan, self.searcher.database.cursor()
         try:
             self.terms = lexical.query_terms(con, self.query_text, self.searcher.metadata["stemmer"])
-            if not self.terms:
+            if not self.terms.wanted:
                 self.notices.append("The question has no words that the lexical leg could look for.")
             self.lexical_hits = candidates.lexical_leg(
                 con,

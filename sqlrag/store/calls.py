@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import duckdb
 
 OPTIONS = frozenset(
-    {"k", "pool", "k1", "b", "heading_weight", "conjunctive", "collection", "tags_any", "tags_all", "metadata"}
+    {"k", "pool", "k1", "b", "heading_weight", "at_least", "collection", "tags_any", "tags_all", "metadata"}
 )
 
 

@@ -31,6 +31,8 @@ MACROS = (
     "public_metadata",
     "lexical_search",
     "lexical_query",
+    "sign_words",
+    "vector_search",
     "vector_query",
     "exact_vector_query",
     "pair_scores",
@@ -80,10 +82,7 @@ def for_dimensions(sql: str, dimensions: int) -> str:
         if word is None or line.lstrip().startswith("--"):
             lines.append(line)
         elif word[1] == "0":
-            lines += [
-                _WORD.sub(f"w{i}", line).replace("[1:64]", f"[{64 * i + 1}:{64 * i + 64}]")
-                for i in range(code_words(dimensions))
-            ]
+            lines += [_WORD.sub(f"w{i}", line).replace("[1]", f"[{i + 1}]") for i in range(code_words(dimensions))]
     return "\n".join(lines).replace(f"FLOAT[{_DIMENSIONS}]", f"FLOAT[{int(dimensions)}]")
 
 

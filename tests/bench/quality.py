@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 import ir_measures
 import numpy as np
@@ -47,7 +48,9 @@ MODES: dict[str, Callable[[Store, str, np.ndarray | None], Results]] = {
 def given_vectors(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
     """Return a store with one chunk a document, and the questions with their vectors."""
     vectors = np.load(DATA / name / "minilm.npz")
-    texts = {row["_id"]: f"{row.get('title', '')} {row['text']}".strip() for row in read_jsonl(DATA / name / "corpus.jsonl")}
+    texts = {
+        row["_id"]: f"{row.get('title', '')} {row['text']}".strip() for row in read_jsonl(DATA / name / "corpus.jsonl")
+    }
     ids = [doc_id for doc_id in vectors["corpus_ids"].tolist() if texts[doc_id]]
     keep = np.array([bool(texts[doc_id]) for doc_id in vectors["corpus_ids"].tolist()])
     store = Store.create(folder / f"{name}.duckdb", 384)
@@ -62,11 +65,14 @@ def given_vectors(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, 
 
 
 def own_chunks(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
-    """Return a store that the package made from the pages as Markdown files, and the questions."""
+    """Return a store that the package made from the pages as Markdown files, and the questions.
+
+    An id may be an address, so it is quoted to serve as a file's name.
+    """
     pages = folder / name
+    pages.mkdir()
     for row in read_jsonl(DATA / name / "corpus.jsonl"):
-        path = pages / (row["_id"] if row["_id"].endswith(".md") else f"{row['_id']}.md")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = pages / f"{quote(row['_id'], safe='')}.md"
         title = row.get("title", "")
         path.write_text(f"# {title}\n\n{row['text']}\n" if title else row["text"], encoding="utf-8")
     with warnings.catch_warnings():
@@ -104,8 +110,12 @@ def run_of(results: Results) -> dict[str, float]:
     """Return a page's score: that of its best chunk."""
     run: dict[str, float] = {}
     for result in results:
-        run.setdefault(result["doc_id"].removesuffix(".md"), result["score"])
+        run.setdefault(_page(unquote(result["doc_id"])), result["score"])
     return run
+
+
+def _page(doc_id: str) -> str:
+    return doc_id.removesuffix(".md").removesuffix(".md")
 
 
 def measure(name: str, folder: Path) -> list[list[str]]:
@@ -120,7 +130,7 @@ def measure(name: str, folder: Path) -> list[list[str]]:
         }
     for file in judgements:
         qrels = [
-            ir_measures.Qrel(query, document.removesuffix(".md"), relevance)
+            ir_measures.Qrel(query, _page(document), relevance)
             for query, document, relevance in read_qrels(DATA / name / file)
         ]
         judged = {qrel.query_id for qrel in qrels}
