@@ -29,6 +29,7 @@ from sqlrag.retrieve.results import Results
 from sqlrag.retrieve.statements import as_sql
 from sqlrag.store import lexical
 from sqlrag.store.calls import select_by_key
+from sqlrag.store.database import is_damage
 from sqlrag.store.metadata import model_identity
 from sqlrag.store.vectors import unit_vector
 
@@ -178,14 +179,11 @@ class Searcher:
         try:
             self._run_legs(run, query_vector)
             results = run.package()
-        except (
-            duckdb.IOException,
-            duckdb.SerializationException,
-            duckdb.FatalException,
-            duckdb.InternalException,
-        ) as e:
+        except duckdb.Error as error:
+            if not is_damage(error):
+                raise
             path = self.database.path
-            raise StoreError(path, f"{path} cannot be read, it may be damaged or cut short: {e}") from e
+            raise StoreError(path, f"{path} cannot be read, it may be damaged or cut short: {error}") from error
         results.timings["total"] = time.perf_counter() - started
         return results
 

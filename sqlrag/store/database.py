@@ -91,6 +91,7 @@ class Database:
             )
         if not real.is_file():
             raise NotAStoreError(real, f"{real} is a folder, not a DuckDB file.")
+        _check_is_duckdb(real)
         with _lock:
             handle = _handles.get(real)
             if handle is None or (handle.read_only and not read_only):
@@ -222,6 +223,26 @@ def remove_files(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
+def _check_is_duckdb(path: Path) -> None:
+    """Raise unless the file begins as a DuckDB database does.
+
+    DuckDB itself would make a database of an empty file, and download an extension for a file of SQLite's.
+    """
+    try:
+        with path.open("rb") as file:
+            begin = file.read(12)
+    except OSError as error:
+        raise StoreError(path, f"{path} cannot be read: {error.strerror or error}") from error
+    if begin[8:] != b"DUCK":
+        raise NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
+
+
+def is_damage(error: duckdb.Error) -> bool:
+    """Return whether DuckDB's error says that a file cannot be read as it is."""
+    kinds = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
+    return isinstance(error, kinds) or "Corrupt database file" in str(error)
+
+
 def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
     """Connect, waiting a bounded time for a process that holds the file."""
     deadline = time.monotonic() + wait_seconds
@@ -243,6 +264,8 @@ def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBP
         except duckdb.Error as error:
             if "already attached" in str(error):
                 raise _held_here(path, "attached to a DuckDB connection", "DETACH it") from error
+            if is_damage(error):
+                raise _damaged(path, error) from error
             raise NotAStoreError(path, f"{path} cannot be opened as a DuckDB database: {error}") from error
 
 
@@ -273,8 +296,6 @@ def _unusable(path: Path, error: duckdb.IOException) -> StoreError:
             f"{path} was written by a DuckDB that this one ({duckdb.__version__}) cannot read: {text}. "
             "Install that version of duckdb.",
         )
-    if "not a valid DuckDB" in text:
-        return NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
     if "Could not read enough bytes" in text:
         return _damaged(path, error)
     return StoreError(path, f"{path} cannot be opened: {text}")
