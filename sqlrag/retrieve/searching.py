@@ -174,11 +174,14 @@ class Searcher:
             raise InputError("The query is blank. Pass a question or some words.")
         if model_name is not None:
             self.check_model_name(model_name)
-        self.database.cursor()  # a closed store says so before anything else is tried
-        run = _Run(self, "" if blank else without_surrogates(query_text), plan)
-        try:
+
+        def answer() -> Results:
+            run = _Run(self, "" if blank else without_surrogates(query_text), plan)
             self._run_legs(run, query_vector)
-            results = run.package()
+            return run.package()
+
+        try:
+            results = self.database.read(answer)
         except duckdb.Error as error:
             if not is_damage(error):
                 raise

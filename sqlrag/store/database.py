@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
@@ -23,9 +23,12 @@ from sqlrag.errors import (
 from sqlrag.store.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 DEFAULT_WAIT = 2.0
+_ATTEMPTS = 3
 
 _PID = re.compile(r"\(PID (\d+)[^)]*\)")
 
@@ -40,6 +43,8 @@ class Handle:
         self.users = 0
         # Two transactions at once would number their new chunks alike.
         self.writing = threading.RLock()
+        # Odd while a commit is under way.
+        self.commits = 0
 
 
 # Opening a file read-only fails while the same process has it open for writing, so handles are shared by real path.
@@ -159,8 +164,9 @@ class Database:
                 self.path, f"{self.path} is open for reading only. Open it with read_only=False to change it."
             )
         con = self.cursor()
-        assert self._handle is not None  # noqa: S101 - cursor() has seen to it
-        with self._handle.writing:
+        handle = self._handle
+        assert handle is not None  # noqa: S101 - cursor() has seen to it
+        with handle.writing:
             con.execute("BEGIN")
             try:
                 yield con
@@ -168,7 +174,29 @@ class Database:
                 with suppress(duckdb.Error):  # the first error is the one to report
                     con.execute("ROLLBACK")
                 raise
-            con.execute("COMMIT")
+            handle.commits += 1
+            try:
+                con.execute("COMMIT")
+            finally:
+                handle.commits += 1
+
+    def read(self, work: Callable[[], T]) -> T:
+        """Run queries on several cursors again until all of them saw the same state: each is a transaction of its own."""
+        self.cursor()
+        handle = self._handle
+        assert handle is not None  # noqa: S101 - cursor() has seen to it
+        for _ in range(_ATTEMPTS):
+            before = handle.commits
+            try:
+                result = work()
+            except Exception:
+                if before % 2 == 0 and handle.commits == before:
+                    raise
+                continue
+            if before % 2 == 0 and handle.commits == before:
+                return result
+        with handle.writing:  # writers never pause long enough: make them
+            return work()
 
     def checkpoint(self) -> None:
         """Move what was committed from the write-ahead log into the file, unless another transaction is under way."""
