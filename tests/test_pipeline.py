@@ -524,8 +524,9 @@ path = sqlrag.prepare_embeddings(sys.argv[1], sys.argv[2], 64, progress="off", *
 found = {}
 for threads in (1, 2):
     with sqlrag.Store(path, threads=threads) as store:
-        found[threads] = [[dict(row) for row in getattr(store, name)(q, top_k=20)]
-            for q in ("alpha", "zeta", "twin", "gamma delta?") for name in ("hybrid_query", "vector_query", "lexical_query")]
+        found[threads] = [[dict(row) for row in search(q, top_k=20)]
+            for q in ("alpha", "zeta", "twin", "gamma delta?")
+            for search in (store.hybrid_query, store.vector_query, store.lexical_query)]
 assert found[1] == found[2]
 print(json.dumps(found[1]))
 """

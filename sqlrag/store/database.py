@@ -181,7 +181,7 @@ class Database:
                 handle.commits += 1
 
     def read(self, work: Callable[[], T]) -> T:
-        """Run queries on several cursors again until all of them saw the same state: each is a transaction of its own."""
+        """Run queries on several cursors, each a transaction of its own, until all of them saw the same state."""
         self.cursor()
         handle = self._handle
         assert handle is not None  # noqa: S101 - cursor() has seen to it
