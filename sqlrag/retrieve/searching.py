@@ -127,7 +127,10 @@ class Searcher:
                     f"The vectors of {self.database.path} were given ready-made, so the file names no model to embed a "
                     "question with. Pass query_vector, or an embedder to Store(path, embedder=…)."
                 )
-            self._embedder = load_embedder(identity.model_name, provider=identity.provider)
+            try:
+                self._embedder = load_embedder(identity.model_name, provider=identity.provider)
+            except InputError as error:  # the caller named no provider: the file did
+                raise ModelUnavailableError(f"{self.database.path} names a model that is not here: {error}") from error
         if not self._identity_checked:
             # A file of ready-made vectors need not say what made them: then the dimensions have to do.
             check_identity(
