@@ -296,7 +296,7 @@ class TestLexical:
             for sql in (
                 f"SELECT node_id FROM documents AS {alias} WHERE {score} IS NOT NULL ORDER BY {score} DESC",
                 f"SELECT node_id FROM documents AS {alias} WHERE {score} > 0 ORDER BY ALL",
-                f"FROM (SELECT node_id, {score} AS n FROM documents {alias}) SELECT node_id WHERE n > 0 ORDER BY n DESC",
+                f"FROM (SELECT node_id, {score} n FROM documents {alias}) SELECT node_id WHERE n > 0 ORDER BY n DESC",
                 f"SELECT node_id FROM chunks AS {alias} WHERE {score} IS NOT NULL ORDER BY {score} DESC",
                 f"SELECT node_id FROM documents AS {alias} GROUP BY node_id HAVING {score} > 0 ORDER BY ALL",
             ):

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 from helpers import ROOT, python
 
 import sqlrag
@@ -56,6 +55,7 @@ class TestNames:
         assert re.fullmatch(r"\d+\.\d+\.\d+", sqlrag.__version__)
 
     def test_entry_points_resolve(self):
+        tomllib = pytest.importorskip("tomllib")
         project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
         points = project["entry-points"]["sqlrag.embedders"]
         assert points.keys() == {"onnx", "hashing"}
