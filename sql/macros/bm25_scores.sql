@@ -9,14 +9,17 @@ CREATE OR REPLACE MACRO bm25_scores(termids, dfs, k1 := 1.2, b := 0.75, text_wei
         SELECT t.termid,
                1e9 * (k1 + 1) * ln(1 + (s.num_docs - t.df + 0.5) / (t.df + 0.5)) AS weight,
                k1 * (1 - b) AS base,
-               k1 * b / greatest(text_weight * s.avg_len + heading_weight * s.avg_heading_len, 1) AS slope
-        FROM (SELECT unnest(termids) AS termid, unnest(dfs) AS df) AS t, fts_main_documents.stats AS s
+               k1 * b / greatest(s.text_weight * s.avg_len + s.heading_weight * s.avg_heading_len, 1) AS slope,
+               s.text_weight,
+               s.heading_weight
+        FROM (SELECT unnest(termids) AS termid, unnest(dfs) AS df) AS t,
+             (SELECT *, text_weight AS text_weight, heading_weight AS heading_weight FROM fts_main_documents.stats) AS s
     )
     SELECT p.rid,
-           sum(round(w.weight * (text_weight * p.tf + heading_weight * p.heading_tf)
-               / (text_weight * p.tf + heading_weight * p.heading_tf + w.base
-                  + w.slope * (text_weight * p.len + heading_weight * p.heading_len)))) / 1e9 AS score,
+           sum(round(w.weight * (w.text_weight * p.tf + w.heading_weight * p.heading_tf)
+               / (w.text_weight * p.tf + w.heading_weight * p.heading_tf + w.base
+                  + w.slope * (w.text_weight * p.len + w.heading_weight * p.heading_len)))) / 1e9 AS score,
            count(*) AS matched
     FROM fts_main_documents.postings AS p JOIN weighted AS w ON w.termid = p.termid
-    WHERE text_weight * p.tf + heading_weight * p.heading_tf > 0
+    WHERE w.text_weight * p.tf + w.heading_weight * p.heading_tf > 0
     GROUP BY p.rid;

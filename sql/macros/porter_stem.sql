@@ -23,7 +23,8 @@ CREATE OR REPLACE MACRO fts_main_documents.porter_stem(word) AS
     -- Step 1b: -eed, and -ed and -ing after a vowel. The stem they leave is mended (hopp to hop, fil to file).
     .list_transform(lambda w: regexp_extract(w, '^(?s:(.*?))(eed|ed|ing|)$', ['stem', 'suffix']))
     .list_transform(lambda p: CASE
-        WHEN p['suffix'] = 'eed' THEN p['stem'] || if(regexp_matches(p['stem'], '[aeiouy][^aeiouy]'), 'ee', 'eed')
+        WHEN p['suffix'] = 'eed' AND regexp_matches(p['stem'], '[aeiouy][^aeiouy]') THEN p['stem'] || 'ee'
+        WHEN p['suffix'] = 'eed' THEN p['stem'] || 'eed'
         WHEN p['suffix'] = '' OR NOT regexp_matches(p['stem'], '[aeiouy]') THEN p['stem'] || p['suffix']
         WHEN regexp_matches(p['stem'], '(?:at|bl|iz)$') THEN p['stem'] || 'e'
         WHEN regexp_matches(p['stem'], '(?:bb|dd|ff|gg|mm|nn|pp|rr|tt)$') THEN left(p['stem'], -1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 import warnings
 from contextlib import contextmanager
@@ -14,29 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import (
     DocumentError,
     InputError,
     ModelMismatchError,
-    NotAStoreError,
     NotFoundError,
     ProviderError,
-    SchemaVersionError,
-    StoreLockedError,
 )
 from sqlrag.ingest.chunking import check_policy, chunk
+from sqlrag.ingest.output import check_replaceable, new_file
 from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_document
 from sqlrag.ingest.report import Failure, Prepared, Report, reasons
 from sqlrag.store import lexical, writing
-from sqlrag.store.database import Database, check_output, is_open, remove_files
+from sqlrag.store.database import Database, check_output
 from sqlrag.store.metadata import initialize, now, refresh_counts
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from sqlrag.types import Chunk, ChunkUnit, Document, Embedder, Progress, Vectors
+    from sqlrag.types import Chunk, ChunkUnit, Document, Embedder, ModelIdentity, Progress, Vectors
 
 log = logging.getLogger("sqlrag.ingest")
 
@@ -151,7 +150,7 @@ def prepare_embeddings(
     _check_options(header_weight, collection, api_key)
     lexical.check_stemmer(stemmer)
     output = check_output(output_db, overwrite=overwrite)
-    _check_replaceable(output)
+    check_replaceable(output)
     files, skipped = find_files(input_dir, patterns=patterns)
     if not files:
         raise NotFoundError(_nothing_to_read(input_dir, skipped))
@@ -163,11 +162,11 @@ def prepare_embeddings(
         )
     report = Report(files=len(files), skipped=list(skipped))
     policy = _fit_to_window(policy, model, report)
-    build = _Build(Path(input_dir), collection, policy, model, report, llama_index_compatible)
+    build = _Build(Path(input_dir).expanduser(), collection, policy, model, report, llama_index_compatible)
     build.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
-    with _new_file(output) as temporary, Database.create(temporary, model.dimensions) as database:
+    with new_file(output) as temporary, Database.create(temporary, model.dimensions) as database:
         build.run(database, files, header_weight, stemmer, _bars(verbose, progress))
     return Prepared(output, report)
 
@@ -185,6 +184,8 @@ class _Build:
         llama_index_compatible: bool,
     ) -> None:
         self.root = root
+        # Bytes of a name that are no UTF-8 cannot be stored.
+        self._input_dir = without_surrogates(str(root.resolve()))
         self.collection = collection
         self.policy = policy
         self.embedder = embedder
@@ -198,10 +199,8 @@ class _Build:
         """Fill an empty database."""
         from tqdm.auto import tqdm
 
-        from sqlrag.embedders import probe
-
         started, began = now(), time.perf_counter()
-        initialize(database, probe(self.embedder), self.policy, heading_weight=header_weight, stemmer=stemmer)
+        initialize(database, self._probe(), self.policy, heading_weight=header_weight, stemmer=stemmer)
         with tqdm(total=len(files), desc="documents", unit="file", disable=bars, leave=False) as bar:
             for documents, chunks in self._batches(files, bar.update):
                 with self._timed("embed"):
@@ -262,6 +261,8 @@ class _Build:
         return document, chunks
 
     def _fail(self, failure: Failure) -> None:
+        # The words of a parser or a provider may hold what no file can.
+        failure = failure._replace(reason=without_surrogates(failure.reason))
         self.report.failures.append(failure)
         log.warning("%s: %s: %s", failure.status, failure.doc_id, failure.reason)
 
@@ -269,10 +270,9 @@ class _Build:
         """Embed the chunks; a document with a text that the model cannot take is left out and reported."""
         try:
             return documents, chunks, self._vectors(chunks)
-        except ProviderError as error:
-            if len(documents) == 1:
-                raise
-            first_error = error
+        except ProviderError:
+            # A text is at fault only where the model still takes another one.
+            self._probe()
         kept, kept_chunks, parts = [], [], []
         for document in documents:
             own = [c for c in chunks if c.doc_id == document.doc_id]
@@ -284,8 +284,15 @@ class _Build:
             kept.append(document)
             kept_chunks.extend(own)
         if not kept:
-            raise first_error  # not one document: the provider is at fault, not a text
+            self._probe()
+            return [], [], np.empty((0, self.embedder.dimensions), dtype=np.float32)
         return kept, kept_chunks, np.concatenate(parts)
+
+    def _probe(self) -> ModelIdentity:
+        """Embed the probe text; raises ProviderError where the provider is down."""
+        from sqlrag.embedders import probe
+
+        return probe(self.embedder)
 
     def _vectors(self, chunks: Sequence[Chunk]) -> Vectors:
         from sqlrag.embedders import embed_texts
@@ -306,14 +313,14 @@ class _Build:
                 "INSERT INTO ingest_failures VALUES ($1, $2, $3, $4)",
                 [[*failure, finished] for failure in report.failures],
             )
-        con.execute("INSERT INTO collections VALUES ($1, $2, $3)", [self.collection, str(self.root.resolve()), started])
+        con.execute("INSERT INTO collections VALUES ($1, $2, $3)", [self.collection, self._input_dir, started])
         con.execute(
             "INSERT INTO ingest_log VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             [
                 started.isoformat(),
                 started,
                 finished,
-                str(self.root.resolve()),
+                self._input_dir,
                 self.collection,
                 report.files,
                 report.chunks,
@@ -339,7 +346,7 @@ def _overlap(chunk_size: int, chunk_unit: str) -> int:
 def _check_options(header_weight: float, collection: str, api_key: str | None) -> None:
     if isinstance(header_weight, bool) or not isinstance(header_weight, (int, float)) or not 0 <= header_weight <= 1000:
         raise InputError(f"header_weight must be a number from 0 to 1000, not {header_weight!r}.")
-    if not collection or not collection.strip() or set(collection) & set(":#") or "/" in collection:
+    if not isinstance(collection, str) or not collection.strip() or set(collection) & set(":#") or "/" in collection:
         raise InputError(f"collection must be a name without ':', '#' and '/', not {collection!r}.")
     if api_key is not None:
         raise InputError("api_key has no use here: the providers that are installed run on this machine. Leave it out.")
@@ -367,56 +374,10 @@ def _fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report) -> C
     return replace(policy, chunk_size=window, chunk_overlap=min(policy.chunk_overlap, window // 8))
 
 
-def _check_replaceable(output: Path) -> None:
-    """Raise where the output is in use, or is a file that sqlrag did not make."""
-    if is_open(output):
-        raise StoreLockedError(
-            output, f"{output} is open in this process. Close its Store before replacing it.", os.getpid()
-        )
-    if not output.exists() or output.stat().st_size == 0:
-        return
-    try:
-        Database.open(output).close()
-    except SchemaVersionError:
-        return  # an older store
-    except NotAStoreError as error:
-        raise NotAStoreError(
-            output, f"{error} It is not overwritten: delete it yourself, or name another output."
-        ) from error
-
-
 def _nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:
     why = "; ".join(f"{count} {reason}" for reason, count in reasons(list(skipped)))
     tail = f"{len(skipped)} files were skipped: {why}." if skipped else "It is empty."
     return f"There is no .md, .markdown, .txt or .pdf file to read in {input_dir}. {tail}"
-
-
-@contextmanager
-def _new_file(output: Path) -> Iterator[Path]:
-    """Yield a path beside the output; rename the file to it at the end, or remove it after an error."""
-    for left_over in output.parent.glob(f".{output.name}.*.building*"):
-        if not _is_alive(left_over.name):
-            left_over.unlink(missing_ok=True)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.building")
-    try:
-        yield temporary
-    except BaseException:
-        remove_files(temporary)
-        raise
-    remove_files(output.with_name(output.name + ".wal"))
-    temporary.replace(output)
-
-
-def _is_alive(name: str) -> bool:
-    """Return whether the process that a temporary file is named after is still there."""
-    digits = name.rpartition(".building")[0].rpartition(".")[2]
-    try:
-        os.kill(int(digits), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except OSError:
-        return True  # it is there, but another user's
-    return True
 
 
 def _bars(verbose: bool, progress: Progress) -> bool | None:

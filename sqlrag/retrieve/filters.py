@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
+from sqlrag.ingest.normalizing import clean_metadata
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,10 @@ class Filters:
         if not self.metadata:
             return None  # no condition
         try:
-            return json.dumps(self.metadata, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"The metadata filter {self.metadata!r} cannot be written as JSON: {error}.") from error
+            # Cleaned and ordered as the stored metadata is, so that a date or a nested object finds its like.
+            return json.dumps(clean_metadata(self.metadata), ensure_ascii=False, sort_keys=True)
+        except InputError as error:
+            raise InputError(f"The metadata filter {self.metadata!r} cannot be used: {error}.") from error
 
 
 def _strings(name: str, values: Sequence[str] | None) -> list[str] | None:
@@ -64,4 +67,4 @@ def _strings(name: str, values: Sequence[str] | None) -> list[str] | None:
         or not all(isinstance(value, str) for value in values)
     ):
         raise InputError(f"{name} must be a list of strings, not {values!r}.")
-    return list(values)
+    return [without_surrogates(value) for value in values]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import NamedTuple, TypeVar, get_args
 
 from sqlrag.errors import InputError
@@ -272,16 +273,20 @@ def _check_options(fusion: str, rrf_k: float, weights: Sequence[float], vector_w
         raise InputError(f"fusion={fusion!r} is unknown; use one of {', '.join(get_args(Fusion))}")
     _check_rrf(2, rrf_k, weights)
     for name, value in (("vector_weight", vector_weight), ("alpha", alpha)):
-        if not 0 <= value <= 1:
-            raise InputError(f"{name}={value} is out of range; use a number from 0 to 1")
+        if not _is_number(value) or not 0 <= value <= 1:
+            raise InputError(f"{name}={value!r} is out of range; use a number from 0 to 1")
 
 
 def _check_rrf(count: int, k: float, weights: Sequence[float] | None) -> None:
-    if not 0 <= k < math.inf:
-        raise InputError(f"k={k} is out of range; Reciprocal Rank Fusion needs a finite k of 0 or more (usually 60)")
+    if not _is_number(k) or not 0 <= k < math.inf:
+        raise InputError(f"k={k!r} is out of range; Reciprocal Rank Fusion needs a finite k of 0 or more (usually 60)")
     if weights is None:
         return
     if len(weights) != count:
         raise InputError(f"{len(weights)} weights for {count} rankings; give one weight per ranking")
-    if not all(0 <= weight < math.inf for weight in weights) or (count and not any(weights)):
+    if not all(_is_number(weight) and 0 <= weight < math.inf for weight in weights) or (count and not any(weights)):
         raise InputError(f"weights={list(weights)} are out of range; use finite numbers of 0 or more, not all 0")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.errors import InputError
+from sqlrag.retrieve.searching import same_model
 from sqlrag.retrieve.store import Store
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def hybrid_query(
     -------
     Results
         A list of dicts, best first; ties in the order of ``doc_id, chunk_index``. ``score_type`` is the fusion, or
-        ``"bm25"`` where the question could not be embedded (then ``.notices`` says why). An RRF score says how well
+        ``"bm25"`` where the question could not be embedded and ``"vector"`` where the file has no lexical index (then
+        ``.notices`` says why). An RRF score says how well
         the legs agree, not how relevant a chunk is: look at ``vector_score`` and ``lexical_score`` for that.
 
     Raises
@@ -259,14 +260,6 @@ def validate_embedding_model(
     """
     embedding = get_embedding_metadata(db_path)["embedding"]
     return same_model(model_name, embedding["model"]) and expected_dimensions in (None, embedding["dimensions"])
-
-
-def same_model(name: str, other: str) -> bool:
-    """Return whether two names mean the same model: case and a left-out organisation do not matter."""
-    if not name.strip():
-        raise InputError("The model name is blank.")
-    name, other = name.lower(), other.lower()
-    return name == other or ("/" not in name and name == other.rpartition("/")[2])
 
 
 @contextmanager

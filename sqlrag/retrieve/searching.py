@@ -6,11 +6,21 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError
+import duckdb
+
+from sqlrag.embedders.base import without_surrogates
+from sqlrag.errors import (
+    InputError,
+    MissingExtraError,
+    ModelMismatchError,
+    ModelUnavailableError,
+    ProviderError,
+    StoreError,
+)
 from sqlrag.retrieve import candidates
 from sqlrag.retrieve.candidates import BM25, Leg
 from sqlrag.retrieve.filters import Filters
@@ -19,13 +29,13 @@ from sqlrag.retrieve.results import Results
 from sqlrag.retrieve.statements import as_sql
 from sqlrag.store import lexical
 from sqlrag.store.calls import select_by_key
+from sqlrag.store.database import is_damage
 from sqlrag.store.metadata import model_identity
 from sqlrag.store.vectors import unit_vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import duckdb
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -72,6 +82,9 @@ class Plan:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of 1 or more, not {value!r}.")
+        low = self.min_similarity
+        if low is not None and (isinstance(low, bool) or not isinstance(low, (int, float)) or not -1 <= low <= 1):
+            raise InputError(f"min_similarity must be a cosine from -1 to 1, not {low!r}.")
 
 
 class Searcher:
@@ -83,29 +96,25 @@ class Searcher:
         self._embedder = embedder
         self._query_vectors: dict[str, NDArray[np.float32]] = {}
         self._identity_checked = False
+        # It starts its threads when there is work for them.
+        self._workers = ThreadPoolExecutor(max(2, os.cpu_count() or 2), thread_name_prefix="sqlrag-lexical")
 
     @property
     def identity(self) -> ModelIdentity:
         """The model that the file was filled with."""
         return model_identity(self.metadata)
 
-    @cached_property
-    def _workers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2), thread_name_prefix="sqlrag-lexical")
-
     def close(self) -> None:
         """End the worker threads."""
-        if "_workers" in self.__dict__:
-            self._workers.shutdown()
-            del self.__dict__["_workers"]
+        self._workers.shutdown()
 
-    def embedder(self, model_name: str | None = None) -> Embedder:
+    def embedder(self) -> Embedder:
         """Return the embedder of the file, loaded once and checked against the file.
 
         Raises
         ------
         ModelMismatchError
-            ``model_name`` names another model, or the model's vectors are not those that the file was built with.
+            The model's vectors are not those that the file was built with.
         ModelUnavailableError, MissingExtraError
             It cannot be loaded here.
         """
@@ -118,26 +127,43 @@ class Searcher:
                     f"The vectors of {self.database.path} were given ready-made, so the file names no model to embed a "
                     "question with. Pass query_vector, or an embedder to Store(path, embedder=…)."
                 )
-            self._embedder = load_embedder(identity.model_name, provider=identity.provider)
+            try:
+                self._embedder = load_embedder(identity.model_name, provider=identity.provider)
+            except InputError as error:  # the caller named no provider: the file did
+                raise ModelUnavailableError(f"{self.database.path} names a model that is not here: {error}") from error
         if not self._identity_checked:
-            check_identity(self._embedder, identity)
+            # A file of ready-made vectors need not say what made them: then the dimensions have to do.
+            check_identity(
+                self._embedder, replace(identity, model_name="") if identity.model_name == GIVEN else identity
+            )
             self._identity_checked = True
-        if model_name is not None and model_name != identity.model_name:
-            other = load_embedder(model_name)
-            if other is not self._embedder:
-                check_identity(other, identity)
         return self._embedder
 
-    def embed_query(self, query_text: str, model_name: str | None = None) -> NDArray[np.float32]:
+    def check_model_name(self, model_name: str) -> None:
+        """Raise ModelMismatchError unless this is the file's model: by its name, or a local folder by its vectors."""
+        from sqlrag.embedders import check_identity, load_embedder
+
+        identity = self.identity
+        if same_model(model_name, identity.model_name) or identity.model_name == GIVEN:
+            return
+        if Path(model_name).is_dir():
+            check_identity(load_embedder(model_name), identity)
+            return
+        raise ModelMismatchError(
+            f"{self.database.path} was built with the model {identity.model_name!r}; you passed model_name="
+            f"{model_name!r}. Leave it out to use the file's, or prepare a new file with the other one."
+        )
+
+    def embed_query(self, query_text: str) -> NDArray[np.float32]:
         """Return the vector of a question, ``[dimensions] float32`` of unit norm; the last 256 are remembered."""
         from sqlrag.embedders import embed_texts
 
-        embedder = self.embedder(model_name)
+        embedder = self.embedder()
         vector = self._query_vectors.get(query_text)
         if vector is None:
             vector = embed_texts(embedder, [query_text], kind="query")[0]
             while len(self._query_vectors) >= _CACHED_QUERIES:
-                self._query_vectors.pop(next(iter(self._query_vectors)), None)
+                self._query_vectors.pop(next(iter(list(self._query_vectors)), ""), None)
             self._query_vectors[query_text] = vector
         return vector
 
@@ -149,21 +175,37 @@ class Searcher:
         blank = not isinstance(query_text, str) or not query_text.strip()
         if blank and (query_vector is None or plan.mode != "vector"):
             raise InputError("The query is blank. Pass a question or some words.")
-        run = _Run(self, query_text, plan)
-        lexical_future = self._workers.submit(run.lexical) if plan.mode == "hybrid" else None
+        if model_name is not None:
+            self.check_model_name(model_name)
+
+        def answer() -> Results:
+            run = _Run(self, "" if blank else without_surrogates(query_text), plan)
+            self._run_legs(run, query_vector)
+            return run.package()
+
         try:
-            if plan.mode != "lexical":
-                run.vector(query_vector, model_name)
+            results = self.database.read(answer)
+        except duckdb.Error as error:
+            if not is_damage(error):
+                raise
+            path = self.database.path
+            raise StoreError(path, f"{path} cannot be read, it may be damaged or cut short: {error}") from error
+        results.timings["total"] = time.perf_counter() - started
+        return results
+
+    def _run_legs(self, run: _Run, query_vector: ArrayLike | None) -> None:
+        mode = run.plan.mode
+        lexical_future = self._workers.submit(run.lexical) if mode == "hybrid" else None
+        try:
+            if mode != "lexical":
+                run.vector(query_vector)
         finally:
             if lexical_future is not None:
                 lexical_future.exception()  # wait, so that no leg outlives its query
         if lexical_future is not None:
             lexical_future.result()
-        elif plan.mode == "lexical":
+        elif mode == "lexical":
             run.lexical()
-        results = run.package()
-        results.timings["total"] = time.perf_counter() - started
-        return results
 
 
 class _Run:
@@ -178,16 +220,17 @@ class _Run:
         self.lexical_hits = Leg()
         self.query_vector: NDArray[np.float32] | None = None
         self.terms = lexical.Terms([], [], 0)
+        self.has_lexical_index = True
         self.notices: list[str] = []
         self.timings: dict[str, float] = {}
         plan.bm25.parameters()
 
-    def vector(self, given: ArrayLike | None, model_name: str | None) -> None:
+    def vector(self, given: ArrayLike | None) -> None:
         """Embed the question unless its vector is given, and fill the vector leg."""
         began = time.perf_counter()
         try:
             self.query_vector = (
-                self.searcher.embed_query(self.query_text, model_name)
+                self.searcher.embed_query(self.query_text)
                 if given is None
                 else unit_vector(given, self.searcher.identity.dimensions)
             )
@@ -216,8 +259,6 @@ class _Run:
 
     def lexical(self) -> None:
         """Fill the lexical leg; without an index the vector leg answers alone, and says so."""
-        import duckdb
-
         began = time.perf_counter()
         plan, con = self.plan, self.searcher.database.cursor()
         try:
@@ -234,9 +275,9 @@ class _Run:
             )
         except duckdb.CatalogException as error:
             if plan.mode == "lexical" or plan.strict:
-                raise InputError(
-                    f"{self.searcher.database.path} has no lexical index ({error}). Prepare the file again."
-                ) from error
+                path = self.searcher.database.path
+                raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
+            self.has_lexical_index = False
             self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
         self.timings["lexical"] = time.perf_counter() - began
 
@@ -263,7 +304,7 @@ class _Run:
             return [
                 FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
             ], "bm25"
-        if plan.mode == "vector":
+        if plan.mode == "vector" or not self.has_lexical_index:
             return [
                 FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
             ], "vector"
@@ -345,3 +386,13 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
     for source in sources:
         source["metadata"] = json.loads(source["metadata"])
     return {source["doc_id"]: source for source in sources}
+
+
+def same_model(name: str, other: str) -> bool:
+    """Return whether two names mean the same model: case and a left-out organisation do not matter."""
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"The model name must be a string that is not blank, not {name!r}.")
+    name, other = name.lower(), other.lower()
+    if "/" in name and "/" in other:
+        return name == other
+    return name.rpartition("/")[2] == other.rpartition("/")[2]

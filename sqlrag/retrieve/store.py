@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.retrieve.candidates import BM25, as_text
+from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieve.filters import Filters
 from sqlrag.retrieve.searching import GIVEN, Plan, Searcher, source_documents
 from sqlrag.store import checking, lexical, writing
@@ -114,6 +116,8 @@ class Store:
         self.path = database.path
         try:
             if threads is not None:
+                if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+                    raise InputError(f"threads must be a whole number of 1 or more, not {threads!r}.")
                 database.cursor().execute("SET threads = $1", [threads])
             self._searcher = Searcher(database, read_metadata(database.cursor()), embedder)
         except BaseException:
@@ -263,8 +267,9 @@ class Store:
         StoreError
             The store is open for reading only.
         """
-        if not query_text.strip():
+        if not isinstance(query_text, str) or not query_text.strip():
             raise InputError("The query is blank. Pass a question or some words.")
+        query_text = without_surrogates(query_text)
         vector = self._searcher.embed_query(query_text)
         with self._database.transaction() as con:
             con.execute(
@@ -274,8 +279,8 @@ class Store:
 
     def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
-        if isinstance(chunk_ids, str):
-            raise InputError(f"chunk_ids must be a list of node_id, such as [{chunk_ids!r}].")
+        if isinstance(chunk_ids, str) or not all(isinstance(chunk_id, str) for chunk_id in chunk_ids):
+            raise InputError(f"chunk_ids must be a list of node_id, such as ['guides/setup.md#3'], not {chunk_ids!r}.")
         con = self.cursor()
         rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", list(chunk_ids))
         doc_of = dict(rows)
@@ -302,6 +307,7 @@ class Store:
         ----------
         documents
             Each with a ``doc_id`` of its own. What the store held of it before is replaced, also where it was longer.
+            Lone surrogates become U+FFFD, metadata JSON values (dates as ISO 8601, NaN as null).
         chunks
             In any order; each belongs to one of the documents. Offsets are optional (leave both 0); where they are
             given, ``document.text[i_start:i_end]`` must be the chunk's content.
@@ -311,7 +317,8 @@ class Store:
         Raises
         ------
         InputError
-            Ids repeat, a chunk has no document or is blank, counts differ, or a vector is zero or not finite.
+            Ids repeat or are blank, a chunk has no document, is blank or is not the slice that its offsets cut, counts
+            differ, a field is of the wrong type, or a vector is zero or not finite.
         ModelMismatchError
             The vectors have another number of dimensions.
         StoreError
@@ -319,8 +326,8 @@ class Store:
         """
         writing.upsert(
             self._database,
-            documents,
-            chunks,
+            [cleaned_document(document) for document in documents],
+            [cleaned_chunk(chunk) for chunk in chunks],
             embeddings,
             dimensions=self.dimensions,
             stemmer=self._searcher.metadata["stemmer"],

@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
@@ -23,9 +23,12 @@ from sqlrag.errors import (
 from sqlrag.store.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 DEFAULT_WAIT = 2.0
+_ATTEMPTS = 3
 
 _PID = re.compile(r"\(PID (\d+)[^)]*\)")
 
@@ -38,6 +41,10 @@ class Handle:
         self.connection = connection
         self.read_only = read_only
         self.users = 0
+        # Two transactions at once would number their new chunks alike.
+        self.writing = threading.RLock()
+        # Odd while a commit is under way.
+        self.commits = 0
 
 
 # Opening a file read-only fails while the same process has it open for writing, so handles are shared by real path.
@@ -52,9 +59,9 @@ class Database:
     may not be used by two threads at once.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, read_only: bool) -> None:
         self.path = handle.path
-        self.read_only = handle.read_only
+        self.read_only = read_only
         self._handle: Handle | None = handle
         self._local = threading.local()
         self._cursors: list[duckdb.DuckDBPyConnection] = []
@@ -89,6 +96,7 @@ class Database:
             )
         if not real.is_file():
             raise NotAStoreError(real, f"{real} is a folder, not a DuckDB file.")
+        _check_is_duckdb(real)
         with _lock:
             handle = _handles.get(real)
             if handle is None or (handle.read_only and not read_only):
@@ -103,7 +111,7 @@ class Database:
                 _check_is_store(handle)
                 _handles[real] = handle
             handle.users += 1
-        return cls(handle)
+        return cls(handle, read_only)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], dimensions: int, *, overwrite: bool = False) -> Database:
@@ -125,13 +133,17 @@ class Database:
             remove_files(real)
             try:
                 con = duckdb.connect(str(real), config={"storage_compatibility_version": STORAGE_VERSION})
-            except duckdb.IOException as error:
-                raise StoreError(real, f"{real} cannot be created: {error}") from error
+            except duckdb.Error as error:
+                raise StoreError(
+                    real, f"{real} cannot be created: {error}. Name a file in a folder that you may write to."
+                ) from error
             create_objects(con, dimensions)
-            handle = Handle(real, con, read_only=False)
+            # Opened anew without the setting, so that the program's own duckdb.connect can join while it is open.
+            con.close()
+            handle = Handle(real, _connect(real, False, DEFAULT_WAIT), read_only=False)
             handle.users = 1
             _handles[real] = handle
-        return cls(handle)
+        return cls(handle, read_only=False)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor."""
@@ -152,18 +164,44 @@ class Database:
                 self.path, f"{self.path} is open for reading only. Open it with read_only=False to change it."
             )
         con = self.cursor()
-        con.execute("BEGIN")
-        try:
-            yield con
-        except BaseException:
-            with suppress(duckdb.Error):  # the first error is the one to report
-                con.execute("ROLLBACK")
-            raise
-        con.execute("COMMIT")
+        handle = self._handle
+        assert handle is not None  # noqa: S101 - cursor() has seen to it
+        with handle.writing:
+            con.execute("BEGIN")
+            try:
+                yield con
+            except BaseException:
+                with suppress(duckdb.Error):  # the first error is the one to report
+                    con.execute("ROLLBACK")
+                raise
+            handle.commits += 1
+            try:
+                con.execute("COMMIT")
+            finally:
+                handle.commits += 1
+
+    def read(self, work: Callable[[], T]) -> T:
+        """Run queries on several cursors, each a transaction of its own, until all of them saw the same state."""
+        self.cursor()
+        handle = self._handle
+        assert handle is not None  # noqa: S101 - cursor() has seen to it
+        for _ in range(_ATTEMPTS):
+            before = handle.commits
+            try:
+                result = work()
+            except Exception:
+                if before % 2 == 0 and handle.commits == before:
+                    raise
+                continue
+            if before % 2 == 0 and handle.commits == before:
+                return result
+        with handle.writing:  # writers never pause long enough: make them
+            return work()
 
     def checkpoint(self) -> None:
-        """Move what was committed from the write-ahead log into the file."""
-        self.cursor().execute("CHECKPOINT")
+        """Move what was committed from the write-ahead log into the file, unless another transaction is under way."""
+        with suppress(duckdb.TransactionException):  # it stays in the log, which is as safe, until the next one
+            self.cursor().execute("CHECKPOINT")
 
     def close(self) -> None:
         """Give the file back; the connection ends with its last user in this process."""
@@ -213,6 +251,26 @@ def remove_files(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
+def _check_is_duckdb(path: Path) -> None:
+    """Raise unless the file begins as a DuckDB database does.
+
+    DuckDB itself would make a database of an empty file, and download an extension for a file of SQLite's.
+    """
+    try:
+        with path.open("rb") as file:
+            begin = file.read(12)
+    except OSError as error:
+        raise StoreError(path, f"{path} cannot be read: {error.strerror or error}") from error
+    if begin[8:] != b"DUCK":
+        raise NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
+
+
+def is_damage(error: duckdb.Error) -> bool:
+    """Return whether DuckDB's error says that a file cannot be read as it is."""
+    kinds = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
+    return isinstance(error, kinds) or "Corrupt database file" in str(error)
+
+
 def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
     """Connect, waiting a bounded time for a process that holds the file."""
     deadline = time.monotonic() + wait_seconds
@@ -220,12 +278,11 @@ def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBP
         try:
             return duckdb.connect(str(path), read_only=read_only)
         except duckdb.ConnectionException as error:  # noqa: PERF203 - it waits
-            # The program itself has the file open through duckdb: join that database instead of failing.
             if "different configuration" not in str(error):
                 raise StoreError(path, f"{path} cannot be opened: {error}") from error
-            return duckdb.connect(str(path))
+            return _join(path, read_only)
         except duckdb.SerializationException as error:
-            raise NotAStoreError(path, f"{path} is damaged: {error}") from error
+            raise _damaged(path, error) from error
         except duckdb.IOException as error:
             if "lock" not in str(error).lower():
                 raise _unusable(path, error) from error
@@ -233,7 +290,30 @@ def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBP
                 raise _locked(path, error) from error
             time.sleep(0.05)
         except duckdb.Error as error:
+            if "already attached" in str(error):
+                raise _held_here(path, "attached to a DuckDB connection", "DETACH it") from error
+            if is_damage(error):
+                raise _damaged(path, error) from error
             raise NotAStoreError(path, f"{path} cannot be opened as a DuckDB database: {error}") from error
+
+
+def _join(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Join the database that the program itself has open through ``duckdb.connect``, with writing allowed."""
+    try:
+        return duckdb.connect(str(path))
+    except duckdb.ConnectionException as error:
+        how = "with settings of its own" if read_only else "for reading or with settings of its own"
+        raise _held_here(path, f"open {how} through duckdb.connect", "Close that connection") from error
+
+
+def _held_here(path: Path, how: str, remedy: str) -> StoreLockedError:
+    return StoreLockedError(path, f"{path} is {how} in this process. {remedy} and try again.", os.getpid())
+
+
+def _damaged(path: Path, error: duckdb.Error) -> NotAStoreError:
+    return NotAStoreError(
+        path, f"{path} is damaged or cut short: {error}. Make it again with prepare_embeddings, or copy it again."
+    )
 
 
 def _unusable(path: Path, error: duckdb.IOException) -> StoreError:
@@ -244,8 +324,8 @@ def _unusable(path: Path, error: duckdb.IOException) -> StoreError:
             f"{path} was written by a DuckDB that this one ({duckdb.__version__}) cannot read: {text}. "
             "Install that version of duckdb.",
         )
-    if "not a valid DuckDB" in text:
-        return NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
+    if "Could not read enough bytes" in text:
+        return _damaged(path, error)
     return StoreError(path, f"{path} cannot be opened: {text}")
 
 
@@ -285,6 +365,12 @@ def _check_is_store(handle: Handle) -> None:
                 f"{handle.path} has schema version {rows[0][0]}; this sqlrag reads version {SCHEMA_VERSION}. "
                 "Use the sqlrag that made it, or make the file again with prepare_embeddings(..., overwrite=True).",
             )
+    except duckdb.BinderException as error:
+        con.close()
+        raise NotAStoreError(handle.path, f"{handle.path} is not a store of sqlrag: {error}") from error
+    except duckdb.Error as error:
+        con.close()
+        raise _damaged(handle.path, error) from error
     except BaseException:
         con.close()
         raise

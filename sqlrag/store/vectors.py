@@ -39,7 +39,7 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
     InputError
         They are no matrix, or a row is zero or not finite.
     """
-    array = np.asarray(vectors, dtype=np.float32)
+    array = _array(vectors)
     if array.ndim != 2:
         raise InputError(f"Vectors must be a matrix [n, {dimensions}], not an array of shape {array.shape}.")
     if array.shape[1] != dimensions:
@@ -68,9 +68,22 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
 
 def unit_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
     """Return one vector, ``[dimensions]`` or ``[1, dimensions]``, as ``[dimensions] float32`` of unit norm."""
-    array = np.asarray(vector, dtype=np.float32)
+    array = _array(vector)
+    if array.ndim == 2 and len(array) != 1:
+        raise InputError(
+            f"One vector is wanted, not {len(array)}: an array of shape [{dimensions}] or [1, {dimensions}]."
+        )
     row: NDArray[np.float32] = unit_vectors(array.reshape(1, -1) if array.ndim == 1 else array, dimensions)[0]
     return row
+
+
+def _array(values: ArrayLike) -> NDArray[np.float32]:
+    """Return numbers as an array; what is too large for float32 becomes infinite, to be refused as not finite."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Vectors must be numbers in rows of equal length: {error}.") from error
 
 
 def sign_words(vectors: Vectors) -> list[NDArray[Any]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sqlrag.store.database import Database
     from sqlrag.types import Chunk, Document, Vectors
 
+_LLAMA_INDEX_FIELDS = frozenset({"_node_content", "_node_type"})
+
 
 def upsert(
     database: Database,
@@ -106,7 +108,7 @@ def _check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vector
             )
         if not chunk.content.strip():
             raise InputError(f"The chunk {chunk.node_id!r} is blank.")
-        if chunk.i_end and document.text[chunk.i_start : chunk.i_end] != chunk.content:
+        if (chunk.i_start or chunk.i_end) and document.text[chunk.i_start : chunk.i_end] != chunk.content:
             raise InputError(
                 f"The chunk {chunk.node_id!r} is not the slice [{chunk.i_start}:{chunk.i_end}] of its document's text. "
                 "Give i_start and i_end that cut it out exactly, or leave both 0."
@@ -184,7 +186,9 @@ def _chunks_table(
 
 def _chunk_metadata(chunk: Chunk, llama_index_compatible: bool) -> str:
     """Return the flat JSON object of a chunk, with the two fields that llama-index opens a row by where wanted."""
+    # Front matter may hold these names too; llama-index would take its values for a node.
+    metadata = {key: value for key, value in chunk.metadata.items() if key not in _LLAMA_INDEX_FIELDS}
     if not llama_index_compatible:
-        return _json(chunk.metadata)
-    node = {"id_": chunk.node_id, "metadata": dict(chunk.metadata), "relationships": {"1": {"node_id": chunk.doc_id}}}
-    return _json({**chunk.metadata, "_node_content": _json(node), "_node_type": "TextNode"})
+        return _json(metadata)
+    node = {"id_": chunk.node_id, "metadata": metadata, "relationships": {"1": {"node_id": chunk.doc_id}}}
+    return _json({**metadata, "_node_content": _json(node), "_node_type": "TextNode"})

@@ -1,0 +1,74 @@
+"""Documents and chunks from callers: their types checked, and what no file can hold replaced."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlrag.embedders.base import without_surrogates
+from sqlrag.errors import InputError
+from sqlrag.ingest.normalizing import clean_metadata
+from sqlrag.types import Chunk, Document
+
+Row = TypeVar("Row", Document, Chunk)
+
+_INT32 = 2**31 - 1
+_INT64 = 2**63 - 1
+_OPTIONAL = {"page", "modified_at"}
+
+
+def cleaned_document(document: Document) -> Document:
+    """Return a document as it can be stored.
+
+    Raises
+    ------
+    InputError
+        ``doc_id`` is blank, or a field is of the wrong type.
+    """
+    return _cleaned(document, Document, {"size_bytes": (0, _INT64), "body_start": (0, _INT64)})
+
+
+def cleaned_chunk(chunk: Chunk) -> Chunk:
+    """Return a chunk as it can be stored.
+
+    Raises
+    ------
+    InputError
+        ``doc_id`` is blank, a field is of the wrong type, or a number out of its range.
+    """
+    offsets = {"chunk_index": (0, _INT32), "i_start": (0, _INT32), "i_end": (0, _INT32), "page": (1, _INT32)}
+    return _cleaned(chunk, Chunk, offsets)
+
+
+def _cleaned(row: Row, kind: type[Row], ranges: dict[str, tuple[int, int]]) -> Row:
+    """Return the row with its fields checked; the length of its text never changes, so that offsets stay true."""
+    if not isinstance(row, kind):
+        raise InputError(f"A sqlrag.{kind.__name__} is wanted, not a {type(row).__name__}.")
+    changes: dict[str, Any] = {}
+    for field in fields(row):
+        name, value = field.name, getattr(row, field.name)
+        where = f"{kind.__name__} {row.doc_id!r}: {name}"
+        if value is None and name in _OPTIONAL:
+            continue
+        if name == "metadata":
+            changes[name] = clean_metadata(value)
+        elif name in ranges:
+            low, high = ranges[name]
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InputError(f"{where} must be a whole number from {low} to {high}, not {value!r}.")
+        elif name in ("tags", "heading_path"):
+            if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+                raise InputError(f"{where} must be a tuple of strings, not {value!r}.")
+            changes[name] = tuple(without_surrogates(item) for item in value)
+        elif name == "modified_at":
+            if not isinstance(value, datetime):
+                raise InputError(f"{where} must be a datetime, not {value!r}.")
+        elif isinstance(value, str):
+            changes[name] = without_surrogates(value)
+        elif field.type == "str":
+            raise InputError(f"{where} must be a string, not {value!r}.")
+    for name in ("doc_id", "collection"):
+        if not changes[name].strip():
+            raise InputError(f"{kind.__name__} {row.doc_id!r}: {name} must not be blank.")
+    return replace(row, **changes)

@@ -1,0 +1,208 @@
+"""The public surface: names, documentation, signatures, what importing costs, and the errors' tree."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, python
+
+import sqlrag
+from sqlrag import errors
+
+HEAVY = (
+    "llama_index", "fastembed", "onnxruntime", "torch", "pandas", "polars", "pyarrow", "typer", "tqdm", "pypdf",
+    "markdown_it", "yaml", "tokenizers", "numpy",
+)  # fmt: skip
+
+
+def module_names():
+    return sorted(module.name for module in pkgutil.walk_packages(sqlrag.__path__, "sqlrag."))
+
+
+class TestNames:
+    def test_all_is_sorted_and_is_what_dir_shows(self):
+        assert sqlrag.__all__ == sorted(sqlrag.__all__)
+        assert len(set(sqlrag.__all__)) == len(sqlrag.__all__)
+        assert dir(sqlrag) == sorted([*sqlrag.__all__, "__version__"])
+
+    def test_every_name_is_there_and_says_what_it_is(self):
+        for name in sqlrag.__all__:
+            value = getattr(sqlrag, name)
+            assert value.__doc__, name
+            assert len(value.__doc__.split()) > 3, name
+            if inspect.isfunction(value) or inspect.isclass(value):
+                assert value.__module__.startswith("sqlrag"), name
+
+    def test_lazy_names_are_public_and_no_other_name_is_found(self):
+        assert set(sqlrag._LAZY) <= set(sqlrag.__all__)
+        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+            _ = sqlrag.nothing
+
+    def test_public_methods_are_documented(self):
+        for cls in (sqlrag.Store, sqlrag.Results, sqlrag.Report, sqlrag.Prepared):
+            for name, member in vars(cls).items():
+                if not name.startswith("_") and (callable(member) or isinstance(member, (property, classmethod))):
+                    assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name}"
+
+    def test_the_version_is_the_projects(self):
+        assert re.fullmatch(r"\d+\.\d+\.\d+", sqlrag.__version__)
+
+    def test_entry_points_resolve(self):
+        tomllib = pytest.importorskip("tomllib")
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+        points = project["entry-points"]["sqlrag.embedders"]
+        assert points.keys() == {"onnx", "hashing"}
+        for target in points.values():
+            module, _, attribute = target.partition(":")
+            assert callable(getattr(importlib.import_module(module), attribute).embed)
+
+
+class TestImport:
+    def test_importing_loads_nothing_heavy(self):
+        code = (
+            "import time, sys\nbegan = time.perf_counter()\nimport duckdb\nmiddle = time.perf_counter()\n"
+            "before = set(sys.modules)\nimport sqlrag\nend = time.perf_counter()\n"
+            "print(middle - began, end - middle)\nprint(*sorted(set(sys.modules) - before))"
+        )
+        times, modules = python(code).splitlines()
+        loaded = {name.partition(".")[0] for name in modules.split()}
+        assert not loaded & set(HEAVY)
+        duckdb_ms, own_ms = (float(seconds) * 1000 for seconds in times.split())
+        print(f"import duckdb {duckdb_ms:.0f} ms, then import sqlrag {own_ms:.0f} ms")
+
+    def test_a_query_by_words_loads_no_model_and_no_reader(self, tmp_path):
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "a.md").write_text("zebra")
+        sqlrag.prepare_embeddings(
+            tmp_path / "docs", tmp_path / "kb.duckdb", embedding_provider="hashing", progress="off"
+        )
+        code = "import sys, sqlrag\nprint(len(sqlrag.lexical_query('zebra', sys.argv[1])))\nprint(*sys.modules)"
+        count, modules = python(code, tmp_path / "kb.duckdb").splitlines()
+        assert count == "1"
+        loaded = {name.partition(".")[0] for name in modules.split()}
+        assert not loaded & (set(HEAVY) - {"numpy", "pyarrow", "pandas"})
+
+    def test_every_module_can_be_imported_alone(self):
+        assert len(module_names()) > 25
+        for name in module_names():
+            if name != "sqlrag.__main__":
+                importlib.import_module(name)
+        # The first import of a module in a fresh process must not depend on another one's.
+        names = [name for name in module_names() if name.count(".") == 2]
+        python("import importlib, sys\nfor name in sys.argv[1:]:\n"
+               "    for known in [m for m in sys.modules if m.startswith('sqlrag')]: del sys.modules[known]\n"
+               "    importlib.import_module(name)", *names)  # fmt: skip
+
+
+class TestErrors:
+    CLASSES = sorted(
+        (cls for cls in vars(errors).values() if inspect.isclass(cls) and cls.__module__ == errors.__name__),
+        key=lambda cls: cls.__name__,
+    )
+
+    def test_the_tree_at_the_top_is_the_tree(self):
+        drawn = {}
+        parents = []
+        for line in errors.__doc__.splitlines():
+            match = re.match(r"^    ([│ ]*)(├── |└── )?(\w+Error)\b(?: +\((\w+)\))?", line)
+            if match:
+                depth = len(match[1]) // 4 + bool(match[2])
+                parents[depth:] = [match[3]]
+                drawn[match[3]] = ([*parents[:depth]][-1] if depth else "Exception", match[4])
+        assert drawn.keys() == {cls.__name__ for cls in self.CLASSES}
+        for cls in self.CLASSES:
+            parent, builtin = drawn[cls.__name__]
+            assert cls.__bases__[0].__name__ == parent, cls
+            assert [base.__name__ for base in cls.__bases__[1:]] == ([builtin] if builtin else []), cls
+
+    def test_they_are_public_and_documented(self):
+        assert {cls.__name__ for cls in self.CLASSES} <= set(sqlrag.__all__)
+        for cls in self.CLASSES:
+            assert getattr(sqlrag, cls.__name__) is cls
+            assert cls.__doc__
+            assert issubclass(cls, sqlrag.SqlragError)
+
+    def test_attributes(self):
+        assert "pip install 'sqlrag-duckdb[offline]'" in str(sqlrag.MissingExtraError("This", "offline"))
+        error = sqlrag.StoreLockedError(Path("/x/kb.duckdb"), "in use", 7)
+        assert (error.path, error.pid, str(error)) == ("/x/kb.duckdb", 7, "in use")
+        error = sqlrag.DocumentError("a.md", "broken")
+        assert (error.doc_id, error.reason, error.status, str(error)) == ("a.md", "broken", "failed", "a.md: broken")
+
+
+class TestDropIn:
+    # Names and order of the published sqlrooms-rag 0.1.2; what is ours comes after them, by keyword only.
+    PUBLISHED = {
+        "prepare_embeddings": [
+            "input_dir", "output_db", "chunk_size", "embed_model_name", "embed_dim", "embedding_provider", "api_key",
+            "verbose", "use_markdown_chunking", "include_headers_in_chunks", "header_weight", "overwrite",
+        ],
+        "hybrid_query": [
+            "query_text", "db_path", "model_name", "top_k", "vector_weight", "use_rrf", "vector_top_k", "fts_top_k",
+            "include_source_docs", "verbose",
+        ],
+        "get_source_documents": ["chunk_ids", "db_path"],
+        "get_embedding_metadata": ["db_path"],
+        "validate_embedding_model": ["db_path", "model_name", "expected_dimensions"],
+        "reciprocal_rank_fusion": ["rankings", "k"],
+        "print_results": ["results", "query_text"],
+    }  # fmt: skip
+    DEFAULTS = {
+        "prepare_embeddings": {
+            "chunk_size": 512, "embed_model_name": None, "embed_dim": None, "api_key": None, "verbose": True,
+            "use_markdown_chunking": True, "include_headers_in_chunks": True, "header_weight": 3, "overwrite": False,
+        },
+        "hybrid_query": {
+            "top_k": 5, "vector_weight": 0.5, "use_rrf": True, "vector_top_k": None, "fts_top_k": None,
+            "include_source_docs": False, "verbose": False,
+        },
+        "validate_embedding_model": {"expected_dimensions": None},
+        "reciprocal_rank_fusion": {"k": 60},
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("name", PUBLISHED)
+    def test_parameters(self, name):
+        parameters = inspect.signature(getattr(sqlrag, name)).parameters
+        positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        assert positional == self.PUBLISHED[name]
+        assert {p.kind for p in parameters.values()} <= {
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        }
+        for parameter, default in self.DEFAULTS.get(name, {}).items():
+            assert parameters[parameter].default == default
+
+    @pytest.mark.parametrize("name", ["hybrid_query", "vector_query", "lexical_query"])
+    def test_the_functions_and_the_stores_methods_take_the_same_options(self, name):
+        renamed = {"fts_top_k": "lexical_top_k"}
+        function = {renamed.get(p, p) for p in inspect.signature(getattr(sqlrag, name)).parameters}
+        method = set(inspect.signature(getattr(sqlrag.Store, name)).parameters) - {"self"}
+        only_published = {"db_path", "use_rrf", "verbose"}
+        assert function - only_published <= method
+        assert method - function <= {"codes_pool"}
+
+    def test_every_option_is_described(self):
+        for name in ("prepare_embeddings", "hybrid_query"):
+            function = getattr(sqlrag, name)
+            for parameter in inspect.signature(function).parameters:
+                assert re.search(rf"^    (\w+, )*{parameter}(, \w+)*$", function.__doc__, re.MULTILINE), parameter
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_examples_in_docstrings_run(name):
+    if name.endswith("__main__"):
+        pytest.skip("running it is its import")
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
+
+
+def test_the_package_is_typed():
+    assert (Path(sqlrag.__file__).parent / "py.typed").exists()
+    assert "sqlrag" in sys.modules
