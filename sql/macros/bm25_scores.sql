@@ -4,7 +4,7 @@
 -- term counts text_weight * tf + heading_weight * heading_tf, and lengths likewise; idf is Lucene's, never negative.
 -- A contribution is rounded to 1e-9 before it is added: such sums are exact in a DOUBLE, so no order of adding, and
 -- no number of threads, can change a score.
-CREATE OR REPLACE MACRO bm25_scores(termids, dfs, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := 2.0) AS TABLE
+CREATE OR REPLACE MACRO bm25_scores(termids, dfs, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := 3.0) AS TABLE
     WITH weighted AS (
         SELECT t.termid,
                1e9 * (k1 + 1) * ln(1 + (s.num_docs - t.df + 0.5) / (t.df + 0.5)) AS weight,

@@ -1,6 +1,6 @@
 -- Both exact scores, cosine and BM25, of given chunks (a list of rid); a chunk without any of the terms has BM25 0. The
 -- terms are two lists, see bm25_scores.
-CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2, b := 0.75, heading_weight := 2.0) AS TABLE
+CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2, b := 0.75, heading_weight := 3.0) AS TABLE
     SELECT d.rid,
            round(array_inner_product(d.embedding, CAST(query_vector AS FLOAT[384]))
                  / sqrt(array_inner_product(CAST(query_vector AS FLOAT[384]), CAST(query_vector AS FLOAT[384]))), 9) AS vector_score,

@@ -27,7 +27,7 @@ class BM25:
 
     k1: float = 1.2
     b: float = 0.75
-    heading_weight: float = 2.0
+    heading_weight: float = 3.0
 
     def parameters(self) -> dict[str, float]:
         """Return them as named parameters of the search macros, or raise InputError."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieve.results import Results
     from sqlrag.types import Chunk, Document, Embedder, Fusion
 
-DEFAULT_HEADING_WEIGHT = 2.0
+DEFAULT_HEADING_WEIGHT = 3.0
 
 
 class Store:
