@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, get_args
 
 from sqlrag.errors import InputError
-from sqlrag.ingest.sections import Section, markdown_sections, plain_sections
+from sqlrag.ingest.sections import Section, markdown_sections, plain_sections, title_sections
 from sqlrag.ingest.splitting import Limits, Splitter
 from sqlrag.types import DEFAULT_COLLECTION, Chunk, ChunkPolicy, ChunkUnit, Document
 
@@ -57,6 +57,7 @@ def chunk(
       goes with a heading of the same level or below that follows it, where both fit. Else windows; a chunk never
       spans two pages.
     - The ``title`` of the front matter heads every path where the body has no heading of level 1.
+    - A page that is nothing but front matter gives its title, if it has one there.
     - What does not fit is cut at a blank line, else a line end, a sentence end, a word, and repeats up to
       ``chunk_overlap`` of the piece before, half of it at most. A code fence is kept whole up to the limit, else
       cut at line ends.
@@ -104,7 +105,10 @@ def chunk(
         document = Document("", document, mime=MARKDOWN if policy.strategy == "markdown" else "text/plain")
 
     markdown = policy.strategy == "markdown" and document.mime == MARKDOWN and not document.page_starts
-    sections = markdown_sections(document) if markdown else plain_sections(document)
+    if not document.text[document.body_start :].strip():
+        sections = title_sections(document)
+    else:
+        sections = markdown_sections(document) if markdown else plain_sections(document)
     metadata = _metadata(document)
     return [
         Chunk(

@@ -186,7 +186,7 @@ def read_document(
     else:
         text, warnings = _read_text(data, doc_id)
         front = split_front_matter(text, doc_id)
-        if not text[front.body_start :].strip():
+        if not text[front.body_start :].strip() and not isinstance(front.metadata.get("title"), str):
             what = "nothing but front matter" if front.body_start else "nothing but blank space"
             raise DocumentError(doc_id, f"the file is empty: it holds {what}", "empty")
 

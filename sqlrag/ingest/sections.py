@@ -43,6 +43,15 @@ def plain_sections(document: Document) -> list[Section]:
     return [Section(start, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
+def title_sections(document: Document) -> list[Section]:
+    """Return the title in the front matter as the only section of a page that has no text below it, if it has one."""
+    title = document.metadata.get("title")
+    start = document.text.find(title, 0, document.body_start) if isinstance(title, str) and title.strip() else -1
+    return (
+        [Section(start, start, start + len(str(title)), heading_path=(_shortened(str(title)),))] if start >= 0 else []
+    )
+
+
 def markdown_sections(document: Document) -> list[Section]:
     """Return the text before the first heading, then one section a heading, in reading order.
 
