@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.errors import InputError
 from sqlrag.retrieve.fusion import LegHit
 from sqlrag.store.calls import call_macro
-from sqlrag.store.vectors import sign_words
+from sqlrag.store.vectors import query_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +65,8 @@ def vector_leg(
         return _leg(con, "exact_vector_query", arguments, options)
     if codes_pool is not None:
         options["pool"] = codes_pool
-    code = [int(word[0]) for word in sign_words(vector.reshape(1, -1))]
-    return _leg(con, "vector_search", {**arguments, "code": str(code)}, options)
+    arguments.update({name: str(words) for name, words in query_code(vector)._asdict().items()})
+    return _leg(con, "vector_search", arguments, options)
 
 
 def lexical_leg(

@@ -31,6 +31,7 @@ MACROS = (
     "public_metadata",
     "lexical_search",
     "lexical_query",
+    "pack_words",
     "sign_words",
     "vector_search",
     "vector_query",
