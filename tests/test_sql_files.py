@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,3 +111,27 @@ def test_examples_tell_the_truth(handbook: sqlrag.Store) -> None:
     assert rows_of(handbook, "documents_about")[0][0] == "guides/filters.md"
     assert rows_of(handbook, "similar_to_chunk")[0][0] != "about.txt#0"
     assert rows_of(handbook, "failures")[0][:3] == ("bad.pdf", "failed", "It is damaged.")
+
+
+def test_matrix_calls_every_macro() -> None:
+    calls = (ROOT / "tests" / "matrix" / "make_store.py").read_text(encoding="utf-8")
+    assert [name for name in MACROS if f"{name}(" not in calls] == []
+
+
+def run_matrix(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tests" / "matrix" / script), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_matrix_finds_a_difference(tmp_path: Path) -> None:
+    """``tests/matrix/run.sh`` runs both scripts under three DuckDBs; here they run under this one."""
+    made = run_matrix("make_store.py", tmp_path)
+    assert made.returncode == 0, made.stderr
+    opened = run_matrix("open_store.py", tmp_path)
+    assert opened.returncode == 0, opened.stderr
+    assert opened.stdout.strip().endswith("0 differences")
+    expected = tmp_path / "expected.json"
+    expected.write_text(expected.read_text(encoding="utf-8").replace("0.032", "0.033"), encoding="utf-8")
+    opened = run_matrix("open_store.py", tmp_path)
+    assert opened.returncode == 1
+    assert "first other row and wanted" in opened.stderr
