@@ -73,8 +73,8 @@ COMMENT ON COLUMN query_embeddings.created_at IS 'When it was made, in UTC.';
 
 COMMENT ON TABLE fts_main_documents.docs IS 'Lexical index: one row per chunk with its length.';
 COMMENT ON COLUMN fts_main_documents.docs.rid IS 'The chunk, as in documents.rid.';
-COMMENT ON COLUMN fts_main_documents.docs.len IS 'Length of its text in words.';
-COMMENT ON COLUMN fts_main_documents.docs.heading_len IS 'Length of its heading path in words.';
+COMMENT ON COLUMN fts_main_documents.docs.len IS 'Length of its text in words; the parts of compound names do not count.';
+COMMENT ON COLUMN fts_main_documents.docs.heading_len IS 'Length of its heading path in words; the parts of compound names do not count.';
 
 COMMENT ON TABLE fts_main_documents.words IS 'Lexical index: the words of all chunks and the terms that they count as.';
 COMMENT ON COLUMN fts_main_documents.words.word IS 'Word as tokenize gives it, in lower case.';
@@ -160,20 +160,23 @@ COMMENT ON COLUMN index_status.in_step IS 'Whether the index holds every chunk a
 
 COMMENT ON MACRO TABLE hybrid_query IS 'The k best chunks by meaning and by words: FROM hybrid_query(question, vector). fusion is rrf, weighted or convex.';
 COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a question in words: FROM lexical_query(question, k := 5).';
-COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for a list of terms, as query_terms gives them.';
+COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
 COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';
+COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector given as sign_words makes them.';
+COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 64 bits.';
 COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector by cosine, from a scan of every vector.';
 COMMENT ON MACRO TABLE more_like IS 'The k chunks nearest to a chunk, itself left out: FROM more_like(node_id).';
 COMMENT ON MACRO TABLE source_documents_of IS 'The whole documents that a list of chunks comes from, each once.';
-COMMENT ON MACRO TABLE bm25_scores IS 'BM25 of every chunk that holds one of the terms, and how many of the wanted terms it holds.';
+COMMENT ON MACRO TABLE bm25_scores IS 'BM25 of every chunk that holds one of the terms (a list of termid, a list of df), and how many of them it holds.';
 COMMENT ON MACRO TABLE pair_scores IS 'Exact cosine and BM25 of the chunks in a list of rid.';
 COMMENT ON MACRO TABLE query_words IS 'The words of a question, each once; stop words only where there is nothing else.';
-COMMENT ON MACRO TABLE query_terms IS 'The terms that a question looks for: the stems of its words.';
+COMMENT ON MACRO TABLE query_terms IS 'The terms that a question looks for, the stems of its words, and how many chunks hold each.';
 COMMENT ON MACRO metadata_matches IS 'Whether the top-level fields of a JSON object equal those of another; numbers by value, null also where missing.';
 COMMENT ON MACRO passes_filters IS 'Whether a chunk meets the filters collection, tags_any, tags_all and metadata; NULL leaves one out.';
 COMMENT ON MACRO public_metadata IS 'The metadata of a chunk without the fields that are there for llama-index.';
 COMMENT ON MACRO fts_main_documents.match_bm25 IS 'BM25 of a chunk, NULL where it holds none of the words; called as in the fts extension of DuckDB.';
-COMMENT ON MACRO fts_main_documents.tokenize IS 'The words of a text as the lexical index counts them, a list.';
+COMMENT ON MACRO fts_main_documents.tokenize IS 'Every word that a text is found by, a list: its plain words and the parts of compound names.';
+COMMENT ON MACRO fts_main_documents.plain_words IS 'The plain words of a text, a list. Their number is the length of a chunk.';
 COMMENT ON MACRO fts_main_documents.fold IS 'A word in lower case, without accents in Latin and Greek.';
 COMMENT ON MACRO fts_main_documents.compound_parts IS 'The parts of snake_case, CamelCase and .NET names that stand in a text, a list.';
 COMMENT ON MACRO fts_main_documents.run_pairs IS 'Pairs of neighbouring characters in scripts without blanks between words, a list.';

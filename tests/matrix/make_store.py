@@ -35,13 +35,17 @@ OPTIONS = (
     """collection := ['default'], tags_any := ['search', 'sql', 'python'], metadata := '{"mime": "text/markdown"}'"""
 )
 
+TERMS = ", ".join(
+    f"(SELECT list({column} ORDER BY term) FROM query_terms('filter tag'))" for column in ("termid", "df")
+)
+
 # At least one call of every macro; a test makes sure of that.
 CALLS = [
     f"FROM lexical_query('{QUESTION}')",
     f"FROM lexical_query('{QUESTION}', k := 3, k1 := 2, b := 0.5, heading_weight := 0, conjunctive := true)",
     f"FROM lexical_query('{QUESTION}', {OPTIONS})",
     "FROM lexical_query('naïve E1042 C++ read_csv')",
-    "FROM lexical_search(['filter', 'tag'], k := 4)",
+    f"FROM lexical_search({TERMS}, k := 4, at_least := 2)",
     f"SELECT node_id, score FROM vector_query({VECTOR})",
     f"SELECT node_id, score FROM vector_query({VECTOR}, k := 3, pool := 20, {OPTIONS})",
     f"SELECT node_id, score FROM exact_vector_query({VECTOR}, {OPTIONS})",
@@ -51,13 +55,16 @@ CALLS = [
     ),
     f"SELECT node_id, score FROM hybrid_query('{QUESTION}', {VECTOR}, k := 5, pool := 7, {OPTIONS})",
     "SELECT node_id, score FROM more_like('guides/filters.md#1', k := 4)",
-    f"FROM pair_scores(['filter', 'tag'], {VECTOR}, [0, 1, 40])",
-    "FROM bm25_scores(['filter', 'tag', 'zebra'], text_weight := 2) ORDER BY rid",
+    f"FROM pair_scores({TERMS}, {VECTOR}, [0, 1, 40])",
+    f"FROM bm25_scores({TERMS}, text_weight := 2) ORDER BY rid",
+    f"SELECT node_id, score FROM vector_search({VECTOR}, (SELECT [w0, w1, w2, w3] FROM documents WHERE rid = 40))",
+    "SELECT node_id, sign_words(embedding) FROM documents ORDER BY node_id",
     "SELECT node_id, fts_main_documents.match_bm25(node_id, 'filter tag', fields := 'text') FROM chunks",
     "FROM source_documents_of(['guides/filters.md#1', 'field-guide.pdf#0'])",
     f"FROM query_words('{QUESTION}')",
     "FROM query_terms('relational filtering zebras')",
     "SELECT fts_main_documents.tokenize('HTTPServer read_csv C++ .NET naïve 東京都 Ёлка E1042 2.13')",
+    "SELECT fts_main_documents.plain_words('read_csv 東京都')",
     "SELECT fts_main_documents.fold('Ünï'), fts_main_documents.porter_stem('relational')",
     "SELECT fts_main_documents.run_pairs('東京都'), fts_main_documents.compound_parts('a_b')",
     "SELECT fts_main_documents.fields_of('text')",
