@@ -43,7 +43,7 @@ def small_chunks() -> list[Chunk]:
 
 def make_small_store(path: Path) -> None:
     """Make the store that ``tests/sql`` queries: three documents, four chunks, eight dimensions."""
-    with Store.create(path, 8) as store:
+    with Store.create(path, 8, heading_weight=2) as store:
         store.upsert([DUCKS, GEESE, OVENS], small_chunks(), [POND, BREAD, GOOSE, OVEN])
         con = store.cursor()
         con.execute(
