@@ -1,1 +1,184 @@
--- later
+-- What each table, view, column and macro is, for the tools that show comments: duckdb_tables(), duckdb_columns(),
+-- duckdb_views() and duckdb_functions() in the shell. CREATE OR REPLACE drops the comment of what it replaces.
+
+COMMENT ON TABLE documents IS 'One row per chunk: its text, its vector and where it comes from. The first five columns are the published layout.';
+COMMENT ON COLUMN documents.node_id IS 'Key of the chunk: doc_id, # and chunk_index, such as guides/setup.md#3.';
+COMMENT ON COLUMN documents.text IS 'The chunk, cut out of the text of its source document.';
+COMMENT ON COLUMN documents.embedding IS 'Vector of the chunk, of length 1.';
+COMMENT ON COLUMN documents.metadata_ IS 'Metadata of the chunk, a flat JSON object. The view chunks leaves out the fields that are there for llama-index.';
+COMMENT ON COLUMN documents.doc_id IS 'Source document that the chunk belongs to.';
+COMMENT ON COLUMN documents.collection IS 'Collection of the source document.';
+COMMENT ON COLUMN documents.chunk_index IS 'Place of the chunk in its document, counted from 0 in reading order.';
+COMMENT ON COLUMN documents.i_start IS 'Characters of the source text before the chunk. NULL where its place is not known.';
+COMMENT ON COLUMN documents.i_end IS 'Characters of the source text up to the end of the chunk. NULL where its place is not known.';
+COMMENT ON COLUMN documents.page IS 'Page on which the chunk begins, counted from 1. NULL where the format has no pages.';
+COMMENT ON COLUMN documents.heading_path IS 'Titles above the chunk, outermost first, that of its own section included.';
+COMMENT ON COLUMN documents.tags IS 'Tags of the chunk, for the filters tags_any and tags_all.';
+COMMENT ON COLUMN documents.checksum IS 'SHA-256 of the bytes of the source file, in hex.';
+COMMENT ON COLUMN documents.w0 IS 'Signs of embedding[1:64], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.w1 IS 'Signs of embedding[65:128], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.w2 IS 'Signs of embedding[129:192], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.w3 IS 'Signs of embedding[193:256], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.w4 IS 'Signs of embedding[257:320], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.w5 IS 'Signs of embedding[321:384], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.rid IS 'Number of the chunk, by which the lexical index knows it. It changes when the document is written again.';
+
+COMMENT ON TABLE source_documents IS 'One row per source document, with its whole text.';
+COMMENT ON COLUMN source_documents.doc_id IS 'Key of the document: its path below the input folder, with collection: before it outside the default collection.';
+COMMENT ON COLUMN source_documents.file_path IS 'Path of the file when it was read.';
+COMMENT ON COLUMN source_documents.file_name IS 'Name of the file without its folder.';
+COMMENT ON COLUMN source_documents.text IS 'Text of the whole document after normalising, front matter included. Offsets count its characters.';
+COMMENT ON COLUMN source_documents.metadata_ IS 'Metadata of the document, a JSON object; front matter is in it.';
+COMMENT ON COLUMN source_documents.created_at IS 'When the document was written to this file, in UTC.';
+COMMENT ON COLUMN source_documents.collection IS 'Collection that the document is in.';
+COMMENT ON COLUMN source_documents.checksum IS 'SHA-256 of the bytes of the file, in hex.';
+COMMENT ON COLUMN source_documents.mime IS 'Media type of the file, by its content.';
+COMMENT ON COLUMN source_documents.size_bytes IS 'Size of the file in bytes.';
+COMMENT ON COLUMN source_documents.modified_at IS 'When the file was last changed, in UTC. NULL where it is not known.';
+COMMENT ON COLUMN source_documents.tags IS 'Tags of the document.';
+
+COMMENT ON TABLE embedding_metadata IS 'What the file says of itself: its model, how it was cut, what it holds. One row per key.';
+COMMENT ON COLUMN embedding_metadata.key IS 'Name of the value, such as embedding_model.';
+COMMENT ON COLUMN embedding_metadata.value IS 'The value as text; yes and no are True and False.';
+COMMENT ON COLUMN embedding_metadata.created_at IS 'When the value was written, in UTC.';
+
+COMMENT ON TABLE collections IS 'One row per collection that was read from a folder.';
+COMMENT ON COLUMN collections.collection IS 'Name of the collection.';
+COMMENT ON COLUMN collections.input_dir IS 'Folder that it was read from.';
+COMMENT ON COLUMN collections.created_at IS 'When it was first read, in UTC.';
+
+COMMENT ON TABLE ingest_failures IS 'One row per file that could not be used, with the reason.';
+COMMENT ON COLUMN ingest_failures.doc_id IS 'The doc_id that the document would have.';
+COMMENT ON COLUMN ingest_failures.status IS 'failed where it could not be read or embedded, empty where it holds no text.';
+COMMENT ON COLUMN ingest_failures.reason IS 'What was wrong, as a sentence.';
+COMMENT ON COLUMN ingest_failures.failed_at IS 'When it was found, in UTC.';
+
+COMMENT ON TABLE ingest_log IS 'One row per run that read a folder into this file.';
+COMMENT ON COLUMN ingest_log.run_id IS 'Key of the run.';
+COMMENT ON COLUMN ingest_log.started_at IS 'When the run began, in UTC.';
+COMMENT ON COLUMN ingest_log.finished_at IS 'When the run ended, in UTC.';
+COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read.';
+COMMENT ON COLUMN ingest_log.collection IS 'Collection that was written to.';
+COMMENT ON COLUMN ingest_log.files IS 'Number of files that were found to be read.';
+COMMENT ON COLUMN ingest_log.chunks IS 'Number of chunks that were stored.';
+COMMENT ON COLUMN ingest_log.failed IS 'Number of files that could not be read or embedded; those without text are not counted.';
+COMMENT ON COLUMN ingest_log.skipped IS 'Number of files that were passed over, such as those of other formats.';
+COMMENT ON COLUMN ingest_log.seconds IS 'Seconds that each stage took, a JSON object.';
+
+COMMENT ON TABLE query_embeddings IS 'Vectors of questions, for the macros that take one in the shell.';
+COMMENT ON COLUMN query_embeddings.query_text IS 'The question.';
+COMMENT ON COLUMN query_embeddings.embedding IS 'Vector of the question, of length 1.';
+COMMENT ON COLUMN query_embeddings.model_name IS 'Model that made the vector.';
+COMMENT ON COLUMN query_embeddings.created_at IS 'When it was made, in UTC.';
+
+COMMENT ON TABLE fts_main_documents.docs IS 'Lexical index: one row per chunk with its length.';
+COMMENT ON COLUMN fts_main_documents.docs.rid IS 'The chunk, as in documents.rid.';
+COMMENT ON COLUMN fts_main_documents.docs.len IS 'Length of its text in words; the parts of compound names do not count.';
+COMMENT ON COLUMN fts_main_documents.docs.heading_len IS 'Length of its heading path in words; the parts of compound names do not count.';
+
+COMMENT ON TABLE fts_main_documents.words IS 'Lexical index: the words of all chunks and the terms that they count as.';
+COMMENT ON COLUMN fts_main_documents.words.word IS 'Word as tokenize gives it, in lower case.';
+COMMENT ON COLUMN fts_main_documents.words.term IS 'Its stem.';
+
+COMMENT ON TABLE fts_main_documents.dict IS 'Lexical index: one row per term.';
+COMMENT ON COLUMN fts_main_documents.dict.termid IS 'Number of the term, by which the postings know it.';
+COMMENT ON COLUMN fts_main_documents.dict.term IS 'Stem of one or more words.';
+COMMENT ON COLUMN fts_main_documents.dict.df IS 'Number of chunks that hold the term.';
+
+COMMENT ON TABLE fts_main_documents.postings IS 'Lexical index: one row per term and chunk that holds it.';
+COMMENT ON COLUMN fts_main_documents.postings.termid IS 'The term, as in dict.';
+COMMENT ON COLUMN fts_main_documents.postings.rid IS 'The chunk, as in documents.rid.';
+COMMENT ON COLUMN fts_main_documents.postings.tf IS 'How often the term stands in the text of the chunk.';
+COMMENT ON COLUMN fts_main_documents.postings.heading_tf IS 'How often the term stands in the heading path of the chunk.';
+COMMENT ON COLUMN fts_main_documents.postings.len IS 'Length of the text of the chunk in words, as in docs.';
+COMMENT ON COLUMN fts_main_documents.postings.heading_len IS 'Length of the heading path of the chunk in words, as in docs.';
+
+COMMENT ON TABLE fts_main_documents.stopwords IS 'Words that a query leaves out where it has others. The index holds them; edit the table as you like.';
+COMMENT ON COLUMN fts_main_documents.stopwords.word IS 'Word as tokenize gives it, in lower case.';
+
+COMMENT ON VIEW fts_main_documents.stats IS 'Lexical index: number and mean length of the chunks, in one row.';
+COMMENT ON COLUMN fts_main_documents.stats.num_docs IS 'Number of chunks.';
+COMMENT ON COLUMN fts_main_documents.stats.avg_len IS 'Mean length of their texts in words.';
+COMMENT ON COLUMN fts_main_documents.stats.avg_heading_len IS 'Mean length of their heading paths in words.';
+
+COMMENT ON VIEW chunks IS 'The chunks as a person reads them, without vectors and machine fields, in reading order.';
+COMMENT ON COLUMN chunks.node_id IS 'Key of the chunk: doc_id, # and chunk_index.';
+COMMENT ON COLUMN chunks.text IS 'The chunk, cut out of the text of its source document.';
+COMMENT ON COLUMN chunks.doc_id IS 'Source document that the chunk belongs to.';
+COMMENT ON COLUMN chunks.file_name IS 'Name of the source file without its folder.';
+COMMENT ON COLUMN chunks.collection IS 'Collection of the source document.';
+COMMENT ON COLUMN chunks.chunk_index IS 'Place of the chunk in its document, counted from 0.';
+COMMENT ON COLUMN chunks.heading IS 'Titles above the chunk, outermost first, with > between them.';
+COMMENT ON COLUMN chunks.page IS 'Page on which the chunk begins, counted from 1. NULL where the format has no pages.';
+COMMENT ON COLUMN chunks.tags IS 'Tags of the chunk.';
+COMMENT ON COLUMN chunks.metadata IS 'Metadata of the chunk as JSON, without the fields that are there for llama-index.';
+COMMENT ON COLUMN chunks.i_start IS 'Characters of the source text before the chunk. NULL where its place is not known.';
+COMMENT ON COLUMN chunks.i_end IS 'Characters of the source text up to the end of the chunk. NULL where its place is not known.';
+COMMENT ON COLUMN chunks.characters IS 'Length of the chunk in characters.';
+COMMENT ON COLUMN chunks.checksum IS 'SHA-256 of the bytes of the source file, in hex.';
+COMMENT ON COLUMN chunks.mime IS 'Media type of the source file.';
+COMMENT ON COLUMN chunks.created_at IS 'When the document was written to this file, in UTC.';
+
+COMMENT ON VIEW sources IS 'The source documents without their texts, and how many chunks became of each.';
+COMMENT ON COLUMN sources.doc_id IS 'Key of the document.';
+COMMENT ON COLUMN sources.file_name IS 'Name of the file without its folder.';
+COMMENT ON COLUMN sources.file_path IS 'Path of the file when it was read.';
+COMMENT ON COLUMN sources.collection IS 'Collection that the document is in.';
+COMMENT ON COLUMN sources.mime IS 'Media type of the file.';
+COMMENT ON COLUMN sources.chunks IS 'Number of its chunks.';
+COMMENT ON COLUMN sources.characters IS 'Length of its text in characters.';
+COMMENT ON COLUMN sources.pages_with_text IS 'Number of pages on which a chunk begins; 0 where the format has no pages.';
+COMMENT ON COLUMN sources.tags IS 'Tags of the document.';
+COMMENT ON COLUMN sources.metadata IS 'Metadata of the document as JSON.';
+COMMENT ON COLUMN sources.size_bytes IS 'Size of the file in bytes.';
+COMMENT ON COLUMN sources.checksum IS 'SHA-256 of the bytes of the file, in hex.';
+COMMENT ON COLUMN sources.modified_at IS 'When the file was last changed, in UTC. NULL where it is not known.';
+COMMENT ON COLUMN sources.created_at IS 'When the document was written to this file, in UTC.';
+
+COMMENT ON VIEW corpus_stats IS 'The file in one row of numbers.';
+COMMENT ON COLUMN corpus_stats.documents IS 'Number of source documents.';
+COMMENT ON COLUMN corpus_stats.chunks IS 'Number of chunks.';
+COMMENT ON COLUMN corpus_stats.collections IS 'Number of collections that have documents.';
+COMMENT ON COLUMN corpus_stats.characters IS 'Length of all source documents together in characters.';
+COMMENT ON COLUMN corpus_stats.mean_chunk_characters IS 'Mean length of a chunk in characters. NULL where there is none.';
+COMMENT ON COLUMN corpus_stats.terms IS 'Number of terms in the lexical index.';
+COMMENT ON COLUMN corpus_stats.mean_chunk_words IS 'Mean length of a chunk in words, heading path left out.';
+COMMENT ON COLUMN corpus_stats.failures IS 'Number of files that could not be used; ingest_failures says why.';
+COMMENT ON COLUMN corpus_stats.embedding_model IS 'Model that made the vectors.';
+COMMENT ON COLUMN corpus_stats.dimensions IS 'Length of a vector.';
+
+COMMENT ON VIEW chunk_lengths IS 'How many chunks there are of each length, in classes of 100 characters. Classes without chunks are left out.';
+COMMENT ON COLUMN chunk_lengths.from_characters IS 'Shortest length of the class in characters; the longest is 99 more.';
+COMMENT ON COLUMN chunk_lengths.chunks IS 'Number of chunks of that length.';
+
+COMMENT ON VIEW index_status IS 'Whether the lexical and the vector index hold every chunk: one row each.';
+COMMENT ON COLUMN index_status.index_name IS 'lexical or vector.';
+COMMENT ON COLUMN index_status.chunks IS 'Number of chunks in the file.';
+COMMENT ON COLUMN index_status.indexed IS 'Number of chunks that the index holds.';
+COMMENT ON COLUMN index_status.entries IS 'Number of rows in the index: postings or vectors.';
+COMMENT ON COLUMN index_status.in_step IS 'Whether the index holds every chunk and no other.';
+
+COMMENT ON MACRO TABLE hybrid_query IS 'The k best chunks by meaning and by words: FROM hybrid_query(question, vector). fusion is rrf, weighted or convex.';
+COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a question in words: FROM lexical_query(question, k := 5).';
+COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
+COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';
+COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector given as sign_words makes them.';
+COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 64 bits.';
+COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector by cosine, from a scan of every vector.';
+COMMENT ON MACRO TABLE more_like IS 'The k chunks nearest to a chunk, itself left out: FROM more_like(node_id).';
+COMMENT ON MACRO TABLE source_documents_of IS 'The whole documents that a list of chunks comes from, each once.';
+COMMENT ON MACRO TABLE bm25_scores IS 'BM25 of every chunk that holds one of the terms (a list of termid, a list of df), and how many of them it holds.';
+COMMENT ON MACRO TABLE pair_scores IS 'Exact cosine and BM25 of the chunks in a list of rid.';
+COMMENT ON MACRO TABLE query_words IS 'The words of a question, each once; stop words only where there is nothing else.';
+COMMENT ON MACRO TABLE query_terms IS 'The terms that a question looks for, the stems of its words, and how many chunks hold each.';
+COMMENT ON MACRO metadata_matches IS 'Whether the top-level fields of a JSON object equal those of another; numbers by value, null also where missing.';
+COMMENT ON MACRO passes_filters IS 'Whether a chunk meets the filters collection, tags_any, tags_all and metadata; NULL leaves one out.';
+COMMENT ON MACRO public_metadata IS 'The metadata of a chunk without the fields that are there for llama-index.';
+COMMENT ON MACRO fts_main_documents.match_bm25 IS 'BM25 of a chunk, NULL where it holds none of the words; called as in the fts extension of DuckDB.';
+COMMENT ON MACRO fts_main_documents.tokenize IS 'Every word that a text is found by, a list: its plain words and the parts of compound names.';
+COMMENT ON MACRO fts_main_documents.plain_words IS 'The plain words of a text, a list. Their number is the length of a chunk.';
+COMMENT ON MACRO fts_main_documents.fold IS 'A word in lower case, without accents in Latin and Greek.';
+COMMENT ON MACRO fts_main_documents.compound_parts IS 'The parts of snake_case, CamelCase and .NET names that stand in a text, a list.';
+COMMENT ON MACRO fts_main_documents.run_pairs IS 'Pairs of neighbouring characters in scripts without blanks between words, a list.';
+COMMENT ON MACRO fts_main_documents.porter_stem IS 'The stem of a word in lower case by the rules of Porter.';
+COMMENT ON MACRO fts_main_documents.fields_of IS 'The names in a list of fields such as text,heading_path; an unknown one is an error.';

@@ -107,4 +107,4 @@ def create_objects(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
         con.execute(for_dimensions(read_sql(f"macros/{name}"), dimensions))
     for name in VIEWS:
         con.execute(read_sql(f"views/{name}"))
-    con.execute(read_sql("comments"))
+    con.execute(for_dimensions(read_sql("comments"), dimensions))

@@ -1,0 +1,5 @@
+-- Which chunks are the longest, and where do they stand?
+SELECT node_id, heading, characters
+FROM chunks
+ORDER BY characters DESC, node_id
+LIMIT 10;
