@@ -1,7 +1,10 @@
 -- The distinct words of a query; stop words only where there is nothing else.
 CREATE OR REPLACE MACRO query_words(query_text) AS TABLE
-    SELECT q.word
-    FROM (SELECT DISTINCT unnest(fts_main_documents.tokenize(query_text)) AS word) AS q
-    LEFT JOIN fts_main_documents.stopwords AS s ON s.word = q.word
-    QUALIFY s.word IS NULL OR count(*) FILTER (s.word IS NULL) OVER () = 0
-    ORDER BY q.word;
+    SELECT unnest(list_sort(CASE WHEN length(q.kept) > 0 THEN q.kept ELSE q.words END)) AS word
+    FROM (
+        SELECT w.words, list_filter(w.words, lambda candidate: NOT list_contains(w.stops, candidate)) AS kept
+        FROM (
+            SELECT list_distinct(fts_main_documents.tokenize(query_text)) AS words,
+                   (SELECT coalesce(list(s.word), []) FROM fts_main_documents.stopwords AS s) AS stops
+        ) AS w
+    ) AS q;

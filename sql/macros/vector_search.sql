@@ -1,13 +1,14 @@
 -- The k chunks nearest to a vector by cosine, in two stages. First the pool chunks whose signs differ least from the
 -- query's, a difference counting 0 to 3 by how far the query is from zero in that dimension; then their exact cosines.
 -- A store, or a filter's rows, no larger than the pool is searched exactly. The score is always the exact cosine.
--- signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
+-- Without a vector (NULL) there are no rows. signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
 CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH candidates AS (
         SELECT d.rid
         FROM documents AS d
-        WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
+        WHERE CAST(query_vector AS FLOAT[384]) IS NOT NULL
+          AND passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
         ORDER BY CAST(0 AS INTEGER)
             + bit_count(xor(d.w0, CAST(signs AS UBIGINT[])[1]) & CAST(low AS UBIGINT[])[1])
             + bit_count(xor(d.w1, CAST(signs AS UBIGINT[])[2]) & CAST(low AS UBIGINT[])[2])

@@ -20,6 +20,7 @@ MACROS = (
     "fold",
     "compound_parts",
     "run_pairs",
+    "composed",
     "plain_words",
     "tokenize",
     "porter_stem",
@@ -100,7 +101,8 @@ def run_script(con: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> 
 
 
 def create_objects(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
-    """Create every table, macro and view of a store in an empty database, with their comments."""
+    """Create every table, macro and view of a store in an empty database, with their comments; all of it or nothing."""
+    con.execute("BEGIN")
     con.execute(for_dimensions(read_sql("schema"), dimensions))
     con.execute(read_sql("lexical_index"))
     for name in MACROS:
@@ -108,3 +110,4 @@ def create_objects(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
     for name in VIEWS:
         con.execute(read_sql(f"views/{name}"))
     con.execute(for_dimensions(read_sql("comments"), dimensions))
+    con.execute("COMMIT")

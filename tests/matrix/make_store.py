@@ -39,6 +39,8 @@ TERMS = ", ".join(
     f"(SELECT list({column} ORDER BY term) FROM query_terms('filter tag'))" for column in ("termid", "df")
 )
 
+WORDS = "(SELECT [w0, w1, w2, w3] FROM documents WHERE rid = 40)"
+
 # At least one call of every macro; a test makes sure of that.
 CALLS = [
     f"FROM lexical_query('{QUESTION}')",
@@ -57,13 +59,14 @@ CALLS = [
     "SELECT node_id, score FROM more_like('guides/filters.md#1', k := 4)",
     f"FROM pair_scores({TERMS}, {VECTOR}, [0, 1, 40])",
     f"FROM bm25_scores({TERMS}, text_weight := 2) ORDER BY rid",
-    f"SELECT node_id, score FROM vector_search({VECTOR}, (SELECT [w0, w1, w2, w3] FROM documents WHERE rid = 40))",
+    f"SELECT node_id, score FROM vector_search({VECTOR}, {WORDS}, {WORDS}, {WORDS}, pool := 20)",
     "SELECT node_id, sign_words(embedding) FROM documents ORDER BY node_id",
     "SELECT node_id, fts_main_documents.match_bm25(node_id, 'filter tag', fields := 'text') FROM chunks",
     "FROM source_documents_of(['guides/filters.md#1', 'field-guide.pdf#0'])",
     f"FROM query_words('{QUESTION}')",
     "FROM query_terms('relational filtering zebras')",
     "SELECT fts_main_documents.tokenize('HTTPServer read_csv C++ .NET naïve 東京都 Ёлка E1042 2.13')",
+    "SELECT pack_words([true, false, true]), fts_main_documents.composed('Ünï')",
     "SELECT fts_main_documents.plain_words('read_csv 東京都')",
     "SELECT fts_main_documents.fold('Ünï'), fts_main_documents.porter_stem('relational')",
     "SELECT fts_main_documents.run_pairs('東京都'), fts_main_documents.compound_parts('a_b')",
