@@ -52,8 +52,8 @@ def folder(tmp_path, monkeypatch):
 def run_page(page):
     """Run the blocks of a page from top to bottom in the working folder.
 
-    A block marked ``no-run``, or of another language, is for reading. ``text output`` is what the block above it prints.
-    An SQL statement has to return rows unless its block is marked ``no-rows``.
+    A block marked ``no-run``, or of another language, is for reading. ``text output`` is what the block above it
+    prints. An SQL statement has to return rows unless its block is marked ``no-rows``.
     """
     names = {"__name__": "__main__"}
     printed = ""
