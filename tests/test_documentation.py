@@ -200,14 +200,35 @@ def test_every_table_and_column_is_in_the_reference(tmp_path):
 
 
 def test_every_command_is_in_the_handbook_and_the_readme():
-    from sqlrag.cli import app
     from typer.main import get_command
 
-    commands = set(get_command(app).commands)
+    from sqlrag import cli
+
+    commands = set(get_command(cli.app).commands)
     assert len(commands) >= 9
     for page in (HANDBOOK / "guides" / "command-line.md", README):
         text = page.read_text("utf-8")
         assert {name for name in commands if not re.search(rf"`(sqlrag )?{name}\b", text)} == set(), page.name
+
+
+def test_options_that_are_named_exist():
+    from typer.main import get_command
+
+    from sqlrag import cli
+
+    group = get_command(cli.app)
+    parameters = [*group.params, *(parameter for command in group.commands.values() for parameter in command.params)]
+    known = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+    others = {
+        "--help",
+        "--no-index",
+        "--find-links",
+        "--no-markdown-chunking",
+        "--no-header-weighting",
+    }  # of other tools
+    for page in [README, *pages(), *HANDBOOK.glob("*.txt")]:
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8")))
+        assert named <= known | others, page.name
 
 
 def test_every_function_is_in_the_readme():
