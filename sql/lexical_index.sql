@@ -24,9 +24,9 @@ CREATE TABLE fts_main_documents.postings (
 CREATE TABLE fts_main_documents.stopwords (word VARCHAR PRIMARY KEY);
 INSERT INTO fts_main_documents.stopwords
 SELECT unnest(string_split(
-    'a an and are as at be by can do does for from had has have how i if in into is it its me my no not of on or our '
-    || 'should so that the their them then there these they this to was we were what when where which who why will with '
-    || 'would you your', ' '));
+    'a about an and are as at be been but by can do does for from had has have how i if in into is it '
+    || 'its me my no not of on or our s should so such than that the their them then there these they this '
+    || 'to was we were what when where which who why will with would you your', ' '));
 
 -- A view, so that it cannot go stale.
 CREATE VIEW fts_main_documents.stats AS

@@ -2,7 +2,7 @@
 -- fusion := 'rrf' (reciprocal rank fusion), 'weighted' (min-max of each leg's pool) or 'convex' (both exact scores of
 -- every candidate); the pool is the number of candidates of each leg.
 CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 50, fusion := 'rrf', rrf_k := 60,
-        vector_weight := 0.5, alpha := 0.7, k1 := 1.2, b := 0.75, heading_weight := NULL, codes_pool := 750,
+        vector_weight := 0.5, alpha := 0.75, k1 := 1.2, b := 0.75, heading_weight := NULL, codes_pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH terms AS MATERIALIZED (
         SELECT list(t.termid ORDER BY t.term) AS termids, list(t.df ORDER BY t.term) AS dfs,

@@ -34,7 +34,7 @@ def hybrid_query(
     verbose: bool = False,
     *,
     fusion: Fusion | None = None,
-    alpha: float = 0.7,
+    alpha: float = 0.75,
     rrf_k: float = 60,
     rrf_weights: tuple[float, float] = (1.0, 1.0),
     k1: float = 1.2,

@@ -61,7 +61,7 @@ class Plan:
     top_k: int = 5
     fusion: Fusion = "rrf"
     vector_weight: float = 0.5
-    alpha: float = 0.7
+    alpha: float = 0.75
     rrf_k: float = 60
     rrf_weights: tuple[float, float] = (1.0, 1.0)
     vector_top_k: int | None = None

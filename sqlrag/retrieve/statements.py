@@ -23,7 +23,7 @@ def as_sql(query_text: str, plan: Plan) -> str:
     bm25 = {
         name: value
         for name, value in vars(plan.bm25).items()
-        if value != type(plan.bm25).__dataclass_fields__[name].default
+        if name == "heading_weight" or value != type(plan.bm25).__dataclass_fields__[name].default
     }
     filters = plan.filters.parameters()
     if plan.mode == "lexical":
@@ -38,7 +38,7 @@ def as_sql(query_text: str, plan: Plan) -> str:
     options = {"k": plan.top_k}
     if plan.vector_top_k is not None and plan.vector_top_k == plan.lexical_top_k:
         options["pool"] = plan.vector_top_k
-    options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=0.7))
+    options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=0.75))
     if plan.exact:
         options["codes_pool"] = _EVERY_CHUNK
     elif plan.codes_pool is not None:
