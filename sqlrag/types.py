@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 DEFAULT_COLLECTION = "default"
+# The share of the vector leg in convex fusion, chosen on public collections; hybrid_query.sql has the same.
+DEFAULT_ALPHA = 0.75
 
 TextKind = Literal["document", "query"]
 ChunkUnit = Literal["tokens", "chars"]

@@ -32,6 +32,7 @@ from sqlrag.console.options import (
     option,
 )
 from sqlrag.console.printing import Format, tell, write, write_rows
+from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,9 @@ def hybrid_query(
     fusion: Annotated[
         FusionName, option("--fusion", help="How both rankings become one.", show_default=True)
     ] = FusionName.rrf,
-    alpha: Annotated[float, option("--alpha", help="convex: share of the vector score.", show_default=True)] = 0.7,
+    alpha: Annotated[
+        float, option("--alpha", help="convex: share of the vector score.", show_default=True)
+    ] = DEFAULT_ALPHA,
     vector_weight: Annotated[
         float, option("--vector-weight", help="weighted: share of the vector leg.", show_default=True)
     ] = 0.5,

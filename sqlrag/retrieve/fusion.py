@@ -12,7 +12,7 @@ from numbers import Real
 from typing import NamedTuple, TypeVar, get_args
 
 from sqlrag.errors import InputError
-from sqlrag.types import Fusion
+from sqlrag.types import DEFAULT_ALPHA, Fusion
 
 DECIMALS = 9
 
@@ -115,7 +115,7 @@ def fuse_legs(
     rrf_k: float = 60,
     weights: tuple[float, float] = (1.0, 1.0),
     vector_weight: float = 0.5,
-    alpha: float = 0.75,
+    alpha: float = DEFAULT_ALPHA,
     exact: ExactScores | None = None,
 ) -> list[FusedHit]:
     """Fuse the hits of the vector leg and of the lexical leg.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.retrieve.searching import same_model
 from sqlrag.retrieve.store import Store
+from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
     import os
@@ -34,7 +35,7 @@ def hybrid_query(
     verbose: bool = False,
     *,
     fusion: Fusion | None = None,
-    alpha: float = 0.75,
+    alpha: float = DEFAULT_ALPHA,
     rrf_k: float = 60,
     rrf_weights: tuple[float, float] = (1.0, 1.0),
     k1: float = 1.2,

@@ -32,6 +32,7 @@ from sqlrag.store.calls import select_by_key
 from sqlrag.store.database import is_damage
 from sqlrag.store.metadata import model_identity
 from sqlrag.store.vectors import unit_vector
+from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ class Plan:
     top_k: int = 5
     fusion: Fusion = "rrf"
     vector_weight: float = 0.5
-    alpha: float = 0.75
+    alpha: float = DEFAULT_ALPHA
     rrf_k: float = 60
     rrf_weights: tuple[float, float] = (1.0, 1.0)
     vector_top_k: int | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.types import DEFAULT_ALPHA
+
 if TYPE_CHECKING:
     from sqlrag.retrieve.searching import Plan
 
@@ -38,7 +40,7 @@ def as_sql(query_text: str, plan: Plan) -> str:
     options = {"k": plan.top_k}
     if plan.vector_top_k is not None and plan.vector_top_k == plan.lexical_top_k:
         options["pool"] = plan.vector_top_k
-    options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=0.75))
+    options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=DEFAULT_ALPHA))
     if plan.exact:
         options["codes_pool"] = _EVERY_CHUNK
     elif plan.codes_pool is not None:

@@ -14,7 +14,7 @@ from sqlrag.store import checking, lexical, writing
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.database import DEFAULT_WAIT, Database
 from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata
-from sqlrag.types import ChunkPolicy, ModelIdentity
+from sqlrag.types import DEFAULT_ALPHA, ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     import os
@@ -158,7 +158,7 @@ class Store:
         top_k: int = 5,
         fusion: Fusion = "rrf",
         vector_weight: float = 0.5,
-        alpha: float = 0.75,
+        alpha: float = DEFAULT_ALPHA,
         rrf_k: float = 60,
         rrf_weights: tuple[float, float] = (1.0, 1.0),
         vector_top_k: int | None = None,
