@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sqlrag.errors import InputError
 from sqlrag.ingest.chunking import check_policy, chunk
-from sqlrag.ingest.normalizing import normalize
 from sqlrag.ingest.reading import find_files, read_document
+from sqlrag.normalizing import normalize
 from sqlrag.types import ChunkPolicy, Document
 
 DATA = Path(__file__).parents[1].parent / "shared" / "data"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlrag.errors import InputError
-from sqlrag.ingest.normalizing import clean_metadata, normalize
+from sqlrag.normalizing import clean_metadata, normalize
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # surrogates included
 

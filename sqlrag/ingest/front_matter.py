@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlrag.ingest.normalizing import clean_metadata, normalize
+from sqlrag.normalizing import clean_metadata, normalize
 
 RAW_KEY = "front_matter"
 MAX_FRONT_MATTER = 65_536
@@ -38,14 +38,14 @@ def split_front_matter(text: str, doc_id: str) -> FrontMatter:
     Parameters
     ----------
     text : str
-        As :func:`sqlrag.ingest.normalizing.normalize` returns it.
+        As :func:`sqlrag.normalizing.normalize` returns it.
     doc_id : str
         Named in the warnings.
 
     Returns
     -------
     FrontMatter
-        Its metadata went through :func:`sqlrag.ingest.normalizing.clean_metadata`.
+        Its metadata went through :func:`sqlrag.normalizing.clean_metadata`.
     """
     match = _FRONT_MATTER.match(text)
     if match is None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from sqlrag.errors import DocumentError, InputError, NotFoundError
 from sqlrag.ingest.front_matter import FrontMatter, split_front_matter
-from sqlrag.ingest.normalizing import normalize
 from sqlrag.ingest.pdf import extract_pages
+from sqlrag.normalizing import normalize
 from sqlrag.types import DEFAULT_COLLECTION, Document
 
 MIME_OF_SUFFIX = {

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
-from sqlrag.ingest.normalizing import clean_metadata
+from sqlrag.normalizing import clean_metadata
 from sqlrag.types import Chunk, Document
 
 Row = TypeVar("Row", Document, Chunk)

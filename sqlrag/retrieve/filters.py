@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
-from sqlrag.ingest.normalizing import clean_metadata
+from sqlrag.normalizing import clean_metadata
 
 
 @dataclass(frozen=True)
