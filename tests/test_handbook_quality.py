@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 RECALL, GAIN = R @ 5, nDCG @ 10
-# Measured: vectors .878, words .829, rrf .886. One question more or less, after a page was rewritten, is no fault.
+# Measured: vectors .884, words .814, rrf .899. One question more or less, after a page was rewritten, is no fault.
 FLOOR = 0.85
 
 
