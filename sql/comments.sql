@@ -163,8 +163,10 @@ COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a questio
 COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
 COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';
 COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector and the two bits of each dimension''s weight given as words of 64 bits.';
+COMMENT ON MACRO given_vector IS 'The vector of a query, or an error where it is NULL.';
 COMMENT ON MACRO pack_words IS 'A list of truth values as words of 64 bits, the first value in the highest bit.';
-COMMENT ON MACRO fts_main_documents.composed IS 'A text with its accents composed (NFC).';
+COMMENT ON MACRO fts_main_documents.composed IS 'A text with its accents composed (NFC), ligatures spelled out and without soft hyphens and the like.';
+COMMENT ON MACRO fts_main_documents.run_characters IS 'The single characters of runs in scripts without blanks.';
 COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 64 bits.';
 COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector by cosine, from a scan of every vector.';
 COMMENT ON MACRO TABLE more_like IS 'The k chunks nearest to a chunk, itself left out: FROM more_like(node_id).';

@@ -27,7 +27,7 @@ from sqlrag.embedders import (
     provider_names,
 )
 from sqlrag.embedders.prefixes import prefixes_of
-from sqlrag.errors import InputError, MissingExtraError, ModelMismatchError, ProviderError
+from sqlrag.errors import InputError, ModelMismatchError, ProviderError
 from sqlrag.types import ModelIdentity
 
 
@@ -119,9 +119,9 @@ def test_an_unknown_provider_is_refused_with_the_valid_names(monkeypatch):
         load_embedder(provider="opnai")
 
 
-def test_huggingface_without_its_extra_names_the_extra(monkeypatch):
+def test_a_provider_of_the_published_package_that_is_not_here_is_said_to_be_none(monkeypatch):
     install(monkeypatch)
-    with pytest.raises(MissingExtraError, match=r"sqlrag-duckdb\[huggingface\]"):
+    with pytest.raises(InputError, match=r"no embedding provider 'huggingface'. Valid names: auto, hashing, onnx"):
         load_embedder(provider="huggingface")
 
 

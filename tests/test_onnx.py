@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -291,9 +294,9 @@ class TestUnavailable:
         for part in (
             BGE,
             str(tmp_path),
-            "model_path",
+            "local folder",
             "sqlrag-duckdb[offline]",
-            f"--model {MINILM}",
+            MINILM,
             "another provider",
         ):
             assert part in message
@@ -355,3 +358,13 @@ class TestUnavailable:
 
 def _not_installed(name):
     raise bundled.PackageNotFoundError(name)
+
+
+@pytest.mark.model
+@pytest.mark.skipif(not bundled.bundle_is_installed(), reason="needs the [offline] extra")
+def test_onnxruntime_sends_nothing_home(tmp_path):
+    """Its official builds have telemetry, which would look up a host and write an id below the home folder."""
+    code = f"from sqlrag import load_embedder; load_embedder({MINILM!r}).embed(['a'], kind='query')"
+    environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**environment, "HOME": str(tmp_path)})
+    assert [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name.lower()] == []

@@ -97,10 +97,13 @@ class TestReport:
         with Store(prepared.path) as store:
             assert store.check() == []
 
-    def test_every_file_fails(self, tmp_path):
-        prepared = prepare_embeddings(write(tmp_path / "docs", a_md="", b_txt=" \n"), tmp_path / "kb.duckdb", **HASHING)
-        assert (prepared.report.documents, prepared.report.empty) == (0, 2)
-        assert hybrid_query("anything", prepared.path) == []
+    def test_a_run_in_which_every_file_fails_makes_no_file_and_keeps_the_old_one(self, tmp_path):
+        path = build(tmp_path, good_md="alpha")
+        bad = write(tmp_path / "bad", a_md="", b_txt=" \n")
+        with pytest.raises(NotFoundError, match=r"None of the 2 files.*a\.md: the file is empty.*b\.txt"):
+            prepare_embeddings(bad, path, overwrite=True, **HASHING)
+        assert [row["doc_id"] for row in hybrid_query("alpha", path)] == ["good.md"]
+        assert {file.name for file in tmp_path.iterdir()} == {"docs", "bad", path.name}
 
     def test_nothing_is_printed_and_one_line_is_logged(self, tmp_path, capsys, caplog):
         with caplog.at_level(logging.INFO, "sqlrag"):

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -266,5 +267,6 @@ def test_unit_vectors() -> None:
         "hybrid_query('zzyzx', (SELECT embedding FROM query_embeddings WHERE query_text = 'not embedded'))",
     ],
 )
-def test_no_vector_finds_nothing(store: Store, call: str) -> None:
-    assert store.cursor().execute(f"SELECT node_id, score FROM {call}").fetchall() == []
+def test_no_vector_is_an_error(store: Store, call: str) -> None:
+    with pytest.raises(duckdb.InvalidInputException, match="there is no query vector"):
+        store.cursor().execute(f"SELECT node_id, score FROM {call}").fetchall()

@@ -5,7 +5,7 @@ CREATE OR REPLACE MACRO vector_query(query_vector, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH q AS MATERIALIZED (
         SELECT v, list_sort(list_transform(CAST(v AS FLOAT[]), lambda x: abs(x))) AS sizes
-        FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v)
+        FROM (SELECT given_vector(g.v) AS v FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g)
     ),
     steps AS (
         SELECT v, sizes[1 + length(sizes) * 20 // 100] AS one, sizes[1 + length(sizes) * 60 // 100] AS two,

@@ -1,14 +1,15 @@
 -- The k chunks nearest to a vector by cosine, in two stages. First the pool chunks whose signs differ least from the
 -- query's, a difference counting 0 to 3 by how far the query is from zero in that dimension; then their exact cosines.
--- A store, or a filter's rows, no larger than the pool is searched exactly. The score is always the exact cosine.
--- Without a vector (NULL) there are no rows. signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
+-- A store, or a filter's rows, no larger than the pool is searched exactly. The score is always the exact cosine. A damaged
+-- vector (not finite, or with a NULL in it) is passed over.
+-- signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
 CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
-    WITH candidates AS (
+    WITH q AS MATERIALIZED (SELECT CAST(query_vector AS FLOAT[384]) AS v),
+    candidates AS (
         SELECT d.rid
         FROM documents AS d
-        WHERE CAST(query_vector AS FLOAT[384]) IS NOT NULL
-          AND passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
+        WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
         ORDER BY CAST(0 AS INTEGER)
             + bit_count(xor(d.w0, CAST(signs AS UBIGINT[])[1]) & CAST(low AS UBIGINT[])[1])
             + bit_count(xor(d.w1, CAST(signs AS UBIGINT[])[2]) & CAST(low AS UBIGINT[])[2])
@@ -26,11 +27,9 @@ CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, p
             ), d.rid
         LIMIT greatest(pool, k)
     )
-    SELECT d.node_id,
-           round(array_inner_product(d.embedding, CAST(query_vector AS FLOAT[384]))
-                 / sqrt(array_inner_product(CAST(query_vector AS FLOAT[384]), CAST(query_vector AS FLOAT[384]))), 9) AS score,
+    SELECT d.node_id, round(TRY(array_inner_product(d.embedding, q.v)) / sqrt(array_inner_product(q.v, q.v)), 9) AS score,
            d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
-    FROM documents AS d
-    WHERE d.rid IN (FROM candidates)
+    FROM documents AS d, q
+    WHERE d.rid IN (FROM candidates) AND isfinite(TRY(array_inner_product(d.embedding, q.v)))
     ORDER BY score DESC, d.doc_id, d.chunk_index
     LIMIT k;

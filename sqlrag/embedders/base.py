@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from sqlrag.errors import InputError, MissingExtraError, ModelMismatchError, ProviderError, SqlragError
+from sqlrag.errors import InputError, ModelMismatchError, ProviderError, SqlragError
 from sqlrag.types import Embedder, ModelIdentity, TextKind
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ different models of equal dimensions are nearly orthogonal."""
 
 _GROUP = "sqlrag.embedders"
 _BUILT_IN = {"onnx": "sqlrag.embedders.onnx:OnnxEmbedder", "hashing": "sqlrag.embedders.hashing:HashingEmbedder"}
-_EXTRAS = {"huggingface": "huggingface"}  # provider -> the extra that brings it
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _loaded: dict[tuple[object, ...], Embedder] = {}
@@ -80,8 +79,6 @@ def load_embedder(
     ------
     InputError
         The provider is unknown, cannot be imported, or does not take one of the options.
-    MissingExtraError
-        The provider is in an optional package that is not installed.
     ModelUnavailableError
         The model is unknown or cannot be loaded here.
 
@@ -132,8 +129,6 @@ def _factory(name: str) -> Callable[..., Embedder]:
             raise InputError(
                 f"The embedding provider {name!r} ({points[name].value}) cannot be loaded: {error}. {_valid_names()}"
             ) from error
-    if name in _EXTRAS:
-        raise MissingExtraError(f"The embedding provider {name!r}", _EXTRAS[name])
     raise InputError(f"There is no embedding provider {name!r}. {_valid_names()}")
 
 

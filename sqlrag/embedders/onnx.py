@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlrag.embedders.base import DEFAULT_MODEL, without_surrogates
 from sqlrag.embedders.bundled import MINILM, MINILM_WINDOW, bundle_is_installed, read_bundle
-from sqlrag.embedders.hub import fetch, find_description
+from sqlrag.embedders.hub import fetch, find_description, silent_onnxruntime
 from sqlrag.embedders.prefixes import prefixes_of
 from sqlrag.errors import InputError, ModelUnavailableError, SqlragError
 
@@ -227,6 +227,7 @@ def _load_folder(name: str, folder: Path) -> _Model:
 
 
 def _load_fastembed(description: dict[str, Any], folder: Path) -> _Model:
+    silent_onnxruntime()
     from fastembed import TextEmbedding
 
     name = str(description["model"])
@@ -253,8 +254,7 @@ def _session(
     model: bytes | str, tokenizer: Tokenizer, pooling: _Pooling
 ) -> Callable[[list[str], TextKind], np.ndarray[Any, Any]]:
     """Return the function from texts of equal length to vectors, for an ONNX file given as content or as path."""
-    import onnxruntime
-
+    onnxruntime = silent_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICY = ChunkPolicy()
 MARKDOWN = "text/markdown"
+CHARS_PER_TOKEN = 32  # no language comes near it; encoded data, which some tokenizers take for one token, does
 
 
 def check_policy(policy: ChunkPolicy) -> None:
@@ -185,7 +186,7 @@ class _Budget:
         if self.policy.chunk_unit == "chars":
             return path, Limits(left, size, overlap)
         tokens = size if left is None else min(size, left)
-        return path, Limits(tokens, None, overlap)
+        return path, Limits(tokens, None, overlap, most=CHARS_PER_TOKEN * tokens)
 
     def _cost(self, path: tuple[str, ...]) -> int:
         if not path or self._token_offsets is None:

@@ -4,69 +4,100 @@ from __future__ import annotations
 
 import glob
 import os
+import secrets
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlrag.errors import NotAStoreError, SchemaVersionError, StoreLockedError
-from sqlrag.store.database import Database, is_open, remove_files
+from sqlrag.errors import SchemaVersionError, StoreExistsError
+from sqlrag.store.database import Database, check_replaceable, is_open, remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-def check_replaceable(output: Path) -> None:
-    """Raise where the output is in use, or is a file that sqlrag did not make."""
-    if is_open(output):
-        raise StoreLockedError(
-            output, f"{output} is open in this process. Close its Store before replacing it.", os.getpid()
-        )
-    if not output.exists() or output.stat().st_size == 0:
-        return
-    try:
-        Database.open(output).close()
-    except SchemaVersionError:
-        return  # an older store
-    except NotAStoreError as error:
-        raise NotAStoreError(
-            output, f"{error} It is not overwritten: delete it yourself, or name another output."
-        ) from error
-
-
 @contextmanager
-def new_file(output: Path) -> Iterator[Path]:
-    """Yield a path beside the output; rename the file to it at the end, or remove it after an error."""
+def new_file(output: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a path beside the output; give the file its name at the end, or remove it after an error.
+
+    Raises
+    ------
+    StoreExistsError
+        Another process made the output in the meantime, and ``overwrite`` is False.
+    StoreLockedError
+        Another process writes to the file that is to be replaced.
+    """
     for left_over in output.parent.glob(f".{glob.escape(output.name)}.*.building*"):
-        if not _is_alive(left_over):
+        if not _is_being_built(left_over):
             _remove(left_over)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}.building")
+    temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.building")
     try:
         yield temporary
+        with _without_writers(output):
+            _put(temporary, output, overwrite)
     except BaseException:
         remove_files(temporary)
         raise
+
+
+@contextmanager
+def _without_writers(output: Path) -> Iterator[None]:
+    """Hold the old file for reading while it is replaced: no writer can have it open then, nor lose what it writes."""
+    check_replaceable(output)
+    if not output.exists() or output.stat().st_size == 0:
+        yield
+        return
+    try:
+        old = Database.open(output)
+    except SchemaVersionError:
+        yield
+        return
+    with old:
+        yield
+
+
+def _put(temporary: Path, output: Path, overwrite: bool) -> None:
+    """Give a finished file its name."""
     remove_files(output.with_name(output.name + ".wal"))
+    if not overwrite:
+        try:
+            os.link(temporary, output)  # unlike a rename, it fails where the name is taken
+        except FileExistsError as error:
+            raise StoreExistsError(
+                output, f"The output {output} was made by another process in the meantime. It is left as it is."
+            ) from error
+        except OSError:  # a file system without links
+            temporary.replace(output)
+        else:
+            temporary.unlink()
+        return
     temporary.replace(output)
 
 
-def _is_alive(left_over: Path) -> bool:
-    """Return whether the process that a temporary file is named after is there and may still be building it."""
-    name, _, _ = left_over.name.rpartition(".building")
+def _is_being_built(left_over: Path) -> bool:
+    """Return whether a process holds the lock of a temporary database."""
+    building = left_over.with_name(left_over.name.rpartition(".building")[0] + ".building")
+    if is_open(building):
+        return True
     try:
-        pid = int(name.rpartition(".")[2])
-        os.kill(pid, 0)
-    except (ProcessLookupError, ValueError, OverflowError):
-        return False
+        import fcntl
+
+        with building.open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, FileNotFoundError):
+        return False  # without fcntl the system refuses to delete a file that is open
     except OSError:
-        return True  # it is there, but another user's
-    # In a container a process often has the number of the one that was killed there before.
-    return pid != os.getpid() or is_open(left_over.with_name(f"{name}.building"))
+        return True
+    return False
 
 
 def _remove(path: Path) -> None:
     """Delete a file, or the folder that DuckDB spills into."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
-    else:
+        return
+    try:
         path.unlink(missing_ok=True)
+    except PermissionError:
+        return  # somebody holds it after all

@@ -36,7 +36,7 @@ def extract_pages(
     """
     remarks: list[str] = []
     try:
-        pages = list(extractor(data)) if extractor is not None else _pypdf_pages(data, remarks)
+        pages = _own_pages(extractor(data)) if extractor is not None else _pypdf_pages(data, remarks)
     except (KeyboardInterrupt, SystemExit):
         raise
     # BaseException, because the Rust code below cryptography panics with one that is no Exception.
@@ -45,6 +45,12 @@ def extract_pages(
     if not all(isinstance(page, str) for page in pages):
         raise DocumentError(doc_id, "pdf_extractor must return one string a page")
     return pages, _shortened(remarks, doc_id)
+
+
+def _own_pages(found: Sequence[str]) -> list[str]:
+    if isinstance(found, (str, bytes)):  # a string is a sequence of strings too, of one letter each
+        raise TypeError("pdf_extractor must return a list with one string a page, not one string")
+    return list(found)
 
 
 def _pypdf_pages(data: bytes, remarks: list[str]) -> list[str]:

@@ -22,11 +22,11 @@ from sqlrag.errors import (
     ProviderError,
 )
 from sqlrag.ingest.chunking import check_policy, chunk
-from sqlrag.ingest.output import check_replaceable, new_file
+from sqlrag.ingest.output import new_file
 from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_document
 from sqlrag.ingest.report import Failure, Prepared, Report, reasons
 from sqlrag.store import lexical, writing
-from sqlrag.store.database import Database, check_output
+from sqlrag.store.database import Database, check_output, check_replaceable
 from sqlrag.store.metadata import initialize, now, refresh_counts
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
@@ -133,7 +133,7 @@ def prepare_embeddings(
     InputError
         An option is out of its range, or ``input_dir`` is a file.
     NotFoundError
-        ``input_dir`` does not exist or holds no file that can be read; the message says what was skipped and why.
+        ``input_dir`` does not exist or holds no file that can be used; the message says which and why.
     StoreExistsError, NotAStoreError, StoreLockedError, StoreError
         The output cannot be made or replaced.
     ModelUnavailableError, MissingExtraError, ModelMismatchError, ProviderError
@@ -147,7 +147,7 @@ def prepare_embeddings(
         include_headers=include_headers_in_chunks,
     )
     check_policy(policy)
-    _check_options(header_weight, collection, api_key)
+    _check_options(header_weight, collection, api_key, max_bytes)
     lexical.check_stemmer(stemmer)
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
@@ -166,7 +166,7 @@ def prepare_embeddings(
     build.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
-    with new_file(output) as temporary, Database.create(temporary, model.dimensions) as database:
+    with new_file(output, overwrite=overwrite) as temporary, Database.create(temporary, model.dimensions) as database:
         build.run(database, files, header_weight, stemmer, _bars(verbose, progress))
     return Prepared(output, report)
 
@@ -211,6 +211,8 @@ class _Build:
                     )
                 self.report.documents += len(documents)
                 self.report.chunks += len(chunks)
+        if not self.report.documents:
+            raise NotFoundError(_nothing_usable(self._input_dir, self.report))
         with self._timed("index"), database.transaction() as con:
             lexical.add_chunks(con, 0, stemmer)
             refresh_counts(con)
@@ -343,11 +345,18 @@ def _overlap(chunk_size: int, chunk_unit: str) -> int:
     return chunk_size // (5 if chunk_unit == "chars" else 8) if isinstance(chunk_size, int) else 0
 
 
-def _check_options(header_weight: float, collection: str, api_key: str | None) -> None:
+def _check_options(header_weight: float, collection: str, api_key: str | None, max_bytes: int) -> None:
     if isinstance(header_weight, bool) or not isinstance(header_weight, (int, float)) or not 0 <= header_weight <= 1000:
         raise InputError(f"header_weight must be a number from 0 to 1000, not {header_weight!r}.")
-    if not isinstance(collection, str) or not collection.strip() or set(collection) & set(":#") or "/" in collection:
-        raise InputError(f"collection must be a name without ':', '#' and '/', not {collection!r}.")
+    if (
+        not isinstance(collection, str)
+        or not collection.strip()
+        or set(collection) & set(":#/")
+        or not collection.isprintable()
+    ):
+        raise InputError(f"collection must be a printable name without ':', '#' and '/', not {collection!r}.")
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+        raise InputError(f"max_bytes must be a whole number of 1 or more, not {max_bytes!r}.")
     if api_key is not None:
         raise InputError("api_key has no use here: the providers that are installed run on this machine. Leave it out.")
 
@@ -372,6 +381,12 @@ def _fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report) -> C
     report.warnings.append(note)
     warnings.warn(note, stacklevel=3)
     return replace(policy, chunk_size=window, chunk_overlap=min(policy.chunk_overlap, window // 8))
+
+
+def _nothing_usable(input_dir: object, report: Report) -> str:
+    reasons_given = "; ".join(f"{failure.doc_id}: {failure.reason}" for failure in report.failures[:5])
+    more = f" … and {len(report.failures) - 5} more" if len(report.failures) > 5 else ""
+    return f"None of the {report.files} files in {input_dir} could be used, so no file was made. {reasons_given}{more}."
 
 
 def _nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:

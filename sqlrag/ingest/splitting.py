@@ -27,6 +27,7 @@ class Limits(NamedTuple):
     tokens: int | None = None
     chars: int | None = None
     overlap: int = 0
+    most: int | None = None  # characters in any case: a tokenizer may count a run without blanks as one token
 
 
 def _skip_space(text: str, start: int, end: int) -> int:
@@ -69,7 +70,8 @@ class Splitter:
     def fits(self, start: int, limits: Limits) -> bool:
         """Say whether the stretch from ``start`` to its end is within the limits."""
         tokens = len(self._tokens) - bisect_left(self._tokens, start) if limits.tokens is not None else 0
-        return tokens <= (limits.tokens or 0) and (limits.chars is None or self.end - start <= limits.chars)
+        longest = min((n for n in (limits.chars, limits.most) if n is not None), default=self.end - start)
+        return tokens <= (limits.tokens or 0) and self.end - start <= longest
 
     def pieces(self, limits: Limits, fences: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, int]]:
         """Yield the (start, end) of each piece in order; together they hold every non-blank character.
@@ -115,8 +117,9 @@ class Splitter:
         if limits.tokens is not None:
             beyond = bisect_left(self._tokens, position) + limits.tokens
             end = self._tokens[beyond] if beyond < len(self._tokens) else end
-        if limits.chars is not None:
-            end = min(end, position + limits.chars)
+        for most in (limits.chars, limits.most):
+            if most is not None:
+                end = min(end, position + most)
         return max(end, position + 1)
 
     def _excess(self, start: int, end: int, limits: Limits) -> float:

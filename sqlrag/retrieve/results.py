@@ -62,7 +62,9 @@ class Results(list[dict[str, Any]]):
     query_text
         What was asked.
     sql
-        The statement or statements that were run.
+        A statement that gives the same rows in the DuckDB shell, once ``sqlrag embed`` has stored the question's
+        vector. It lacks what the macro ``hybrid_query`` has no option for: ``rrf_weights``, ``min_similarity`` and a
+        number of candidates that differs between the legs.
     notices
         What the caller should know of the answer, such as a leg that was missing.
     timings
@@ -222,19 +224,22 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
     return "\n".join(lines)
 
 
-def print_results(results: Sequence[Mapping[str, Any]], query_text: str, *, file: TextIO | None = None) -> None:
+def print_results(
+    results: Sequence[Mapping[str, Any]], query_text: str | None = None, *, file: TextIO | None = None
+) -> None:
     """Print results for reading, as :func:`format_results` gives them.
 
     Parameters
     ----------
     results, query_text
-        As in :func:`format_results`.
+        As in :func:`format_results`; a :class:`Results` knows its question.
     file
         Where to, by default standard output. A character that its encoding lacks is printed as ``?``.
     """
     stream = sys.stdout if file is None else file
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = format_results(results, query_text).encode(encoding, "replace").decode(encoding)
+    asked = getattr(results, "query_text", "") if query_text is None else query_text
+    text = format_results(results, asked).encode(encoding, "replace").decode(encoding)
     print(text, file=stream)
 
 

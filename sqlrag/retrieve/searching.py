@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sqlrag.types import Embedder, Fusion, ModelIdentity
 
 DEFAULT_POOL = 50
+MOST = 2**31 - 1  # results, and so chunks in a file
 GIVEN = "given"  # the provider of a file whose vectors were computed elsewhere
 
 _CACHED_QUERIES = 256
@@ -81,8 +82,8 @@ class Plan:
             value = getattr(self, name)
             if name != "top_k" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of 1 or more, not {value!r}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+                raise InputError(f"{name} must be a whole number from 1 to {MOST}, not {value!r}.")
         low = self.min_similarity
         if low is not None and (isinstance(low, bool) or not isinstance(low, (int, float)) or not -1 <= low <= 1):
             raise InputError(f"min_similarity must be a cosine from -1 to 1, not {low!r}.")
@@ -97,13 +98,17 @@ class Searcher:
         self._embedder = embedder
         self._query_vectors: dict[str, NDArray[np.float32]] = {}
         self._identity_checked = False
-        # It starts its threads when there is work for them.
-        self._workers = ThreadPoolExecutor(max(2, os.cpu_count() or 2), thread_name_prefix="sqlrag-lexical")
+        self._use_workers()
 
     @property
     def identity(self) -> ModelIdentity:
         """The model that the file was filled with."""
         return model_identity(self.metadata)
+
+    def _use_workers(self) -> None:
+        # It starts its threads when there is work for them.
+        self._workers = ThreadPoolExecutor(max(2, os.cpu_count() or 2), thread_name_prefix="sqlrag-lexical")
+        self._process = os.getpid()
 
     def close(self) -> None:
         """End the worker threads."""
@@ -160,12 +165,12 @@ class Searcher:
         from sqlrag.embedders import embed_texts
 
         embedder = self.embedder()
-        vector = self._query_vectors.get(query_text)
+        vector = self._query_vectors.pop(query_text, None)
         if vector is None:
             vector = embed_texts(embedder, [query_text], kind="query")[0]
             while len(self._query_vectors) >= _CACHED_QUERIES:
                 self._query_vectors.pop(next(iter(list(self._query_vectors)), ""), None)
-            self._query_vectors[query_text] = vector
+        self._query_vectors[query_text] = vector  # last, as the one used last
         return vector
 
     def search(
@@ -196,6 +201,8 @@ class Searcher:
 
     def _run_legs(self, run: _Run, query_vector: ArrayLike | None) -> None:
         mode = run.plan.mode
+        if self._process != os.getpid():
+            self._use_workers()  # a fork leaves the threads behind
         lexical_future = self._workers.submit(run.lexical) if mode == "hybrid" else None
         try:
             if mode != "lexical":
@@ -252,6 +259,8 @@ class _Run:
             exact=plan.exact,
             codes_pool=plan.codes_pool,
         )
+        if self.filters and not leg.hits:
+            self.notices.append(f"No chunk passes the filters: {self.filters}.")
         if plan.min_similarity is not None:
             leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
         self.vector_hits = leg

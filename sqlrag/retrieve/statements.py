@@ -16,9 +16,9 @@ _EVERY_CHUNK = 2**31 - 1  # a pool that no store exceeds: its rid is an INTEGER
 def as_sql(query_text: str, plan: Plan) -> str:
     """Return the statement that gives the same rows in the shell.
 
-    Two options of ``hybrid_query`` have no counterpart in its macro and are left out: ``min_similarity``, and a number
-    of candidates that differs between the legs. The vector of a question comes from the table ``query_embeddings``,
-    where ``sqlrag embed`` puts it.
+    Three options of ``hybrid_query`` have no counterpart in its macro and are left out: ``rrf_weights``,
+    ``min_similarity``, and a number of candidates that differs between the legs. The vector of a question comes from
+    the table ``query_embeddings``, where ``sqlrag embed`` puts it; without it the statement is an error.
     """
     words = literal(query_text)
     vector = f"(SELECT embedding FROM query_embeddings WHERE query_text = {words})"  # noqa: S608 - shown, not run

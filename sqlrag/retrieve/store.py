@@ -12,8 +12,8 @@ from sqlrag.retrieve.filters import Filters
 from sqlrag.retrieve.searching import GIVEN, Plan, Searcher, source_documents
 from sqlrag.store import checking, lexical, writing
 from sqlrag.store.calls import select_by_key
-from sqlrag.store.database import DEFAULT_WAIT, Database
-from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata
+from sqlrag.store.database import DEFAULT_WAIT, Database, check_output, check_replaceable
+from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
 from sqlrag.types import DEFAULT_ALPHA, ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
@@ -100,6 +100,10 @@ class Store:
         if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= 65_536:
             raise InputError(f"dimensions must be a whole number from 1 to 65536, not {dimensions!r}.")
         lexical.check_stemmer(stemmer)
+        BM25(heading_weight=heading_weight).parameters()
+        if not isinstance(model_name, str) or not model_name.strip():
+            raise InputError(f"model_name must be the name of a model, not {model_name!r}.")
+        check_replaceable(check_output(path, overwrite=overwrite))
         identity = probe(embedder) if embedder else ModelIdentity(GIVEN, model_name, dimensions)
         if identity.dimensions != dimensions:
             raise ModelMismatchError(
@@ -116,10 +120,10 @@ class Store:
         self.path = database.path
         try:
             if threads is not None:
-                if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-                    raise InputError(f"threads must be a whole number of 1 or more, not {threads!r}.")
+                if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
+                    raise InputError(f"threads must be a whole number from 1 to 1024, not {threads!r}.")
                 database.cursor().execute("SET threads = $1", [threads])
-            self._searcher = Searcher(database, read_metadata(database.cursor()), embedder)
+            self._searcher = Searcher(database, required_metadata(database), embedder)
         except BaseException:
             database.close()
             raise
@@ -336,4 +340,4 @@ class Store:
 
     def check(self) -> list[checking.Problem]:
         """Run every check of ``sql/checks``; an empty list means that the file is sound."""
-        return checking.check(self.cursor(), self.dimensions)
+        return checking.check(self._database, self.dimensions)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import duckdb
+
+from sqlrag.errors import StoreError
 from sqlrag.store.schema import for_dimensions, read_sql, sql_folder
 
 if TYPE_CHECKING:
-    import duckdb
+    from sqlrag.store.database import Database
 
 
 class Problem(NamedTuple):
@@ -24,12 +27,23 @@ def check_names() -> list[str]:
     return sorted(file.stem for file in (sql_folder() / "checks").glob("*.sql"))
 
 
-def check(con: duckdb.DuckDBPyConnection, dimensions: int) -> list[Problem]:
-    """Run every check and return those that found something."""
-    problems = []
+def check(database: Database, dimensions: int) -> list[Problem]:
+    """Run every check and return those that found something.
+
+    Raises
+    ------
+    StoreError
+        The file is so damaged that a check cannot run.
+    """
+    con, problems = database.cursor(), []
     for name in check_names():
         sql = read_sql(f"checks/{name}")
-        rows = con.execute(for_dimensions(sql, dimensions)).fetchall()
+        try:
+            rows = con.execute(for_dimensions(sql, dimensions)).fetchall()
+        except duckdb.Error as error:
+            raise StoreError(
+                database.path, f"{database.path} is damaged, the check {name} cannot run: {error}. Prepare it again."
+            ) from error
         if rows:
             rule = sql.splitlines()[0].removeprefix("-- ")
             problems.append(Problem(name, rule, len(rows), tuple(str(row[0]) for row in rows[:5])))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import duckdb
 
 from sqlrag.errors import (
+    InputError,
     NotAStoreError,
     NotFoundError,
     SchemaVersionError,
@@ -40,6 +41,7 @@ class Handle:
         self.path = path
         self.connection = connection
         self.read_only = read_only
+        self.file = _identity(path)
         self.users = 0
         # Two transactions at once would number their new chunks alike.
         self.writing = threading.RLock()
@@ -88,17 +90,25 @@ class Database:
         NotAStoreError, SchemaVersionError, StoreLockedError
             See :mod:`sqlrag.errors`.
         """
-        real = Path(path).expanduser().resolve()
+        real = real_path(path)
         if not real.exists():
             raise NotFoundError(
                 f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r}) "
                 f"or: sqlrag prepare-embeddings FOLDER -o {path}"
             )
         if not real.is_file():
-            raise NotAStoreError(real, f"{real} is a folder, not a DuckDB file.")
+            raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
         _check_is_duckdb(real)
         with _lock:
             handle = _handles.get(real)
+            if handle is not None and handle.file != _identity(real):
+                # DuckDB would hand out the old database again, so an answer could only be from the old file.
+                raise StoreLockedError(
+                    real,
+                    f"{real} has been replaced since this process opened it. Close the Store objects that still show "
+                    "the old file, then open it again.",
+                    os.getpid(),
+                )
             if handle is None or (handle.read_only and not read_only):
                 if handle is not None:
                     raise StoreLockedError(
@@ -166,7 +176,7 @@ class Database:
         con = self.cursor()
         handle = self._handle
         assert handle is not None  # noqa: S101 - cursor() has seen to it
-        with handle.writing:
+        with handle.writing, self._told("Nothing of this change was kept"):
             con.execute("BEGIN")
             try:
                 yield con
@@ -179,6 +189,16 @@ class Database:
                 con.execute("COMMIT")
             finally:
                 handle.commits += 1
+
+    @contextmanager
+    def _told(self, consequence: str) -> Iterator[None]:
+        """Turn what DuckDB says of a full disk or a damaged file into an error that says what became of the change."""
+        try:
+            yield
+        except (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException) as error:
+            raise StoreError(
+                self.path, f"{self.path} could not be written: {error}. {consequence}. Is the disk full?"
+            ) from error
 
     def read(self, work: Callable[[], T]) -> T:
         """Run queries on several cursors, each a transaction of its own, until all of them saw the same state."""
@@ -200,8 +220,13 @@ class Database:
 
     def checkpoint(self) -> None:
         """Move what was committed from the write-ahead log into the file, unless another transaction is under way."""
-        with suppress(duckdb.TransactionException):  # it stays in the log, which is as safe, until the next one
-            self.cursor().execute("CHECKPOINT")
+        with self._told("The change itself is kept, in the log beside the file"):
+            try:
+                self.cursor().execute("CHECKPOINT")
+            except duckdb.TransactionException as error:
+                # Another transaction is under way: it stays in the log, which is as safe, until the next checkpoint.
+                if "space" in str(error):
+                    raise
 
     def close(self) -> None:
         """Give the file back; the connection ends with its last user in this process."""
@@ -225,15 +250,31 @@ class Database:
         self.close()
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what tells a file from another one that is renamed to its place."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
 def is_open(path: Path) -> bool:
     """Return whether this process has the file open."""
     with _lock:
         return path in _handles
 
 
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path with links followed, or raise InputError for what cannot be a path here."""
+    try:
+        real = Path(path).expanduser().resolve()
+        real.exists()
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
+        raise InputError(f"{path!r} cannot be the path of a file: {error}.") from error
+    return real
+
+
 def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     """Return the real path of a file that is about to be made, or raise what stands against it."""
-    real = Path(path).expanduser().resolve()
+    real = real_path(path)
     if real.is_dir():
         raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
     if not real.parent.is_dir():
@@ -243,6 +284,24 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
             real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
         )
     return real
+
+
+def check_replaceable(output: Path) -> None:
+    """Raise where the output is in use, or is a file that sqlrag did not make."""
+    if is_open(output):
+        raise StoreLockedError(
+            output, f"{output} is open in this process. Close its Store before replacing it.", os.getpid()
+        )
+    if not output.exists() or output.stat().st_size == 0:
+        return
+    try:
+        Database.open(output).close()
+    except SchemaVersionError:
+        return  # an older store
+    except NotAStoreError as error:
+        raise NotAStoreError(
+            output, f"{error} It is not overwritten: delete it yourself, or name another output."
+        ) from error
 
 
 def remove_files(path: Path) -> None:

@@ -21,12 +21,16 @@ DEFAULT_STEMMER = "porter"
 
 def check_stemmer(stemmer: str) -> str:
     """Return the name of a stemmer, or raise InputError with the valid names."""
+    if stemmer not in stemmers():
+        raise InputError(f"There is no stemmer {stemmer!r}. Valid names: {', '.join(stemmers())}.")
+    return stemmer
+
+
+def stemmers() -> list[str]:
+    """Return the valid names."""
     import Stemmer
 
-    valid = ["none", *sorted(Stemmer.algorithms())]
-    if stemmer not in valid:
-        raise InputError(f"There is no stemmer {stemmer!r}. Valid names: {', '.join(valid)}.")
-    return stemmer
+    return ["none", *sorted(Stemmer.algorithms())]
 
 
 def stem_words(words: Sequence[str], stemmer: str) -> list[str]:

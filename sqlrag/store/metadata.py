@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 import sqlrag
+from sqlrag.errors import StoreError
+from sqlrag.store.lexical import stemmers
 from sqlrag.store.schema import SCHEMA_VERSION, read_sql
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
@@ -34,6 +38,22 @@ def write_metadata(con: duckdb.DuckDBPyConnection, values: Mapping[str, object])
 def read_metadata(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return every key with its value, in the order of the keys."""
     return dict(con.execute("SELECT key, value FROM embedding_metadata ORDER BY key").fetchall())
+
+
+def required_metadata(database: Database) -> dict[str, str]:
+    """Return every key with its value, or raise StoreError where one is missing or unusable that a search needs."""
+    try:
+        metadata = read_metadata(database.cursor())
+        float(metadata["header_weight"])
+        model_identity(metadata)
+        if metadata["stemmer"] not in stemmers():
+            raise ValueError(f"there is no stemmer {metadata['stemmer']}")
+    except (KeyError, ValueError, TypeError, duckdb.Error) as error:
+        raise StoreError(
+            database.path,
+            f"{database.path}: embedding_metadata is incomplete or damaged: {error}. Prepare the file again.",
+        ) from error
+    return metadata
 
 
 def refresh_counts(con: duckdb.DuckDBPyConnection) -> None:
@@ -64,6 +84,7 @@ def initial_metadata(
         "stemmer": stemmer,
         "chunk_overlap": policy.chunk_overlap,
         "chunk_unit": policy.chunk_unit,
+        "chunk_policy_hash": hashlib.sha256(json.dumps(asdict(policy), sort_keys=True).encode()).hexdigest(),
         "normalized": True,
         "max_tokens": identity.max_tokens,
         "query_prefix": identity.query_prefix,
