@@ -271,8 +271,9 @@ _options = st.fixed_dictionaries(
 def test_case_G4_first_in_both_legs_is_first(vector, lexical, options):
     # Added to both legs with the best score of each; its rid is the last and its name the first of all,
     # so where it ties with a leg's best it is first there by the order of ties.
+    # Its cosine is not below 0: what only the lexical leg found has a cosine as well, and that must not be higher.
     best = 99
-    vector = [*vector, LegHit(best, "a", 0, max([hit.score for hit in vector], default=0.0))]
+    vector = [*vector, LegHit(best, "a", 0, max([0.0, *(hit.score for hit in vector)]))]
     lexical = [*lexical, LegHit(best, "a", 0, max([hit.score for hit in lexical], default=1.0))]
     winner = fuse(vector, lexical, **options)[0]
     assert (winner.rid, winner.vector_rank, winner.lexical_rank) == (best, 1, 1)

@@ -49,6 +49,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def questions() -> list[str]:
+    if not DATA.is_dir():
+        pytest.skip("the collection is not beside the project")
     lines = (DATA / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["text"] for line in random.Random(1).sample(lines, 60)]
 
