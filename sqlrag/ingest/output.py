@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlrag.errors import SchemaVersionError, StoreExistsError
-from sqlrag.store.database import Database, check_replaceable, is_open, remove_files
+from sqlrag.store.database import Database, check_replaceable, is_open
+from sqlrag.store.files import remove_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

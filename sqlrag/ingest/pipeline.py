@@ -26,7 +26,8 @@ from sqlrag.ingest.output import new_file
 from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_document
 from sqlrag.ingest.report import Failure, Prepared, Report, reasons
 from sqlrag.store import lexical, writing
-from sqlrag.store.database import Database, check_output, check_replaceable
+from sqlrag.store.database import Database, check_replaceable
+from sqlrag.store.files import check_output
 from sqlrag.store.metadata import initialize, now, refresh_counts
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy

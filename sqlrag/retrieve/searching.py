@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,10 +25,10 @@ from sqlrag.retrieve.candidates import BM25, Leg
 from sqlrag.retrieve.filters import Filters
 from sqlrag.retrieve.fusion import FusedHit, fuse_legs
 from sqlrag.retrieve.results import Results
+from sqlrag.retrieve.rows import chunk_rows, source_documents
 from sqlrag.retrieve.statements import as_sql
 from sqlrag.store import lexical
-from sqlrag.store.calls import select_by_key
-from sqlrag.store.database import is_damage
+from sqlrag.store.files import is_damage
 from sqlrag.store.metadata import model_identity
 from sqlrag.store.vectors import unit_vector
 from sqlrag.types import DEFAULT_ALPHA
@@ -363,39 +362,6 @@ class _Run:
                 }
             )
         return rows
-
-
-_CHUNK_COLUMNS = (
-    "node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page", "i_start", "i_end"
-)  # fmt: skip
-_SOURCE_COLUMNS = ("doc_id", "file_path", "file_name", "text", "metadata")
-
-
-def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return chunks by their node_id."""
-    rows = select_by_key(
-        con,
-        "SELECT node_id, text, public_metadata(metadata_), doc_id, chunk_index, collection, heading_path, page, "
-        "i_start, i_end FROM documents WHERE node_id IN (...)",
-        node_ids,
-    )
-    chunks = [dict(zip(_CHUNK_COLUMNS, row, strict=True)) for row in rows]
-    for chunk in chunks:
-        chunk["metadata"] = json.loads(chunk["metadata"])
-    return {chunk["node_id"]: chunk for chunk in chunks}
-
-
-def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return source documents by their doc_id."""
-    rows = select_by_key(
-        con,
-        "SELECT doc_id, file_path, file_name, text, metadata_ FROM source_documents WHERE doc_id IN (...)",
-        sorted(set(doc_ids)),
-    )
-    sources = [dict(zip(_SOURCE_COLUMNS, row, strict=True)) for row in rows]
-    for source in sources:
-        source["metadata"] = json.loads(source["metadata"])
-    return {source["doc_id"]: source for source in sources}
 
 
 def same_model(name: str, other: str) -> bool:

@@ -9,10 +9,12 @@ from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.retrieve.candidates import BM25, as_text
 from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieve.filters import Filters
-from sqlrag.retrieve.searching import GIVEN, Plan, Searcher, source_documents
+from sqlrag.retrieve.rows import source_documents
+from sqlrag.retrieve.searching import GIVEN, Plan, Searcher
 from sqlrag.store import checking, lexical, writing
 from sqlrag.store.calls import select_by_key
-from sqlrag.store.database import DEFAULT_WAIT, Database, check_output, check_replaceable
+from sqlrag.store.database import DEFAULT_WAIT, Database, check_replaceable
+from sqlrag.store.files import check_output
 from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
 from sqlrag.types import DEFAULT_ALPHA, ChunkPolicy, ModelIdentity
 

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
-import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
 from sqlrag.errors import (
-    InputError,
     NotAStoreError,
     NotFoundError,
     SchemaVersionError,
     StoreError,
-    StoreExistsError,
     StoreLockedError,
 )
+from sqlrag.store.files import check_is_duckdb, check_output, connect, damaged, identity, real_path, remove_files
 from sqlrag.store.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 T = TypeVar("T")
 
 DEFAULT_WAIT = 2.0
 _ATTEMPTS = 3
-
-_PID = re.compile(r"\(PID (\d+)[^)]*\)")
 
 
 class Handle:
@@ -41,7 +36,7 @@ class Handle:
         self.path = path
         self.connection = connection
         self.read_only = read_only
-        self.file = _identity(path)
+        self.file = identity(path)
         self.users = 0
         # Two transactions at once would number their new chunks alike.
         self.writing = threading.RLock()
@@ -98,10 +93,10 @@ class Database:
             )
         if not real.is_file():
             raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
-        _check_is_duckdb(real)
+        check_is_duckdb(real)
         with _lock:
             handle = _handles.get(real)
-            if handle is not None and handle.file != _identity(real):
+            if handle is not None and handle.file != identity(real):
                 # DuckDB would hand out the old database again, so an answer could only be from the old file.
                 raise StoreLockedError(
                     real,
@@ -117,7 +112,7 @@ class Database:
                         "before writing to it.",
                         os.getpid(),
                     )
-                handle = Handle(real, _connect(real, read_only, wait_seconds), read_only)
+                handle = Handle(real, connect(real, read_only, wait_seconds), read_only)
                 _check_is_store(handle)
                 _handles[real] = handle
             handle.users += 1
@@ -150,7 +145,7 @@ class Database:
             create_objects(con, dimensions)
             # Opened anew without the setting, so that the program's own duckdb.connect can join while it is open.
             con.close()
-            handle = Handle(real, _connect(real, False, DEFAULT_WAIT), read_only=False)
+            handle = Handle(real, connect(real, False, DEFAULT_WAIT), read_only=False)
             handle.users = 1
             _handles[real] = handle
         return cls(handle, read_only=False)
@@ -250,40 +245,10 @@ class Database:
         self.close()
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    """Return what tells a file from another one that is renamed to its place."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
-
-
 def is_open(path: Path) -> bool:
     """Return whether this process has the file open."""
     with _lock:
         return path in _handles
-
-
-def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path with links followed, or raise InputError for what cannot be a path here."""
-    try:
-        real = Path(path).expanduser().resolve()
-        real.exists()
-    except (TypeError, ValueError, OSError, RuntimeError) as error:
-        raise InputError(f"{path!r} cannot be the path of a file: {error}.") from error
-    return real
-
-
-def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Return the real path of a file that is about to be made, or raise what stands against it."""
-    real = real_path(path)
-    if real.is_dir():
-        raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
-    if not real.parent.is_dir():
-        raise StoreError(real, f"The folder {real.parent} of the output does not exist. Make it first.")
-    if real.exists() and not overwrite:
-        raise StoreExistsError(
-            real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
-        )
-    return real
 
 
 def check_replaceable(output: Path) -> None:
@@ -302,102 +267,6 @@ def check_replaceable(output: Path) -> None:
         raise NotAStoreError(
             output, f"{error} It is not overwritten: delete it yourself, or name another output."
         ) from error
-
-
-def remove_files(path: Path) -> None:
-    """Delete a database file and its write-ahead log, where they exist."""
-    for file in (path, path.with_name(path.name + ".wal")):
-        file.unlink(missing_ok=True)
-
-
-def _check_is_duckdb(path: Path) -> None:
-    """Raise unless the file begins as a DuckDB database does.
-
-    DuckDB itself would make a database of an empty file, and download an extension for a file of SQLite's.
-    """
-    try:
-        with path.open("rb") as file:
-            begin = file.read(12)
-    except OSError as error:
-        raise StoreError(path, f"{path} cannot be read: {error.strerror or error}") from error
-    if begin[8:] != b"DUCK":
-        raise NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
-
-
-def is_damage(error: duckdb.Error) -> bool:
-    """Return whether DuckDB's error says that a file cannot be read as it is."""
-    kinds = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
-    return isinstance(error, kinds) or "Corrupt database file" in str(error)
-
-
-def _connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
-    """Connect, waiting a bounded time for a process that holds the file."""
-    deadline = time.monotonic() + wait_seconds
-    while True:
-        try:
-            return duckdb.connect(str(path), read_only=read_only)
-        except duckdb.ConnectionException as error:  # noqa: PERF203 - it waits
-            if "different configuration" not in str(error):
-                raise StoreError(path, f"{path} cannot be opened: {error}") from error
-            return _join(path, read_only)
-        except duckdb.SerializationException as error:
-            raise _damaged(path, error) from error
-        except duckdb.IOException as error:
-            if "lock" not in str(error).lower():
-                raise _unusable(path, error) from error
-            if time.monotonic() >= deadline:
-                raise _locked(path, error) from error
-            time.sleep(0.05)
-        except duckdb.Error as error:
-            if "already attached" in str(error):
-                raise _held_here(path, "attached to a DuckDB connection", "DETACH it") from error
-            if is_damage(error):
-                raise _damaged(path, error) from error
-            raise NotAStoreError(path, f"{path} cannot be opened as a DuckDB database: {error}") from error
-
-
-def _join(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Join the database that the program itself has open through ``duckdb.connect``, with writing allowed."""
-    try:
-        return duckdb.connect(str(path))
-    except duckdb.ConnectionException as error:
-        how = "with settings of its own" if read_only else "for reading or with settings of its own"
-        raise _held_here(path, f"open {how} through duckdb.connect", "Close that connection") from error
-
-
-def _held_here(path: Path, how: str, remedy: str) -> StoreLockedError:
-    return StoreLockedError(path, f"{path} is {how} in this process. {remedy} and try again.", os.getpid())
-
-
-def _damaged(path: Path, error: duckdb.Error) -> NotAStoreError:
-    return NotAStoreError(
-        path, f"{path} is damaged or cut short: {error}. Make it again with prepare_embeddings, or copy it again."
-    )
-
-
-def _unusable(path: Path, error: duckdb.IOException) -> StoreError:
-    text = str(error)
-    if "version number" in text:
-        return SchemaVersionError(
-            path,
-            f"{path} was written by a DuckDB that this one ({duckdb.__version__}) cannot read: {text}. "
-            "Install that version of duckdb.",
-        )
-    if "Could not read enough bytes" in text:
-        return _damaged(path, error)
-    return StoreError(path, f"{path} cannot be opened: {text}")
-
-
-def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
-    found = _PID.search(str(error))
-    pid = int(found[1]) if found else None
-    who = f"process {pid}" if pid else "another process"
-    return StoreLockedError(
-        path,
-        f"{path} is in use by {who}: one process may write, or several may read. Wait until it is done, or end it "
-        f"and try again. (DuckDB: {str(error).splitlines()[0]})",
-        pid,
-    )
 
 
 def _check_is_store(handle: Handle) -> None:
@@ -429,7 +298,7 @@ def _check_is_store(handle: Handle) -> None:
         raise NotAStoreError(handle.path, f"{handle.path} is not a store of sqlrag: {error}") from error
     except duckdb.Error as error:
         con.close()
-        raise _damaged(handle.path, error) from error
+        raise damaged(handle.path, error) from error
     except BaseException:
         con.close()
         raise
