@@ -1,13 +1,13 @@
 -- The k chunks nearest to a vector by cosine, from a scan of every vector.
 CREATE OR REPLACE MACRO exact_vector_query(query_vector, k := 10,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
-    WITH q AS MATERIALIZED (
+    WITH searched AS MATERIALIZED (
         SELECT given_vector(g.v) AS v FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g
     )
-    SELECT d.node_id, round(TRY(array_inner_product(d.embedding, q.v)) / sqrt(array_inner_product(q.v, q.v)), 9) AS score,
+    SELECT d.node_id, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9) AS score,
            d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
-    FROM documents AS d, q
+    FROM documents AS d, searched
     WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
-      AND isfinite(TRY(array_inner_product(d.embedding, q.v)))
+      AND isfinite(TRY(array_inner_product(d.embedding, searched.v)))
     ORDER BY score DESC, d.doc_id, d.chunk_index
     LIMIT k;

@@ -1,16 +1,17 @@
 -- The k chunks nearest to a vector by cosine: FROM vector_query((SELECT embedding FROM query_embeddings WHERE …)).
--- See vector_search for how it is done. A dimension weighs 0 in the fifth of them where the query is nearest to zero,
--- 1 up to three fifths, 2 up to 85 of 100, then 3.
+-- See vector_search for how it is done; its inner names differ from these, or DuckDB 1.3 takes one for the other. A
+-- dimension weighs 0 in the fifth of them where the query is nearest to zero, 1 up to three fifths, 2 up to 85 of 100,
+-- then 3.
 CREATE OR REPLACE MACRO vector_query(query_vector, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
-    WITH q AS MATERIALIZED (
+    WITH question AS MATERIALIZED (
         SELECT v, list_sort(list_transform(CAST(v AS FLOAT[]), lambda x: abs(x))) AS sizes
         FROM (SELECT given_vector(g.v) AS v FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g)
     ),
     steps AS (
         SELECT v, sizes[1 + length(sizes) * 20 // 100] AS one, sizes[1 + length(sizes) * 60 // 100] AS two,
                sizes[1 + length(sizes) * 85 // 100] AS three
-        FROM q
+        FROM question
     ),
     codes AS MATERIALIZED (
         SELECT sign_words(v) AS signs,
@@ -18,6 +19,6 @@ CREATE OR REPLACE MACRO vector_query(query_vector, k := 10, pool := 750,
                pack_words(list_transform(CAST(v AS FLOAT[]), lambda x: abs(x) >= two)) AS high
         FROM steps
     )
-    FROM vector_search((SELECT q.v FROM q), (SELECT c.signs FROM codes AS c), (SELECT c.low FROM codes AS c),
+    FROM vector_search((SELECT question.v FROM question), (SELECT c.signs FROM codes AS c), (SELECT c.low FROM codes AS c),
         (SELECT c.high FROM codes AS c), k := k, pool := pool, collection := collection, tags_any := tags_any,
         tags_all := tags_all, metadata := metadata);

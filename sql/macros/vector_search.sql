@@ -5,7 +5,7 @@
 -- signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
 CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
-    WITH q AS MATERIALIZED (SELECT CAST(query_vector AS FLOAT[384]) AS v),
+    WITH searched AS MATERIALIZED (SELECT CAST(query_vector AS FLOAT[384]) AS v),
     candidates AS (
         SELECT d.rid
         FROM documents AS d
@@ -27,9 +27,9 @@ CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, p
             ), d.rid
         LIMIT greatest(pool, k)
     )
-    SELECT d.node_id, round(TRY(array_inner_product(d.embedding, q.v)) / sqrt(array_inner_product(q.v, q.v)), 9) AS score,
+    SELECT d.node_id, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9) AS score,
            d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
-    FROM documents AS d, q
-    WHERE d.rid IN (FROM candidates) AND isfinite(TRY(array_inner_product(d.embedding, q.v)))
+    FROM documents AS d, searched
+    WHERE d.rid IN (FROM candidates) AND isfinite(TRY(array_inner_product(d.embedding, searched.v)))
     ORDER BY score DESC, d.doc_id, d.chunk_index
     LIMIT k;
