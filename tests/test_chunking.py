@@ -271,7 +271,7 @@ def test_a_chunk_knows_its_document():
         "notes:a/b.md",
         "# T\nx",
         collection="notes",
-        file_path="/root/a/b.md",
+        file_path="/elsewhere/a/b.md",
         file_name="b.md",
         mime="text/markdown",
         tags=("x", "y"),

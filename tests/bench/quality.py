@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from sqlrag import Results
 
 DEPTH = 100
-Search = "Callable[[Store, str, np.ndarray | None], Results]"
 
 MODES: dict[str, Callable[[Store, str, np.ndarray | None], Results]] = {
     "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH),
