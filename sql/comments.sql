@@ -15,12 +15,7 @@ COMMENT ON COLUMN documents.page IS 'Page on which the chunk begins, counted fro
 COMMENT ON COLUMN documents.heading_path IS 'Titles above the chunk, outermost first, that of its own section included.';
 COMMENT ON COLUMN documents.tags IS 'Tags of the chunk, for the filters tags_any and tags_all.';
 COMMENT ON COLUMN documents.checksum IS 'SHA-256 of the bytes of the source file, in hex.';
-COMMENT ON COLUMN documents.w0 IS 'Signs of embedding[1:64], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
-COMMENT ON COLUMN documents.w1 IS 'Signs of embedding[65:128], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
-COMMENT ON COLUMN documents.w2 IS 'Signs of embedding[129:192], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
-COMMENT ON COLUMN documents.w3 IS 'Signs of embedding[193:256], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
-COMMENT ON COLUMN documents.w4 IS 'Signs of embedding[257:320], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
-COMMENT ON COLUMN documents.w5 IS 'Signs of embedding[321:384], one bit each, the first dimension in the highest: 1 where it is 0 or more.';
+COMMENT ON COLUMN documents.w0 IS 'Signs of 128 dimensions of the embedding (w0: the first 128), one bit each, the first in the highest: 1 where it is 0 or more.';
 COMMENT ON COLUMN documents.rid IS 'Number of the chunk, by which the lexical index knows it. It changes when the document is written again.';
 
 COMMENT ON TABLE source_documents IS 'One row per source document, with its whole text.';
@@ -162,12 +157,12 @@ COMMENT ON MACRO TABLE hybrid_query IS 'The k best chunks by meaning and by word
 COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a question in words: FROM lexical_query(question, k := 5).';
 COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
 COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';
-COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector and the two bits of each dimension''s weight given as words of 64 bits.';
+COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector and the two bits of each dimension''s weight given as words of 128 bits.';
 COMMENT ON MACRO given_vector IS 'The vector of a query, or an error where it is NULL.';
-COMMENT ON MACRO pack_words IS 'A list of truth values as words of 64 bits, the first value in the highest bit.';
+COMMENT ON MACRO pack_words IS 'A list of truth values as words of 128 bits, the first value in the highest bit.';
 COMMENT ON MACRO fts_main_documents.composed IS 'A text with its accents composed (NFC), ligatures spelled out and without soft hyphens and the like.';
 COMMENT ON MACRO fts_main_documents.run_characters IS 'The single characters of runs in scripts without blanks.';
-COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 64 bits.';
+COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 128 bits.';
 COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector by cosine, from a scan of every vector.';
 COMMENT ON MACRO TABLE more_like IS 'The k chunks nearest to a chunk, itself left out: FROM more_like(node_id).';
 COMMENT ON MACRO TABLE source_documents_of IS 'The whole documents that a list of chunks comes from, each once.';

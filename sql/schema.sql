@@ -1,7 +1,7 @@
 -- The tables of a store. Written for 384 dimensions; for another model the loader puts its number in place of 384 and
--- repeats or drops the lines of w0, w1 … (one for every 64 dimensions), here and in macros/vector_query.sql.
+-- repeats or drops the lines of w0, w1 … (one for every 128 dimensions), here and in macros/vector_query.sql.
 
--- One row per chunk. The first five columns are the published layout. w0, w1 … are the signs of the vector, 64 to a word,
+-- One row per chunk. The first five columns are the published layout. w0, w1 … are the signs of the vector, 128 to a word,
 -- the first dimension in the highest bit; rid is the key that the lexical index uses.
 CREATE TABLE documents (
     node_id VARCHAR PRIMARY KEY,
@@ -17,12 +17,9 @@ CREATE TABLE documents (
     heading_path VARCHAR[] NOT NULL,
     tags VARCHAR[] NOT NULL,
     checksum VARCHAR NOT NULL,
-    w0 UBIGINT NOT NULL,
-    w1 UBIGINT NOT NULL,
-    w2 UBIGINT NOT NULL,
-    w3 UBIGINT NOT NULL,
-    w4 UBIGINT NOT NULL,
-    w5 UBIGINT NOT NULL,
+    w0 HUGEINT NOT NULL,
+    w1 HUGEINT NOT NULL,
+    w2 HUGEINT NOT NULL,
     rid INTEGER NOT NULL
 );
 

@@ -242,10 +242,11 @@ def test_case_G6_equal_documents_stay_in_order(tmp_path: Path) -> None:
 
 
 def test_sign_words() -> None:
-    """70 dimensions: 64 bits, the first in the highest place, then 6 bits and zeros."""
-    vector = np.full((1, 70), -1.0, dtype=np.float32)
-    vector[0, [0, 63, 64]] = [1, 0, 0.5]
-    assert [int(word[0]) for word in sign_words(vector)] == [2**63 + 1, 2**63]
+    """140 dimensions: 128 bits, the first in the highest place (the sign), then 12 bits and zeros."""
+    vector = np.full((1, 140), -1.0, dtype=np.float32)
+    vector[0, [0, 63, 64, 127, 128]] = [1, 0, 2, 1, 0.5]
+    words = [(int(upper[0]), int(lower[0])) for upper, lower in sign_words(vector)]
+    assert words == [(-(2**63) + 1, 2**63 + 1), (-(2**63), 0)]
 
 
 def test_unit_vectors() -> None:

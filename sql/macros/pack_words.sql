@@ -1,6 +1,12 @@
--- A list of truth values as words of 64 bits: the first value is the highest bit of the first word, missing ones are 0.
+-- A list of truth values as words of 128 bits: the first value is the highest bit of the first word, missing ones are 0.
+-- A HUGEINT has a sign, so a word whose highest bit is set is negative, as in two's complement.
 CREATE OR REPLACE MACRO pack_words(flags) AS
-    list_transform([flags], lambda all_flags: list_transform(
-        range(CAST(ceil(length(all_flags) / 64.0) AS BIGINT)),
-        lambda i: CAST('0b' || rpad(array_to_string(list_transform(
-            all_flags[64 * i + 1:64 * i + 64], lambda flag: CASE WHEN flag THEN '1' ELSE '0' END), ''), 64, '0') AS UBIGINT)))[1];
+    list_transform(
+        list_transform([flags], lambda all_flags: list_transform(
+            range(2 * CAST(ceil(length(all_flags) / 128.0) AS BIGINT)),
+            lambda i: CAST('0b' || rpad(array_to_string(list_transform(
+                all_flags[64 * i + 1:64 * i + 64], lambda flag: CASE WHEN flag THEN '1' ELSE '0' END), ''), 64, '0') AS UBIGINT)))[1:],
+        lambda halves: list_transform(
+            range(length(halves) // 2),
+            lambda i: (CAST(halves[2 * i + 1] AS HUGEINT) - CASE WHEN halves[2 * i + 1] >> 63 = 1 THEN 18446744073709551616 ELSE 0 END)
+                * 18446744073709551616 + halves[2 * i + 2]))[1];

@@ -55,7 +55,7 @@ VIEWS = (
 )
 
 _DIMENSIONS = 384
-_WORD = re.compile(r"\bw(\d+)\b")
+_WORD = re.compile(r"\bw(\d+)(?![0-9A-Za-z])")
 
 
 @cache
@@ -77,8 +77,8 @@ def read_sql(name: str) -> str:
 def for_dimensions(sql: str, dimensions: int) -> str:
     """Fit SQL that is written for 384 dimensions to another number.
 
-    ``FLOAT[384]`` gets the number, and a line that names ``w0`` is repeated for every 64 dimensions in place of
-    the lines of w0 to w5.
+    ``FLOAT[384]`` gets the number, and a line that names ``w0`` is repeated for every 128 dimensions in place of
+    the lines of w0 to w2.
     """
     lines = []
     for line in sql.splitlines():
@@ -91,8 +91,8 @@ def for_dimensions(sql: str, dimensions: int) -> str:
 
 
 def code_words(dimensions: int) -> int:
-    """Return how many 64-bit words the signs of a vector fill."""
-    return -(-dimensions // 64)
+    """Return how many 128-bit words the signs of a vector fill."""
+    return -(-dimensions // 128)
 
 
 def run_script(con: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> None:

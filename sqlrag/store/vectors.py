@@ -1,4 +1,4 @@
-"""Vectors on their way into a file: checked, brought to unit length, and their signs packed into 64-bit words."""
+"""Vectors on their way into a file: checked, brought to unit length, and their signs packed into 128-bit words."""
 
 from __future__ import annotations
 
@@ -86,16 +86,17 @@ def _array(values: ArrayLike) -> NDArray[np.float32]:
         raise InputError(f"Vectors must be numbers in rows of equal length: {error}.") from error
 
 
-def sign_words(vectors: Vectors) -> list[NDArray[np.uint64]]:
-    """Return the signs of ``[n, dimensions]`` as columns of uint64, 64 dimensions each.
+def sign_words(vectors: Vectors) -> list[tuple[NDArray[np.int64], NDArray[np.uint64]]]:
+    """Return the signs of ``[n, dimensions]``, 128 dimensions to a word: for each word its upper and its lower half.
 
     A dimension of zero or more is a 1; the first dimension is the highest bit of the first word; missing ones are 0.
+    The upper half is signed: a word is the HUGEINT ``upper * 2**64 + lower``.
     """
     return _packed(vectors >= 0)
 
 
 class QueryCode(NamedTuple):
-    """What the first stage of a search compares the signs of every chunk with, in words of 64 bits.
+    """What the first stage of a search compares the signs of every chunk with, in words of 128 bits.
 
     ``signs`` are the query's; ``low`` and ``high`` hold the two bits of each dimension's weight.
     """
@@ -114,12 +115,15 @@ def query_code(vector: NDArray[np.float32]) -> QueryCode:
     sizes = np.abs(vector)
     one, two, three = (np.sort(sizes)[len(sizes) * percent // 100] for percent in (20, 60, 85))
     flags = (vector >= 0, (sizes >= one) & ((sizes < two) | (sizes >= three)), sizes >= two)
-    return QueryCode(*([int(word[0]) for word in _packed(flag.reshape(1, -1))] for flag in flags))
+    return QueryCode(*([(int(high[0]) << 64) + int(low[0]) for high, low in _packed(f.reshape(1, -1))] for f in flags))
 
 
-def _packed(flags: NDArray[np.bool_]) -> list[NDArray[np.uint64]]:
+def _packed(flags: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np.uint64]]]:
     bits = np.packbits(flags, axis=1)
-    padded = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 16) * 16), dtype=np.uint8)
     padded[:, : bits.shape[1]] = bits
-    words = padded.view(">u8").astype(np.uint64)
-    return [np.ascontiguousarray(words[:, i]) for i in range(words.shape[1])]
+    halves = padded.view(">u8").astype(np.uint64)
+    return [
+        (np.ascontiguousarray(halves[:, i]).view(np.int64), np.ascontiguousarray(halves[:, i + 1]))
+        for i in range(0, halves.shape[1], 2)
+    ]

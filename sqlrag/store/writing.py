@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlrag.errors import InputError
 from sqlrag.store import lexical
 from sqlrag.store.metadata import refresh_counts
-from sqlrag.store.schema import read_sql
+from sqlrag.store.schema import for_dimensions, read_sql
 from sqlrag.store.vectors import sign_words, unit_vectors
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def insert_rows(
     if chunks and vectors is not None:
         table = _chunks_table(by_id, chunks, vectors, first, llama_index_compatible)
         con.register("new_chunks", table)
-        con.execute("INSERT INTO documents BY NAME SELECT * FROM new_chunks ORDER BY rid")
+        con.execute(for_dimensions(read_sql("index/insert_chunks"), vectors.shape[1]))
         con.unregister("new_chunks")
     return first
 
@@ -180,7 +180,8 @@ def _chunks_table(
         "checksum": [documents[c.doc_id].checksum for c in chunks],
         "rid": pa.array(np.arange(first, first + len(chunks), dtype=np.int32)),
     }
-    columns.update({f"w{i}": word for i, word in enumerate(sign_words(vectors))})
+    for i, (upper, lower) in enumerate(sign_words(vectors)):
+        columns.update({f"w{i}_upper": upper, f"w{i}_lower": lower})
     return pa.table(columns)
 
 

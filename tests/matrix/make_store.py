@@ -39,7 +39,7 @@ TERMS = ", ".join(
     f"(SELECT list({column} ORDER BY term) FROM query_terms('filter tag'))" for column in ("termid", "df")
 )
 
-WORDS = "(SELECT [w0, w1, w2, w3] FROM documents WHERE rid = 40)"
+WORDS = "(SELECT [w0, w1] FROM documents WHERE rid = 40)"
 
 # At least one call of every macro; a test makes sure of that.
 CALLS = [

@@ -1,0 +1,14 @@
+-- The rows of new chunks. A word of a sign code comes in two halves of 64 bits, the upper one signed.
+INSERT INTO documents BY NAME
+SELECT * EXCLUDE (
+        rid
+        , w0_upper, w0_lower
+        , w1_upper, w1_lower
+        , w2_upper, w2_lower
+    ),
+    CAST(w0_upper AS HUGEINT) * 18446744073709551616 + w0_lower AS w0,
+    CAST(w1_upper AS HUGEINT) * 18446744073709551616 + w1_lower AS w1,
+    CAST(w2_upper AS HUGEINT) * 18446744073709551616 + w2_lower AS w2,
+    rid
+FROM new_chunks
+ORDER BY rid;
