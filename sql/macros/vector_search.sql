@@ -5,6 +5,21 @@
 -- signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
 CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
+    WITH candidates AS (
+        SELECT d.rid
+        FROM documents AS d
+        WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
+        ORDER BY CAST(0 AS INTEGER)
+            + bit_count(xor(d.w0, CAST(signs AS HUGEINT[])[1]) & CAST(low AS HUGEINT[])[1])
+            + bit_count(xor(d.w1, CAST(signs AS HUGEINT[])[2]) & CAST(low AS HUGEINT[])[2])
+            + bit_count(xor(d.w2, CAST(signs AS HUGEINT[])[3]) & CAST(low AS HUGEINT[])[3])
+            + 2 * (CAST(0 AS INTEGER)
+            + bit_count(xor(d.w0, CAST(signs AS HUGEINT[])[1]) & CAST(high AS HUGEINT[])[1])
+            + bit_count(xor(d.w1, CAST(signs AS HUGEINT[])[2]) & CAST(high AS HUGEINT[])[2])
+            + bit_count(xor(d.w2, CAST(signs AS HUGEINT[])[3]) & CAST(high AS HUGEINT[])[3])
+            ), d.rid
+        LIMIT greatest(pool, k)
+    )
     SELECT * FROM (
         SELECT s.node_id,
                CASE WHEN isfinite(s.product) THEN round(s.product / sqrt(array_inner_product(
@@ -15,21 +30,7 @@ CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, p
             SELECT *, list_transform([CAST(query_vector AS FLOAT[384])],
                 lambda v: TRY(array_inner_product(embedding, v)))[1] AS product
             FROM documents
-            WHERE rid IN (
-                SELECT d.rid
-                FROM documents AS d
-                WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
-                ORDER BY CAST(0 AS INTEGER)
-                    + bit_count(xor(d.w0, CAST(signs AS HUGEINT[])[1]) & CAST(low AS HUGEINT[])[1])
-                    + bit_count(xor(d.w1, CAST(signs AS HUGEINT[])[2]) & CAST(low AS HUGEINT[])[2])
-                    + bit_count(xor(d.w2, CAST(signs AS HUGEINT[])[3]) & CAST(low AS HUGEINT[])[3])
-                    + 2 * (CAST(0 AS INTEGER)
-                    + bit_count(xor(d.w0, CAST(signs AS HUGEINT[])[1]) & CAST(high AS HUGEINT[])[1])
-                    + bit_count(xor(d.w1, CAST(signs AS HUGEINT[])[2]) & CAST(high AS HUGEINT[])[2])
-                    + bit_count(xor(d.w2, CAST(signs AS HUGEINT[])[3]) & CAST(high AS HUGEINT[])[3])
-                    ), d.rid
-                LIMIT greatest(pool, k)
-            )
+            WHERE rid IN (FROM candidates)
         ) AS s
         ORDER BY score DESC NULLS LAST, s.doc_id, s.chunk_index
         LIMIT k
