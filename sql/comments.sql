@@ -167,6 +167,11 @@ COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector b
 COMMENT ON MACRO TABLE more_like IS 'The k chunks nearest to a chunk, itself left out: FROM more_like(node_id).';
 COMMENT ON MACRO TABLE source_documents_of IS 'The whole documents that a list of chunks comes from, each once.';
 COMMENT ON MACRO TABLE bm25_scores IS 'BM25 of every chunk that holds one of the terms (a list of termid, a list of df), and how many of them it holds.';
+COMMENT ON MACRO TABLE bm25_contributions IS 'What each term adds to the BM25 score of each chunk that holds it, in billionths.';
+COMMENT ON MACRO TABLE score_floor IS 'The score that k chunks reach by some of the terms alone, and the number of chunks.';
+COMMENT ON MACRO TABLE pruned_search IS 'The same as lexical_search, with the most common terms looked up only for chunks that may still come among the best k.';
+COMMENT ON MACRO TABLE clause_search IS 'The k best chunks by BM25 that hold required words and phrases; see the Python function lexical_query.';
+COMMENT ON MACRO holds_phrases IS 'Whether a text or its heading path holds each of the phrases, words with one blank around and between them.';
 COMMENT ON MACRO TABLE pair_scores IS 'Exact cosine and BM25 of the chunks in a list of rid.';
 COMMENT ON MACRO TABLE query_words IS 'The words of a question, each once; stop words only where there is nothing else.';
 COMMENT ON MACRO TABLE query_terms IS 'The terms that a question looks for, the stems of its words, and how many chunks hold each.';

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 DEFAULT_COLLECTION = "default"
 # The share of the vector leg in convex fusion, chosen on public collections; hybrid_query.sql has the same.
 DEFAULT_ALPHA = 0.75
+# The share of the best chunks' vectors in a question's vector after feedback, chosen in the same way.
+DEFAULT_FEEDBACK_WEIGHT = 0.4
 
 TextKind = Literal["document", "query"]
 ChunkUnit = Literal["tokens", "chars"]

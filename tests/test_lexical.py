@@ -93,7 +93,7 @@ def test_scores_are_those_of_the_formula(
                 if tf > 0:
                     part = (k1 + 1) * idf * tf / (tf + k1 * (1 - b + b * lengths[doc] / mean))
                     scores[doc] = scores.get(doc, 0) + part
-        found = store.lexical_query(question, top_k=COUNT, k1=k1, b=b, heading_weight=heading_weight)
+        found = store.lexical_query(question, top_k=COUNT, k1=k1, b=b, heading_weight=heading_weight, syntax=False)
         assert {row["doc_id"]: row["score"] for row in found} == pytest.approx(scores, abs=1e-8, rel=0)
         ranked = [(-row["score"], row["doc_id"]) for row in found]
         assert ranked == sorted(ranked)
@@ -124,7 +124,7 @@ def compare_with_bm25s(store: Store, questions: list[str]) -> None:
         if not terms:
             continue
         scores = {name: 2.2 * float(score) for name, score in zip(names, peer.get_scores(terms), strict=True) if score}
-        found = store.lexical_query(question, top_k=COUNT, heading_weight=1)
+        found = store.lexical_query(question, top_k=COUNT, heading_weight=1, syntax=False)
         assert {row["doc_id"] for row in found} == scores.keys()
         assert [row["score"] for row in found] == pytest.approx([scores[row["doc_id"]] for row in found], rel=1e-5)
         assert [scores[row["doc_id"]] for row in found] == pytest.approx(

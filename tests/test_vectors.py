@@ -199,10 +199,12 @@ def test_python_and_macro_agree_on_fusion(store: Store, vectors: np.ndarray, fus
         "weighted": [{"vector_weight": 0.2}, {"vector_weight": 1.0}],
         "convex": [{"alpha": 0.2}, {"k1": 0.9, "b": 0.4, "heading_weight": 0.5}],
     }
-    for _ in range(40):
+    for _ in range(100):
         text, vector = words(store, chance), question(vectors, chance)
         options = {"k": chance.choice([1, 5, 20, 70]), **filters(chance), **chance.choice([{}, *more[fusion]])}
         given = {key: value for key, value in as_python(options).items() if key != "k"}
+        # The macro's own number of candidates; Python's grows with the store.
+        given["codes_pool"] = 750
         python = store.hybrid_query(text, query_vector=vector, fusion=fusion, top_k=options["k"], **given)
         arguments = {"t": text, "v": str(vector.tolist()), "f": fusion}
         assert_same(python, ask_macro(store, "hybrid_query($t, $v, fusion := $f", arguments, options))

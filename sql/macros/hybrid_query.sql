@@ -2,7 +2,7 @@
 -- fusion := 'rrf' (reciprocal rank fusion), 'weighted' (min-max of each leg's pool) or 'convex' (both exact scores of
 -- every candidate); the pool is the number of candidates of each leg.
 CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 50, fusion := 'rrf', rrf_k := 60,
-        vector_weight := 0.5, alpha := 0.75, k1 := 1.2, b := 0.75, heading_weight := NULL, codes_pool := 750,
+        vector_weight := 0.5, alpha := 0.75, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := NULL, codes_pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH terms AS MATERIALIZED (
         SELECT list(t.termid ORDER BY t.term) AS termids, list(t.df ORDER BY t.term) AS dfs,
@@ -19,7 +19,7 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
     lexical_leg AS MATERIALIZED (
         SELECT l.rid, l.score, row_number() OVER (ORDER BY l.score DESC, l.doc_id, l.chunk_index) AS rank,
                min(l.score) OVER () AS low, max(l.score) OVER () AS high
-        FROM lexical_search((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), k := greatest(pool, k), k1 := k1, b := b, heading_weight := (SELECT t.heading_weight FROM terms AS t),
+        FROM lexical_search((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), k := greatest(pool, k), k1 := k1, b := b, text_weight := text_weight, heading_weight := (SELECT t.heading_weight FROM terms AS t),
             collection := collection, tags_any := tags_any, tags_all := tags_all, metadata := metadata) AS l
     ),
     candidates AS MATERIALIZED (
@@ -30,7 +30,7 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
     ),
     exact AS (
         FROM pair_scores((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), query_vector, (SELECT list(c.rid) FROM candidates AS c), k1 := k1, b := b,
-            heading_weight := (SELECT t.heading_weight FROM terms AS t))
+            text_weight := text_weight, heading_weight := (SELECT t.heading_weight FROM terms AS t))
     ),
     fused AS (
         SELECT c.rid, c.vector_score, c.vector_rank, c.lexical_score, c.lexical_rank,

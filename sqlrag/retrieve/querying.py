@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.retrieve.searching import same_model
 from sqlrag.retrieve.store import Store
-from sqlrag.types import DEFAULT_ALPHA
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 
 if TYPE_CHECKING:
     import os
@@ -41,6 +41,7 @@ def hybrid_query(
     k1: float = 1.2,
     b: float = 0.75,
     heading_weight: float | None = None,
+    fields: str | Sequence[str] | None = None,
     collection: str | Sequence[str] | None = None,
     tags_any: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
@@ -49,6 +50,10 @@ def hybrid_query(
     exact: bool = False,
     min_similarity: float | None = None,
     strict: bool = False,
+    feedback: int = 0,
+    feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT,
+    expansion: int = 0,
+    syntax: bool = False,
 ) -> Results:
     """Search by meaning and by words at once, and fuse both rankings.
 
@@ -82,6 +87,8 @@ def hybrid_query(
     k1, b, heading_weight
         Of BM25: saturation (0 or more), length normalisation (0..1) and the weight of the heading path beside the
         text (0 or more; the file's own unless given).
+    fields
+        Where the words are looked for: "text", "heading_path" or both (the default).
     collection, tags_any, tags_all, metadata
         Filters, applied in both legs before they rank: one or more collections; at least one of the tags; all of the
         tags; top-level metadata fields that equal these values.
@@ -93,6 +100,14 @@ def hybrid_query(
         Drop candidates of the vector leg whose cosine is lower, -1..1.
     strict
         Raise where one leg cannot answer, instead of answering from the other with a notice.
+    feedback, feedback_weight
+        Search twice: the vectors of so many of the best chunks, say 3, are taken for relevant and pull the question's
+        vector towards their mean, by this share (0..1). Then ``vector_score`` is the cosine to the moved vector.
+    syntax
+        Read quotes and stars in the question as :func:`lexical_query` does. A question in natural language often has
+        quotes that mean something else, so here it is off unless asked for.
+    expansion
+        Search twice: so many terms, say 10, that tell the 10 best chunks from others are added to the question's words.
 
     Returns
     -------
@@ -131,6 +146,7 @@ def hybrid_query(
             k1=k1,
             b=b,
             heading_weight=heading_weight,
+            fields=fields,
             collection=collection,
             tags_any=tags_any,
             tags_all=tags_all,
@@ -141,6 +157,10 @@ def hybrid_query(
             min_similarity=min_similarity,
             include_source_docs=include_source_docs,
             strict=strict,
+            feedback=feedback,
+            feedback_weight=feedback_weight,
+            expansion=expansion,
+            syntax=syntax,
         )
     if verbose:
         stages = ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in results.timings.items())
@@ -193,7 +213,9 @@ def lexical_query(
     k1: float = 1.2,
     b: float = 0.75,
     heading_weight: float | None = None,
+    fields: str | Sequence[str] | None = None,
     conjunctive: bool = False,
+    syntax: bool = True,
     collection: str | Sequence[str] | None = None,
     tags_any: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
@@ -202,9 +224,11 @@ def lexical_query(
 ) -> Results:
     """Search by words alone, ranked by BM25.
 
-    The parameters are those of :func:`hybrid_query`; ``conjunctive`` asks for chunks that hold every word. ``score`` is
-    BM25, above 0, comparable within one query only; ``score_type`` is ``"bm25"``. A query is plain words: quotes and
-    operators have no meaning. Raises as :func:`hybrid_query`.
+    Words in double quotes have to follow each other, as they are written but for case and accents; ``vect*`` stands for
+    every word that begins so, weighed as one word that stands in all of their chunks. Anything else is plain words, as
+    everything is with ``syntax=False``. The
+    parameters are those of :func:`hybrid_query`; ``conjunctive`` asks for chunks that hold every word. ``score`` is
+    BM25, above 0, comparable within one query only; ``score_type`` is ``"bm25"``. Raises as :func:`hybrid_query`.
     """
     with opened(db_path) as store:
         return store.lexical_query(
@@ -213,7 +237,9 @@ def lexical_query(
             k1=k1,
             b=b,
             heading_weight=heading_weight,
+            fields=fields,
             conjunctive=conjunctive,
+            syntax=syntax,
             collection=collection,
             tags_any=tags_any,
             tags_all=tags_all,

@@ -69,6 +69,8 @@ class Results(list[dict[str, Any]]):
         What the caller should know of the answer, such as a leg that was missing.
     timings
         Seconds by stage.
+    methods
+        How each leg was searched, in words: ``{"vector": …, "lexical": …}``.
 
     Examples
     --------
@@ -88,12 +90,14 @@ class Results(list[dict[str, Any]]):
         sql: str = "",
         notices: Iterable[str] = (),
         timings: Mapping[str, float] | None = None,
+        methods: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(rows)
         self.query_text = query_text
         self.sql = sql
         self.notices = list(notices)
         self.timings = dict(timings or {})
+        self.methods = dict(methods or {})
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
@@ -102,7 +106,14 @@ class Results(list[dict[str, Any]]):
     def __getitem__(self, key: SupportsIndex | slice) -> dict[str, Any] | Results:
         if isinstance(key, slice):
             rows = super().__getitem__(key)
-            return Results(rows, query_text=self.query_text, sql=self.sql, notices=self.notices, timings=self.timings)
+            return Results(
+                rows,
+                query_text=self.query_text,
+                sql=self.sql,
+                notices=self.notices,
+                timings=self.timings,
+                methods=self.methods,
+            )
         return super().__getitem__(key)
 
     def copy(self) -> Results:

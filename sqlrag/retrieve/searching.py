@@ -1,91 +1,34 @@
-"""A store that is open for searching: both legs, their fusion and the rows of the result."""
+"""A store that is open for searching: its embedder, its worker threads, and the one way through a query."""
 
 from __future__ import annotations
 
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from sqlrag.embedders.base import without_surrogates
-from sqlrag.errors import (
-    InputError,
-    MissingExtraError,
-    ModelMismatchError,
-    ModelUnavailableError,
-    ProviderError,
-    StoreError,
-)
-from sqlrag.retrieve import candidates
-from sqlrag.retrieve.candidates import BM25, Leg
-from sqlrag.retrieve.filters import Filters
-from sqlrag.retrieve.fusion import FusedHit, fuse_legs
-from sqlrag.retrieve.results import Results
-from sqlrag.retrieve.rows import chunk_rows, source_documents
-from sqlrag.retrieve.statements import as_sql
-from sqlrag.store import lexical
+from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, StoreError
+from sqlrag.retrieve.running import Run
 from sqlrag.store.files import is_damage
 from sqlrag.store.metadata import model_identity
-from sqlrag.store.vectors import unit_vector
-from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from sqlrag.retrieve.planning import Plan
+    from sqlrag.retrieve.results import Results
     from sqlrag.store.database import Database
-    from sqlrag.types import Embedder, Fusion, ModelIdentity
+    from sqlrag.types import Embedder, ModelIdentity
 
-DEFAULT_POOL = 50
-MOST = 2**31 - 1  # results, and so chunks in a file
 GIVEN = "given"  # the provider of a file whose vectors were computed elsewhere
 
 _CACHED_QUERIES = 256
-_EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides a result but the question itself.
-
-    ``mode`` is which legs run. ``vector_top_k`` and ``lexical_top_k`` are the candidates of each leg: 50 unless given,
-    never fewer than ``top_k``. ``codes_pool`` is how many candidates the sign codes hand to the exact scores.
-    """
-
-    mode: str = "hybrid"
-    top_k: int = 5
-    fusion: Fusion = "rrf"
-    vector_weight: float = 0.5
-    alpha: float = DEFAULT_ALPHA
-    rrf_k: float = 60
-    rrf_weights: tuple[float, float] = (1.0, 1.0)
-    vector_top_k: int | None = None
-    lexical_top_k: int | None = None
-    codes_pool: int | None = None
-    exact: bool = False
-    min_similarity: float | None = None
-    conjunctive: bool = False
-    bm25: BM25 = field(default_factory=BM25)
-    filters: Filters = field(default_factory=Filters)
-    include_source_docs: bool = False
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("top_k", "vector_top_k", "lexical_top_k", "codes_pool"):
-            value = getattr(self, name)
-            if name != "top_k" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
-                raise InputError(f"{name} must be a whole number from 1 to {MOST}, not {value!r}.")
-        low = self.min_similarity
-        if low is not None and (isinstance(low, bool) or not isinstance(low, (int, float)) or not -1 <= low <= 1):
-            raise InputError(f"min_similarity must be a cosine from -1 to 1, not {low!r}.")
 
 
 class Searcher:
@@ -97,12 +40,22 @@ class Searcher:
         self._embedder = embedder
         self._query_vectors: dict[str, NDArray[np.float32]] = {}
         self._identity_checked = False
+        self._counted = (-1, 0)
         self._use_workers()
 
     @property
     def identity(self) -> ModelIdentity:
         """The model that the file was filled with."""
         return model_identity(self.metadata)
+
+    def chunks(self) -> int:
+        """Return how many chunks the file holds, counted once after each change."""
+        commits, chunks = self._counted
+        now = self.database.commits
+        if commits != now:
+            chunks = self.database.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
+            self._counted = (now, chunks)
+        return chunks
 
     def _use_workers(self) -> None:
         # It starts its threads when there is work for them.
@@ -184,8 +137,9 @@ class Searcher:
             self.check_model_name(model_name)
 
         def answer() -> Results:
-            run = _Run(self, "" if blank else without_surrogates(query_text), plan)
+            run = Run(self, "" if blank else without_surrogates(query_text), plan)
             self._run_legs(run, query_vector)
+            run.refine()
             return run.package()
 
         try:
@@ -198,7 +152,7 @@ class Searcher:
         results.timings["total"] = time.perf_counter() - started
         return results
 
-    def _run_legs(self, run: _Run, query_vector: ArrayLike | None) -> None:
+    def _run_legs(self, run: Run, query_vector: ArrayLike | None) -> None:
         mode = run.plan.mode
         if self._process != os.getpid():
             self._use_workers()  # a fork leaves the threads behind
@@ -213,155 +167,6 @@ class Searcher:
             lexical_future.result()
         elif mode == "lexical":
             run.lexical()
-
-
-class _Run:
-    """One query on its way through the stages."""
-
-    def __init__(self, searcher: Searcher, query_text: str, plan: Plan) -> None:
-        self.searcher = searcher
-        self.query_text = query_text
-        self.plan = plan
-        self.filters = plan.filters.parameters()
-        self.vector_hits = Leg()
-        self.lexical_hits = Leg()
-        self.query_vector: NDArray[np.float32] | None = None
-        self.terms = lexical.Terms([], [], 0)
-        self.has_lexical_index = True
-        self.notices: list[str] = []
-        self.timings: dict[str, float] = {}
-        plan.bm25.parameters()
-
-    def vector(self, given: ArrayLike | None) -> None:
-        """Embed the question unless its vector is given, and fill the vector leg."""
-        began = time.perf_counter()
-        try:
-            self.query_vector = (
-                self.searcher.embed_query(self.query_text)
-                if given is None
-                else unit_vector(given, self.searcher.identity.dimensions)
-            )
-        except _EMBEDDING_FAILURES as error:
-            if self.plan.mode == "vector" or self.plan.strict:
-                raise
-            self.notices.append(
-                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}"
-            )
-            return
-        embedded = time.perf_counter()
-        plan = self.plan
-        leg = candidates.vector_leg(
-            self.searcher.database.cursor(),
-            self.query_vector,
-            max(plan.top_k, plan.vector_top_k or DEFAULT_POOL),
-            self.filters,
-            exact=plan.exact,
-            codes_pool=plan.codes_pool,
-        )
-        if self.filters and not leg.hits:
-            self.notices.append(f"No chunk passes the filters: {self.filters}.")
-        if plan.min_similarity is not None:
-            leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
-        self.vector_hits = leg
-        self.timings["embed"] = embedded - began
-        self.timings["vector"] = time.perf_counter() - embedded
-
-    def lexical(self) -> None:
-        """Fill the lexical leg; without an index the vector leg answers alone, and says so."""
-        began = time.perf_counter()
-        plan, con = self.plan, self.searcher.database.cursor()
-        try:
-            self.terms = lexical.query_terms(con, self.query_text, self.searcher.metadata["stemmer"])
-            if not self.terms.wanted:
-                self.notices.append("The question has no words that the lexical leg could look for.")
-            self.lexical_hits = candidates.lexical_leg(
-                con,
-                self.terms,
-                max(plan.top_k, plan.lexical_top_k or DEFAULT_POOL),
-                plan.bm25,
-                self.filters,
-                conjunctive=plan.conjunctive,
-            )
-        except duckdb.CatalogException as error:
-            if plan.mode == "lexical" or plan.strict:
-                path = self.searcher.database.path
-                raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
-            self.has_lexical_index = False
-            self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
-        self.timings["lexical"] = time.perf_counter() - began
-
-    def package(self) -> Results:
-        """Fuse the legs and fetch the rows of the best."""
-        began = time.perf_counter()
-        plan = self.plan
-        hits, score_type = self._fused()
-        hits = hits[: plan.top_k]
-        fused = time.perf_counter()
-        rows = self._rows(hits, score_type)
-        self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
-        return Results(
-            rows,
-            query_text=self.query_text,
-            sql=as_sql(self.query_text, plan),
-            notices=self.notices,
-            timings=self.timings,
-        )
-
-    def _fused(self) -> tuple[list[FusedHit], str]:
-        plan = self.plan
-        if plan.mode == "lexical" or self.query_vector is None:
-            return [
-                FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
-            ], "bm25"
-        if plan.mode == "vector" or not self.has_lexical_index:
-            return [
-                FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
-            ], "vector"
-        exact = None
-        if plan.fusion == "convex":
-            rids = sorted({hit.rid for hit in (*self.vector_hits.hits, *self.lexical_hits.hits)})
-            exact = candidates.pair_scores(
-                self.searcher.database.cursor(), self.query_vector, self.terms, rids, plan.bm25
-            )
-        fused = fuse_legs(
-            self.vector_hits.hits,
-            self.lexical_hits.hits,
-            fusion=plan.fusion,
-            rrf_k=plan.rrf_k,
-            weights=plan.rrf_weights,
-            vector_weight=plan.vector_weight,
-            alpha=plan.alpha,
-            exact=exact,
-        )
-        return fused, plan.fusion
-
-    def _rows(self, hits: Sequence[FusedHit], score_type: str) -> list[dict[str, Any]]:
-        con = self.searcher.database.cursor()
-        node_ids = {**self.lexical_hits.node_ids, **self.vector_hits.node_ids}
-        found = chunk_rows(con, [node_ids[hit.rid] for hit in hits])
-        sources = (
-            source_documents(con, [row["doc_id"] for row in found.values()]) if self.plan.include_source_docs else {}
-        )
-        rows = []
-        for hit in hits:
-            row = found[node_ids[hit.rid]]
-            rows.append(
-                {
-                    "node_id": row["node_id"],
-                    "text": row["text"],
-                    "metadata": row["metadata"],
-                    "score": hit.score,
-                    "score_type": score_type,
-                    "source_doc": sources.get(row["doc_id"]),
-                    **{key: row[key] for key in ("doc_id", "chunk_index", "collection", "heading_path", "page")},
-                    **{key: row[key] for key in ("i_start", "i_end")},
-                    "vector_score": hit.vector_score,
-                    "vector_rank": hit.vector_rank,
-                    "lexical_score": hit.lexical_score,
-                    "lexical_rank": hit.lexical_rank,
-                }
-            )
-        return rows
 
 
 def same_model(name: str, other: str) -> bool:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
-    from sqlrag.retrieve.searching import Plan
+    from sqlrag.retrieve.planning import Plan
+    from sqlrag.retrieve.terms import Terms
 
+_DEFAULT_POOL = 750  # of the macros
 _EVERY_CHUNK = 2**31 - 1  # a pool that no store exceeds: its rid is an INTEGER
 
 
-def as_sql(query_text: str, plan: Plan) -> str:
-    """Return the statement that gives the same rows in the shell.
+def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
+    """Return the statement that gives the same rows in the shell; ``pool`` is the number of candidates by sign code.
 
-    Three options of ``hybrid_query`` have no counterpart in its macro and are left out: ``rrf_weights``,
-    ``min_similarity``, and a number of candidates that differs between the legs. The vector of a question comes from
-    the table ``query_embeddings``, where ``sqlrag embed`` puts it; without it the statement is an error.
+    Some of ``hybrid_query`` has no counterpart in its macro and is left out: ``rrf_weights``, ``min_similarity``, a
+    number of candidates that differs between the legs, quotes and stars, feedback and expansion. The vector of a
+    question comes from the table ``query_embeddings``, where ``sqlrag embed`` puts it; without it the statement is an
+    error.
     """
     words = literal(query_text)
     vector = f"(SELECT embedding FROM query_embeddings WHERE query_text = {words})"  # noqa: S608 - shown, not run
@@ -29,12 +32,17 @@ def as_sql(query_text: str, plan: Plan) -> str:
     }
     filters = plan.filters.parameters()
     if plan.mode == "lexical":
-        options = {"k": plan.top_k, **bm25, **({"conjunctive": True} if plan.conjunctive else {}), **filters}
+        options = {"k": plan.top_k, **bm25, **filters}
+        if terms.clauses:
+            lists = [terms.termids, terms.dfs, terms.clauses, terms.required, terms.phrases]
+            return _call("clause_search", [literal(values) for values in lists], options)
+        if plan.conjunctive:
+            options["conjunctive"] = True
         return _call("lexical_query", [words], options)
     if plan.mode == "vector":
         options = {"k": plan.top_k, **filters}
-        if plan.codes_pool is not None and not plan.exact:
-            options["pool"] = plan.codes_pool
+        if pool not in (None, _DEFAULT_POOL):
+            options["pool"] = pool
         where = "" if plan.min_similarity is None else f" WHERE score >= {literal(plan.min_similarity)}"
         return _call("exact_vector_query" if plan.exact else "vector_query", [vector], options, where)
     options = {"k": plan.top_k}
@@ -43,8 +51,8 @@ def as_sql(query_text: str, plan: Plan) -> str:
     options.update(_not_default(plan, fusion="rrf", rrf_k=60, vector_weight=0.5, alpha=DEFAULT_ALPHA))
     if plan.exact:
         options["codes_pool"] = _EVERY_CHUNK
-    elif plan.codes_pool is not None:
-        options["codes_pool"] = plan.codes_pool
+    elif pool not in (None, _DEFAULT_POOL):
+        options["codes_pool"] = pool
     return _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
 
 

@@ -9,14 +9,15 @@ from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.retrieve.candidates import BM25, as_text
 from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieve.filters import Filters
+from sqlrag.retrieve.planning import Plan
 from sqlrag.retrieve.rows import source_documents
-from sqlrag.retrieve.searching import GIVEN, Plan, Searcher
+from sqlrag.retrieve.searching import GIVEN, Searcher
 from sqlrag.store import checking, lexical, writing
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.database import DEFAULT_WAIT, Database, check_replaceable
 from sqlrag.store.files import check_output
 from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
-from sqlrag.types import DEFAULT_ALPHA, ChunkPolicy, ModelIdentity
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     import os
@@ -172,6 +173,7 @@ class Store:
         k1: float = 1.2,
         b: float = 0.75,
         heading_weight: float | None = None,
+        fields: str | Sequence[str] | None = None,
         collection: str | Sequence[str] | None = None,
         tags_any: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -183,6 +185,10 @@ class Store:
         min_similarity: float | None = None,
         include_source_docs: bool = False,
         strict: bool = False,
+        feedback: int = 0,
+        feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT,
+        expansion: int = 0,
+        syntax: bool = False,
     ) -> Results:
         """Search by meaning and by words at once; see :func:`hybrid_query`."""
         plan = Plan(
@@ -198,10 +204,14 @@ class Store:
             codes_pool=codes_pool,
             exact=exact,
             min_similarity=min_similarity,
-            bm25=self._bm25(k1, b, heading_weight),
+            bm25=self._bm25(k1, b, heading_weight, fields),
             filters=Filters(collection, tags_any, tags_all, metadata),
             include_source_docs=include_source_docs,
             strict=strict,
+            feedback=feedback,
+            feedback_weight=feedback_weight,
+            expansion=expansion,
+            syntax=syntax,
         )
         return self._searcher.search(query_text, plan, query_vector=query_vector, model_name=model_name)
 
@@ -242,7 +252,9 @@ class Store:
         k1: float = 1.2,
         b: float = 0.75,
         heading_weight: float | None = None,
+        fields: str | Sequence[str] | None = None,
         conjunctive: bool = False,
+        syntax: bool = True,
         collection: str | Sequence[str] | None = None,
         tags_any: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -255,15 +267,16 @@ class Store:
             top_k=top_k,
             lexical_top_k=top_k,
             conjunctive=conjunctive,
-            bm25=self._bm25(k1, b, heading_weight),
+            syntax=syntax,
+            bm25=self._bm25(k1, b, heading_weight, fields),
             filters=Filters(collection, tags_any, tags_all, metadata),
             include_source_docs=include_source_docs,
         )
         return self._searcher.search(query_text, plan)
 
-    def _bm25(self, k1: float, b: float, heading_weight: float | None) -> BM25:
+    def _bm25(self, k1: float, b: float, heading_weight: float | None, fields: str | Sequence[str] | None) -> BM25:
         stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
-        return BM25(k1, b, stored if heading_weight is None else heading_weight)
+        return BM25.of(k1, b, stored if heading_weight is None else heading_weight, fields)
 
     def embed_query(self, query_text: str) -> None:
         """Store the vector of a question in ``query_embeddings``, where the shell's macros can take it from.

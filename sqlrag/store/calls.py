@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import duckdb
 
 OPTIONS = frozenset(
-    {"k", "pool", "k1", "b", "heading_weight", "at_least", "collection", "tags_any", "tags_all", "metadata"}
+    {"k", "pool", "k1", "b", "text_weight", "heading_weight", "boosts", "at_least"}
+    | {"collection", "tags_any", "tags_all", "metadata"}
 )
 
 

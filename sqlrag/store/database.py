@@ -150,6 +150,11 @@ class Database:
             _handles[real] = handle
         return cls(handle, read_only=False)
 
+    @property
+    def commits(self) -> int:
+        """How often this process has begun or ended a commit to the file since it opened it."""
+        return self._handle.commits if self._handle else -1
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor."""
         if self._handle is None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sqlrag.errors import InputError
-from sqlrag.store.calls import select_by_key
 from sqlrag.store.schema import read_sql, run_script
 
 if TYPE_CHECKING:
@@ -64,21 +63,3 @@ def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None
 def remove_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
     """Take every chunk of these documents out of the table and the index, inside the caller's transaction."""
     run_script(con, "index/remove_chunks", doc_ids=list(doc_ids))
-
-
-class Terms(NamedTuple):
-    """The terms of a query that some chunk holds, in the order of the alphabet, and how many there are in all."""
-
-    termids: list[int]
-    dfs: list[int]
-    wanted: int
-
-
-def query_terms(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str) -> Terms:
-    """Look up the terms of a query."""
-    words = con.execute("SELECT word FROM query_words($query_text)", {"query_text": query_text}).fetchall()
-    terms = sorted({stem_word(word, stemmer) for (word,) in words})
-    found = sorted(
-        select_by_key(con, "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)", terms)
-    )
-    return Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(terms))

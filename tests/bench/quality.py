@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEPTH = 100
 
 MODES: dict[str, Callable[[Store, str, np.ndarray | None], Results]] = {
-    "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH),
+    "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH, syntax=False),
     "vectors": lambda store, text, vector: store.vector_query(text, top_k=DEPTH, query_vector=vector),
     "RRF": lambda store, text, vector: store.hybrid_query(
         text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector

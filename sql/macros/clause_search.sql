@@ -1,0 +1,23 @@
+-- The k best chunks by BM25 that hold what a question with quotes or stars asks for. clauses gives each term the number
+-- of the word that it comes from (several for a prefix); a chunk has to hold a term of each of the clauses in required, and
+-- the phrases.
+CREATE OR REPLACE MACRO clause_search(termids, dfs, clauses, required, phrases, k := 10, k1 := 1.2, b := 0.75, text_weight := 1.0,
+        heading_weight := 3.0, collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
+    WITH numbered AS (SELECT unnest(termids) AS termid, unnest(clauses) AS clause),
+    matching AS (
+        SELECT c.rid, sum(c.contribution) / 1e9 AS score
+        FROM bm25_contributions(termids, dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight) AS c
+        JOIN numbered ON numbered.termid = c.termid
+        GROUP BY c.rid
+        HAVING count(DISTINCT CASE WHEN list_contains(required, numbered.clause) THEN numbered.clause END) = length(required)
+    )
+    SELECT * FROM (
+        SELECT d.node_id, m.score, d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
+        FROM matching AS m JOIN documents AS d ON d.rid = m.rid
+        WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
+        -- Every row; without a LIMIT here DuckDB would look for the phrases in all chunks, before the join.
+        LIMIT 2147483647
+    ) AS held
+    WHERE length(phrases) = 0 OR holds_phrases(held.text, held.heading_path, phrases)
+    ORDER BY held.score DESC, held.doc_id, held.chunk_index
+    LIMIT k;

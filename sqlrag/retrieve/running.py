@@ -1,0 +1,228 @@
+"""One query on its way through the stages: legs, feedback, fusion, rows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError, StoreError
+from sqlrag.retrieve import candidates
+from sqlrag.retrieve.candidates import Leg
+from sqlrag.retrieve.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
+from sqlrag.retrieve.fusion import FusedHit, fuse_legs
+from sqlrag.retrieve.planning import DEFAULT_POOL
+from sqlrag.retrieve.results import Results
+from sqlrag.retrieve.rows import chunk_rows, source_documents
+from sqlrag.retrieve.statements import as_sql
+from sqlrag.retrieve.terms import Terms, query_terms
+from sqlrag.store.vectors import unit_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from sqlrag.retrieve.planning import Plan
+    from sqlrag.retrieve.searching import Searcher
+
+_EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
+
+
+class Run:
+    """One query on its way through the stages."""
+
+    def __init__(self, searcher: Searcher, query_text: str, plan: Plan) -> None:
+        self.searcher = searcher
+        self.query_text = query_text
+        self.plan = plan
+        self.filters = plan.filters.parameters()
+        self.vector_hits = Leg()
+        self.lexical_hits = Leg()
+        self.query_vector: NDArray[np.float32] | None = None
+        self.terms = Terms()
+        self.pool: int | None = None
+        self.has_lexical_index = True
+        self.notices: list[str] = []
+        self.timings: dict[str, float] = {}
+        plan.bm25.parameters()
+
+    def vector(self, given: ArrayLike | None) -> None:
+        """Embed the question unless its vector is given, and fill the vector leg."""
+        began = time.perf_counter()
+        try:
+            self.query_vector = (
+                self.searcher.embed_query(self.query_text)
+                if given is None
+                else unit_vector(given, self.searcher.identity.dimensions)
+            )
+        except _EMBEDDING_FAILURES as error:
+            if self.plan.mode == "vector" or self.plan.strict:
+                raise
+            self.notices.append(
+                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}"
+            )
+            return
+        self.timings["embed"] = time.perf_counter() - began
+        self._search_vectors()
+        if self.filters and not self.vector_hits.hits:
+            self.notices.append(f"No chunk passes the filters: {self.filters}.")
+
+    def _search_vectors(self) -> None:
+        assert self.query_vector is not None  # noqa: S101 - the callers have seen to it
+        began = time.perf_counter()
+        plan = self.plan
+        if not plan.exact:
+            dimensions = len(self.query_vector)
+            self.pool = plan.codes_pool or candidates.default_pool(self.searcher.chunks(), dimensions)
+        leg = candidates.vector_leg(
+            self.searcher.database.cursor(),
+            self.query_vector,
+            max(plan.top_k, plan.vector_top_k or DEFAULT_POOL),
+            self.filters,
+            pool=self.pool,
+        )
+        if plan.min_similarity is not None:
+            leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
+        self.vector_hits = leg
+        self.timings["vector"] = self.timings.get("vector", 0.0) + time.perf_counter() - began
+
+    def lexical(self) -> None:
+        """Fill the lexical leg; without an index the vector leg answers alone, and says so."""
+        began = time.perf_counter()
+        plan, con = self.plan, self.searcher.database.cursor()
+        try:
+            self.terms = query_terms(
+                con,
+                self.query_text,
+                self.searcher.metadata["stemmer"],
+                syntax=plan.syntax,
+                conjunctive=plan.conjunctive,
+            )
+            if not self.terms.wanted and not self.terms.clauses:
+                self.notices.append("The question has no words that the lexical leg could look for.")
+            self._search_words(con)
+            if self.terms.phrases and not self.lexical_hits.hits:
+                quoted = ", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases)
+                self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
+        except duckdb.CatalogException as error:
+            if plan.mode == "lexical" or plan.strict:
+                path = self.searcher.database.path
+                raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
+            self.has_lexical_index = False
+            self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
+        self.timings["lexical"] = time.perf_counter() - began
+
+    def _search_words(self, con: duckdb.DuckDBPyConnection) -> None:
+        plan = self.plan
+        self.lexical_hits = candidates.lexical_leg(
+            con,
+            self.terms,
+            max(plan.top_k, plan.lexical_top_k or DEFAULT_POOL),
+            plan.bm25,
+            self.filters,
+            conjunctive=plan.conjunctive,
+        )
+
+    def refine(self) -> None:
+        """Search again with what the best chunks of the first search add to the question, where that is asked for."""
+        plan = self.plan
+        if not plan.feedback and not plan.expansion:
+            return
+        began = time.perf_counter()
+        con = self.searcher.database.cursor()
+        best = [self._node_ids()[hit.rid] for hit in self._fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
+        if not best:
+            return
+        if plan.expansion and self.terms.termids and not self.terms.clauses:
+            self.terms = expanded_terms(
+                con, self.terms, best[:EXPANSION_CHUNKS], plan.expansion, self.searcher.metadata["stemmer"]
+            )
+            self._search_words(con)
+        if plan.feedback and self.query_vector is not None:
+            self.query_vector = moved_vector(con, self.query_vector, best[: plan.feedback], plan.feedback_weight)
+            self._search_vectors()
+        self.timings["feedback"] = time.perf_counter() - began
+
+    def package(self) -> Results:
+        """Fuse the legs and fetch the rows of the best."""
+        began = time.perf_counter()
+        plan = self.plan
+        hits, score_type = self._fused()
+        hits = hits[: plan.top_k]
+        fused = time.perf_counter()
+        rows = self._rows(hits, score_type)
+        self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
+        return Results(
+            rows,
+            query_text=self.query_text,
+            sql=as_sql(self.query_text, plan, self.terms, self.pool),
+            notices=self.notices,
+            timings=self.timings,
+            methods={
+                name: leg.method
+                for name, leg in (("vector", self.vector_hits), ("lexical", self.lexical_hits))
+                if leg.method
+            },
+        )
+
+    def _fused(self) -> tuple[list[FusedHit], str]:
+        plan = self.plan
+        if plan.mode == "lexical" or self.query_vector is None:
+            return [
+                FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
+            ], "bm25"
+        if plan.mode == "vector" or not self.has_lexical_index:
+            return [
+                FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
+            ], "vector"
+        exact = None
+        if plan.fusion == "convex":
+            rids = sorted({hit.rid for hit in (*self.vector_hits.hits, *self.lexical_hits.hits)})
+            exact = candidates.pair_scores(
+                self.searcher.database.cursor(), self.query_vector, self.terms, rids, plan.bm25
+            )
+        fused = fuse_legs(
+            self.vector_hits.hits,
+            self.lexical_hits.hits,
+            fusion=plan.fusion,
+            rrf_k=plan.rrf_k,
+            weights=plan.rrf_weights,
+            vector_weight=plan.vector_weight,
+            alpha=plan.alpha,
+            exact=exact,
+        )
+        return fused, plan.fusion
+
+    def _rows(self, hits: Sequence[FusedHit], score_type: str) -> list[dict[str, Any]]:
+        con = self.searcher.database.cursor()
+        node_ids = self._node_ids()
+        found = chunk_rows(con, [node_ids[hit.rid] for hit in hits])
+        sources = (
+            source_documents(con, [row["doc_id"] for row in found.values()]) if self.plan.include_source_docs else {}
+        )
+        rows = []
+        for hit in hits:
+            row = found[node_ids[hit.rid]]
+            rows.append(
+                {
+                    "node_id": row["node_id"],
+                    "text": row["text"],
+                    "metadata": row["metadata"],
+                    "score": hit.score,
+                    "score_type": score_type,
+                    "source_doc": sources.get(row["doc_id"]),
+                    **{key: row[key] for key in ("doc_id", "chunk_index", "collection", "heading_path", "page")},
+                    **{key: row[key] for key in ("i_start", "i_end")},
+                    "vector_score": hit.vector_score,
+                    "vector_rank": hit.vector_rank,
+                    "lexical_score": hit.lexical_score,
+                    "lexical_rank": hit.lexical_rank,
+                }
+            )
+        return rows
+
+    def _node_ids(self) -> dict[int, str]:
+        return {**self.lexical_hits.node_ids, **self.vector_hits.node_ids}

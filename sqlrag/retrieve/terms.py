@@ -1,0 +1,166 @@
+"""From the words of a question to the terms of the lexical index: plain words, phrases in quotes, prefixes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlrag.store.calls import select_by_key
+from sqlrag.store.lexical import stem_word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import duckdb
+
+# "…" where the quotes stand around words, not as in 5" x 7".
+_PHRASE = re.compile(r'(?<![^\s(\[{,;:])"([^"]+)"(?![^\s)\]},.;:!?])')
+# word* where the star ends a word of two letters or more, not as in **bold**.
+_PREFIX = re.compile(r"(?<![\w*])(\w{2,})\*(?![\w*])")
+
+# The rules of plain_words.sql and compound_parts.sql for ASCII; a run of word characters is looked at as a whole, since
+# Python's regular expressions would try each start of a long one in turn.
+_WORD = re.compile(r"[A-Za-z](?:\+\+|#)|\.(?i:net)\b|\w+", re.ASCII)
+_NAME = re.compile(r"\.(?i:net)\b|\w+", re.ASCII)
+_COMPOUND = re.compile(r"\.|[A-Za-z0-9]_|_[A-Za-z0-9]|[a-z]{2}[A-Z][a-z]|[A-Z]{2}[a-z]{2}")
+
+
+class Parsed(NamedTuple):
+    """A question taken apart: all of its words as text, and what stood in quotes or before a star."""
+
+    text: str
+    phrases: list[str]
+    prefixes: list[str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms that a question looks for and some chunk holds, with their document frequencies.
+
+    ``wanted`` is how many terms it has in all. ``clauses`` numbers the words of the question that each term comes
+    from, ``required`` those that a chunk must hold, ``phrases`` are words that must follow each other, with blanks
+    around and between them; these three are empty for plain words. ``boosts`` multiply what a term adds.
+    """
+
+    termids: list[int] = field(default_factory=list)
+    dfs: list[int] = field(default_factory=list)
+    wanted: int = 0
+    clauses: list[int] = field(default_factory=list)
+    required: list[int] = field(default_factory=list)
+    phrases: list[str] = field(default_factory=list)
+    boosts: list[float] = field(default_factory=list)
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether a required word is in no chunk at all."""
+        return not set(self.required).issubset(self.clauses)
+
+
+def parse(query_text: str) -> Parsed:
+    """Take a question apart. Quotes that are no pair, and stars elsewhere, are punctuation."""
+    phrases = _PHRASE.findall(query_text)
+    rest = _PHRASE.sub(" ", query_text)
+    prefixes = [match.lower() for match in _PREFIX.findall(rest)]
+    return Parsed(_PREFIX.sub(" ", rest), phrases, prefixes)
+
+
+def query_terms(
+    con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False, conjunctive: bool = False
+) -> Terms:
+    """Look up the terms of a question. Stop words count only in quotes, or where there is nothing else.
+
+    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation.
+    """
+    parsed = parse(query_text) if syntax else Parsed(query_text, [], [])
+    words = list(dict.fromkeys(tokenize(con, parsed.text)))
+    quoted = [_plain_words(con, phrase) for phrase in parsed.phrases]
+    quoted = [phrase for phrase in quoted if phrase]
+    kept = words
+    if words:
+        stops = {word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords").fetchall()}
+        kept = [word for word in words if word not in stops]
+        if not kept and not quoted and not parsed.prefixes:
+            kept = words
+    stems = {stem_word(word, stemmer) for word in kept}
+    in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
+    wanted = sorted(stems | in_quotes)
+    rows = select_by_key(con, "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)", wanted)
+    found = sorted(rows)
+    terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted))
+    if not quoted and not parsed.prefixes:
+        return terms
+    number = {term: clause for clause, term in enumerate(wanted)}
+    terms.clauses.extend(number[term] for term, _, _ in found)
+    terms.required.extend(number[term] for term in wanted if conjunctive or term in in_quotes)
+    terms.phrases.extend(f" {' '.join(phrase)} " for phrase in quoted)
+    for clause, prefix in enumerate(dict.fromkeys(parsed.prefixes), len(wanted)):
+        _add_prefix(con, terms, prefix, clause, required=conjunctive)
+    return terms
+
+
+def _add_prefix(con: duckdb.DuckDBPyConnection, terms: Terms, prefix: str, clause: int, *, required: bool) -> None:
+    """Add every term that words with this beginning count as; they weigh alike, by how many chunks hold one of them."""
+    rows = con.execute(
+        "SELECT termid, df FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words "
+        "WHERE starts_with(word, fts_main_documents.fold($prefix))) ORDER BY term",
+        {"prefix": prefix},
+    ).fetchall()
+    known = set(terms.termids)
+    new = [(termid, df) for termid, df in rows if termid not in known]
+    if required and len(new) == len(rows):  # else another word that is required stands for it
+        terms.required.append(clause)
+    if not new:
+        return
+    together = con.execute(
+        "SELECT count(DISTINCT rid) FROM fts_main_documents.postings WHERE termid IN (SELECT unnest($termids))",
+        {"termids": [termid for termid, _ in new]},
+    ).fetchall()[0][0]
+    terms.termids.extend(termid for termid, _ in new)
+    terms.dfs.extend([together] * len(new))
+    terms.clauses.extend([clause] * len(new))
+
+
+def tokenize(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:
+    """Return the words of a text as ``fts_main_documents.tokenize`` does, which takes a millisecond to plan."""
+    if text.isascii():
+        return [*ascii_words(text), *ascii_parts(text)]
+    words: list[str] = con.execute("SELECT fts_main_documents.tokenize($text)", {"text": text}).fetchall()[0][0]
+    return words
+
+
+def _plain_words(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:
+    if text.isascii():
+        return ascii_words(text)
+    words: list[str] = con.execute("SELECT fts_main_documents.plain_words($text)", {"text": text}).fetchall()[0][0]
+    return words
+
+
+def ascii_words(text: str) -> list[str]:
+    """Return what ``fts_main_documents.plain_words`` gives for a text of ASCII alone."""
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def ascii_parts(text: str) -> list[str]:
+    """Return what ``fts_main_documents.compound_parts`` gives for a text of ASCII alone."""
+    return [part for name in _NAME.findall(text) if _COMPOUND.search(name) for part in _parts(name)]
+
+
+def _parts(name: str) -> Iterable[str]:
+    split = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    split = re.sub(r"([A-Z]+)([A-Z][a-z]{2})", r"\1_\2", split)
+    return re.findall(r"[^_.]+", split.lower())
+
+
+def boosted(terms: Terms, added: Sequence[tuple[int, int, float]], weight: float) -> Terms:
+    """Return the terms with others added: those given as ``(termid, df, share)``, shares adding up to 1.
+
+    The terms of the question keep ``1 - weight`` of what they add, shared evenly; the rest goes to the added ones.
+    """
+    own = {termid: (1 - weight) / len(terms.termids) for termid in terms.termids}
+    dfs = dict(zip(terms.termids, terms.dfs, strict=True))
+    for termid, df, share in added:
+        own[termid] = own.get(termid, 0.0) + weight * share
+        dfs[termid] = df
+    scale = len(terms.termids)
+    return Terms(list(own), [dfs[termid] for termid in own], terms.wanted, boosts=[scale * own[t] for t in own])
