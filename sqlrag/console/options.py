@@ -19,6 +19,13 @@ class FusionName(str, Enum):
     convex = "convex"
 
 
+class FieldName(str, Enum):
+    """Where the words of a question are looked for."""
+
+    text = "text"
+    heading_path = "heading_path"
+
+
 class Unit(str, Enum):
     """What a chunk's size counts."""
 
@@ -70,6 +77,9 @@ K1 = Annotated[float, option("--k1", help="BM25: saturation of repeated words.",
 B = Annotated[float, option("--b", help="BM25: length normalisation, 0 to 1.", show_default=True)]
 HeadingWeight = Annotated[
     float | None, option("--heading-weight", help="BM25: weight of the headings beside the text. [the file's own]")
+]
+Fields = Annotated[
+    list[FieldName] | None, option("--field", help="Look for the words in this field only. Repeatable. [both]")
 ]
 Exact = Annotated[bool, option("--exact", help="Compare with every vector, without the preselection by sign codes.")]
 MinSimilarity = Annotated[

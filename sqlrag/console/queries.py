@@ -16,6 +16,7 @@ from sqlrag.console.options import (
     Collection,
     Db,
     Exact,
+    Fields,
     FormatName,
     FusionName,
     HeadingWeight,
@@ -32,7 +33,7 @@ from sqlrag.console.options import (
     option,
 )
 from sqlrag.console.printing import Format, tell, write, write_rows
-from sqlrag.types import DEFAULT_ALPHA
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +72,19 @@ def hybrid_query(
     k1: K1 = 1.2,
     b: B = 0.75,
     heading_weight: HeadingWeight = None,
+    fields: Fields = None,
     exact: Exact = False,
     min_similarity: MinSimilarity = None,
+    feedback: Annotated[
+        int, option("--feedback", help="Search twice: so many of the best chunks pull the question's vector.")
+    ] = 0,
+    feedback_weight: Annotated[
+        float, option("--feedback-weight", help="Their share in it, 0 to 1.", show_default=True)
+    ] = DEFAULT_FEEDBACK_WEIGHT,
+    expansion: Annotated[
+        int, option("--expansion", help="Search twice: so many terms of the best chunks are added to the words.")
+    ] = 0,
+    syntax: Annotated[bool, option("--syntax", help="Quotes mean phrases, a star the beginning of a word.")] = False,
     source_docs: SourceDocs = False,
     model: Model = None,
     strict: Annotated[bool, option("--strict", help="Fail where one leg cannot answer.")] = False,
@@ -81,10 +93,10 @@ def hybrid_query(
     timings: Timings = False,
 ) -> None:
     """Search by meaning and by words at once, and fuse both rankings."""
-    if sql and (min_similarity is not None or vector_top_k != fts_top_k):
+    if sql and (min_similarity is not None or vector_top_k != fts_top_k or feedback or expansion or syntax):
         raise typer.BadParameter(
-            "The SQL macro hybrid_query has no counterpart of --min-similarity, nor of different values for "
-            "--vector-top-k and --fts-top-k. Leave them out, or leave --sql out."
+            "The SQL macro hybrid_query has no counterpart of --min-similarity, --feedback, --expansion and --syntax, "
+            "nor of different values for --vector-top-k and --fts-top-k. Leave them out, or leave --sql out."
         )
 
     def ask(store: Store) -> Results:
@@ -100,6 +112,7 @@ def hybrid_query(
             k1=k1,
             b=b,
             heading_weight=heading_weight,
+            fields=[field.value for field in fields] if fields else None,
             collection=collection or None,
             tags_any=tags_any or None,
             tags_all=tags_all or None,
@@ -108,6 +121,10 @@ def hybrid_query(
             model_name=model,
             exact=exact,
             min_similarity=min_similarity,
+            feedback=feedback,
+            feedback_weight=feedback_weight,
+            expansion=expansion,
+            syntax=syntax,
             include_source_docs=source_docs,
             strict=strict or model is not None,  # a model that is named and unknown is an error, not a notice
         )
@@ -166,6 +183,7 @@ def lexical_query(
     db: Db,
     top_k: TopK = 5,
     all_words: Annotated[bool, option("--all-words", help="Only chunks that hold every word.")] = False,
+    plain: Annotated[bool, option("--plain", help="Quotes and stars are only punctuation.")] = False,
     collection: Collection = None,
     tags_any: TagsAny = None,
     tags_all: TagsAll = None,
@@ -173,6 +191,7 @@ def lexical_query(
     k1: K1 = 1.2,
     b: B = 0.75,
     heading_weight: HeadingWeight = None,
+    fields: Fields = None,
     source_docs: SourceDocs = False,
     form: FormatName = Format.table,
     sql: Sql = False,
@@ -187,7 +206,9 @@ def lexical_query(
             k1=k1,
             b=b,
             heading_weight=heading_weight,
+            fields=[field.value for field in fields] if fields else None,
             conjunctive=all_words,
+            syntax=not plain,
             collection=collection or None,
             tags_any=tags_any or None,
             tags_all=tags_all or None,
@@ -215,6 +236,8 @@ def _answer(
         tell(f"note: {notice}")
     if timings:
         stages = {"import": imported - began, "open": opened - imported, **results.timings}
+        for leg, method in results.methods.items():
+            tell(f"{leg} leg: {method}")
         tell("timings: " + ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in stages.items()))
     if not sql:
         write_rows(results, RESULT_KEYS, form, format_results(list(results), query_text))

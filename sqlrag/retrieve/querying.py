@@ -101,7 +101,7 @@ def hybrid_query(
     strict
         Raise where one leg cannot answer, instead of answering from the other with a notice.
     feedback, feedback_weight
-        Search twice: the vectors of so many of the best chunks, say 3, are taken for relevant and pull the question's
+        Search twice: the vectors of so many of the best chunks, say 2, are taken for relevant and pull the question's
         vector towards their mean, by this share (0..1). Then ``vector_score`` is the cosine to the moved vector.
     syntax
         Read quotes and stars in the question as :func:`lexical_query` does. A question in natural language often has

@@ -41,6 +41,25 @@ MODES: dict[str, Callable[[Store, str, np.ndarray | None], Results]] = {
     "convex": lambda store, text, vector: store.hybrid_query(
         text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector, fusion="convex"
     ),
+    "convex, feedback": lambda store, text, vector: store.hybrid_query(
+        text,
+        top_k=DEPTH,
+        vector_top_k=DEPTH,
+        lexical_top_k=DEPTH,
+        query_vector=vector,
+        fusion="convex",
+        alpha=0.8,
+        feedback=2,
+    ),
+    "convex, expansion": lambda store, text, vector: store.hybrid_query(
+        text,
+        top_k=DEPTH,
+        vector_top_k=DEPTH,
+        lexical_top_k=DEPTH,
+        query_vector=vector,
+        fusion="convex",
+        expansion=10,
+    ),
 }
 
 
