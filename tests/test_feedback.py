@@ -102,6 +102,7 @@ def test_the_pool_grows_with_the_store(store: Store) -> None:
     assert [default_pool(n, 384) for n in (0, 10_000, 100_000, 1_000_000)] == [300, 300, 750, 1884]
     assert default_pool(100_000, 1024) == 750
     assert default_pool(100_000, 128) == 2250  # fewer bits tell less
+    assert default_pool(10_000, 384, 200) == 1200
     results = store.hybrid_query("heat", query_vector=np.eye(8)[0])
     assert results.methods == {
         "vector": f"sign codes, then the exact cosines of the best {default_pool(5, 8):,}",
