@@ -47,9 +47,8 @@ class Adapter:
             for batch, _ in corpus.batches(BATCH):
                 columns = (batch[name].to_pylist() for name in ("doc_id", "chunk_index", "text", "chunk_id"))
                 rows.extend(zip(*columns, strict=True))
-                whole = next((i for i in range(len(rows) - 1, 0, -1) if rows[i][0] != rows[i - 1][0]), 0)
-                if whole:
-                    write(whole)
+                while len(rows) >= 2 * BATCH:
+                    write(next(i for i in range(BATCH, 0, -1) if rows[i][0] != rows[i - 1][0]))
             write(len(rows))
         return {"note": "documents have no text of their own"}
 
