@@ -65,6 +65,15 @@ class SkippedFile(NamedTuple):
     reason: str
 
 
+class FileState(NamedTuple):
+    """What is known of a file without parsing it: the SHA-256 of its bytes, its kind, its time, where it lies."""
+
+    checksum: str
+    mime: str
+    modified_at: dt.datetime
+    file_path: str
+
+
 def find_files(
     input_dir: str | os.PathLike[str], *, patterns: Sequence[str] | None = None
 ) -> tuple[list[Path], list[SkippedFile]]:
@@ -133,6 +142,25 @@ def document_id(
     return name if collection == DEFAULT_COLLECTION else f"{collection}:{name}"
 
 
+def file_state(
+    path: str | os.PathLike[str],
+    root: str | os.PathLike[str],
+    *,
+    collection: str = DEFAULT_COLLECTION,
+    max_bytes: int = MAX_BYTES,
+) -> FileState:
+    """Return what the bytes of a file and the file system say; it fails as :func:`read_document` does."""
+    path = _expanded(path)
+    data, modified_at = _read_bytes(path, document_id(path, root, collection=collection), max_bytes)
+    mime = MIME_OF_SUFFIX.get(path.suffix.lower(), "")
+    return FileState(hashlib.sha256(data).hexdigest(), mime, modified_at, _stored_path(path))
+
+
+def matches(name: str, patterns: Sequence[str] | None) -> bool:
+    """Return whether a relative POSIX path is among those that ``patterns`` name; None names all."""
+    return not _unwanted(name, [patterns] if isinstance(patterns, str) else patterns)
+
+
 def read_document(
     path: str | os.PathLike[str],
     root: str | os.PathLike[str],
@@ -194,7 +222,7 @@ def read_document(
         doc_id=doc_id,
         text=text,
         collection=collection,
-        file_path=_clean_path(_absolute(path).as_posix()),
+        file_path=_stored_path(path),
         file_name=_clean_path(path.name),
         checksum=hashlib.sha256(data).hexdigest(),
         mime=mime,
@@ -227,6 +255,10 @@ def _expanded(path: str | os.PathLike[str]) -> Path:
 def _absolute(path: str | os.PathLike[str]) -> Path:
     """Return the path from the root of the disk without ``..``, links left as they are (``resolve`` follows them)."""
     return Path(os.path.abspath(path))  # noqa: PTH100
+
+
+def _stored_path(path: Path) -> str:
+    return _clean_path(_absolute(path).as_posix())
 
 
 def _clean_path(path: str) -> str:

@@ -351,7 +351,6 @@ class Store:
             dimensions=self.dimensions,
             stemmer=self._searcher.metadata["stemmer"],
         )
-        self._database.checkpoint()
 
     def check(self) -> list[checking.Problem]:
         """Run every check of ``sql/checks``; an empty list means that the file is sound."""
