@@ -27,7 +27,8 @@ from sqlrag.types import Chunk, ChunkPolicy, Document, Embedder, ModelIdentity
 if TYPE_CHECKING:
     from sqlrag.embedders import load_embedder
     from sqlrag.ingest.pipeline import prepare_embeddings
-    from sqlrag.ingest.report import Prepared, Report
+    from sqlrag.ingest.report import Prepared, Report, UpdateReport
+    from sqlrag.ingest.updating import update_embeddings
     from sqlrag.retrieve.fusion import reciprocal_rank_fusion
     from sqlrag.retrieve.querying import (
         get_embedding_metadata,
@@ -66,6 +67,7 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreLockedError",
+    "UpdateReport",
     "errors",
     "get_embedding_metadata",
     "get_source_documents",
@@ -75,6 +77,7 @@ __all__ = [
     "prepare_embeddings",
     "print_results",
     "reciprocal_rank_fusion",
+    "update_embeddings",
     "validate_embedding_model",
     "vector_query",
 ]
@@ -85,6 +88,7 @@ _LAZY = {
     "Report": "sqlrag.ingest.report",
     "Results": "sqlrag.retrieve.results",
     "Store": "sqlrag.retrieve.store",
+    "UpdateReport": "sqlrag.ingest.report",
     "get_embedding_metadata": "sqlrag.retrieve.querying",
     "get_source_documents": "sqlrag.retrieve.querying",
     "hybrid_query": "sqlrag.retrieve.querying",
@@ -93,6 +97,7 @@ _LAZY = {
     "prepare_embeddings": "sqlrag.ingest.pipeline",
     "print_results": "sqlrag.retrieve.results",
     "reciprocal_rank_fusion": "sqlrag.retrieve.fusion",
+    "update_embeddings": "sqlrag.ingest.updating",
     "validate_embedding_model": "sqlrag.retrieve.querying",
     "vector_query": "sqlrag.retrieve.querying",
 }

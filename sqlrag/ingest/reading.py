@@ -108,7 +108,7 @@ def find_files(
     skipped: list[SkippedFile] = []
     seen: dict[str, str] = {}
     for relative, reason in sorted(_walk(root)):
-        name = _clean_path(relative)
+        name = clean_path(relative)
         reason = reason or _unwanted(name, wanted)
         if not reason and name in seen:
             reason = f"same name as {seen[name]!a} after Unicode normalisation"
@@ -137,8 +137,8 @@ def document_id(
     except ValueError:
         relative = ""
     if not relative:
-        raise DocumentError(_clean_path(os.fspath(path)), f"is not inside the input folder {base}; it is not read")
-    name = _clean_path(relative)
+        raise DocumentError(clean_path(os.fspath(path)), f"is not inside the input folder {base}; it is not read")
+    name = clean_path(relative)
     return name if collection == DEFAULT_COLLECTION else f"{collection}:{name}"
 
 
@@ -223,7 +223,7 @@ def read_document(
         text=text,
         collection=collection,
         file_path=_stored_path(path),
-        file_name=_clean_path(path.name),
+        file_name=clean_path(path.name),
         checksum=hashlib.sha256(data).hexdigest(),
         mime=mime,
         size_bytes=len(data),
@@ -258,10 +258,10 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def _stored_path(path: Path) -> str:
-    return _clean_path(_absolute(path).as_posix())
+    return clean_path(_absolute(path).as_posix())
 
 
-def _clean_path(path: str) -> str:
+def clean_path(path: str) -> str:
     """Return a path as it is stored: NFC, bytes of its name that are no UTF-8 as U+FFFD."""
     return unicodedata.normalize("NFC", re.sub("[\ud800-\udfff]", "\ufffd", path))
 

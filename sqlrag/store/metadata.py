@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # The version of the published layout (sqlrooms-rag 0.1.2) that the keys and the first five columns follow.
 PUBLISHED_VERSION = "1.0.0"
 
+# The provider of a file whose vectors were given ready-made.
+GIVEN = "given"
+
 _STRATEGY_NAMES: dict[Literal["markdown", "size"], str] = {"markdown": "markdown-aware", "size": "size-based"}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlrag.store.metadata import now
+from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,9 +64,21 @@ def clear_failures(con: duckdb.DuckDBPyConnection, doc_ids: Iterable[str]) -> No
     con.execute("DELETE FROM ingest_failures WHERE doc_id IN (SELECT unnest($1))", [list(doc_ids)])
 
 
-def failed_documents(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the ids of the documents that failed when they were last read."""
-    return [doc_id for (doc_id,) in con.execute("SELECT doc_id FROM ingest_failures ORDER BY doc_id").fetchall()]
+def failed_documents(con: duckdb.DuckDBPyConnection, collection: str) -> list[str]:
+    """Return the ids of the documents of a collection that failed when they were last read."""
+    prefixes = [f"{name}:" for (name,) in con.execute("SELECT collection FROM collections").fetchall()]
+    mine = f"{collection}:"
+    return [
+        doc_id
+        for (doc_id,) in con.execute("SELECT doc_id FROM ingest_failures ORDER BY doc_id").fetchall()
+        if (doc_id.startswith(mine) if collection != DEFAULT_COLLECTION else not doc_id.startswith(tuple(prefixes)))
+    ]
+
+
+def folder_of(con: duckdb.DuckDBPyConnection, collection: str) -> str | None:
+    """Return the folder that a collection was last read from."""
+    row = con.execute("SELECT input_dir FROM collections WHERE collection = $1", [collection]).fetchone()
+    return None if row is None else str(row[0])
 
 
 def record_collection(con: duckdb.DuckDBPyConnection, collection: str, input_dir: str) -> None:

@@ -69,12 +69,11 @@ def read_slices(
     con: duckdb.DuckDBPyConnection, doc_id: str, checksum: str, dimensions: int
 ) -> tuple[list[Slice], Vectors]:
     """Return the chunks of a document and their vectors, ``[n, dimensions]``; none where it has another checksum."""
-    con.execute(
+    table = con.sql(
         "SELECT i_start, i_end, page, heading_path, embedding FROM documents "
         "WHERE doc_id = $1 AND checksum = $2 ORDER BY chunk_index",
-        [doc_id, checksum],
-    )
-    table = _fetch_table(con)
+        params=[doc_id, checksum],
+    ).to_arrow_table()
     columns = [table[name].to_pylist() for name in ("i_start", "i_end", "page", "heading_path")]
     slices = [Slice(start, end, page, tuple(path)) for start, end, page, path in zip(*columns, strict=True)]
     return slices, _matrix(table["embedding"], dimensions)
@@ -86,8 +85,7 @@ def known_vectors(con: duckdb.DuckDBPyConnection, texts: Sequence[str], dimensio
     Chunks whose vectors a program gave are passed over: nobody knows of which text they are.
     """
     con.register("wanted_texts", pa.table({"place": pa.array(range(len(texts)), pa.int32()), "text": list(texts)}))
-    con.execute(read_sql("index/known_vectors"))
-    table = _fetch_table(con)
+    table = con.sql(read_sql("index/known_vectors")).to_arrow_table()
     con.unregister("wanted_texts")
     vectors = _matrix(table["embedding"], dimensions)
     return {texts[place]: vectors[i] for i, place in enumerate(table["place"].to_pylist())}
@@ -102,11 +100,6 @@ def refresh_sources(con: duckdb.DuckDBPyConnection, seen: Sequence[tuple[str, st
     con.register("seen_sources", table)
     con.execute(read_sql("index/refresh_sources"))
     con.unregister("seen_sources")
-
-
-def _fetch_table(con: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Return the rows of the last statement; the method has another name in DuckDB 1.3."""
-    return getattr(con, "to_arrow_table" if hasattr(con, "to_arrow_table") else "fetch_arrow_table")()
 
 
 def _matrix(column: pa.ChunkedArray, dimensions: int) -> Vectors:
