@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import threading
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -28,11 +27,12 @@ TABLES = {
     "sources": "SELECT * EXCLUDE created_at FROM source_documents ORDER BY doc_id",
     "postings": "SELECT d.node_id, t.term, p.tf, p.heading_tf, p.len, p.heading_len FROM fts_main_documents.postings p "
     "JOIN documents d USING (rid) JOIN fts_main_documents.dict t USING (termid) ORDER BY ALL",
-    "postings_without_chunk_or_term": "SELECT count(*) FROM fts_main_documents.postings p LEFT JOIN documents d USING (rid) "
-    "LEFT JOIN fts_main_documents.dict t USING (termid) WHERE d.rid IS NULL OR t.term IS NULL",
+    "postings_without_chunk_or_term": "SELECT count(*) FROM fts_main_documents.postings p "
+    "LEFT JOIN documents d USING (rid) LEFT JOIN fts_main_documents.dict t USING (termid) "
+    "WHERE d.rid IS NULL OR t.term IS NULL",
     "dict": "SELECT term, df FROM fts_main_documents.dict ORDER BY term",
     "words": "SELECT word, term, df FROM fts_main_documents.words ORDER BY word",
-    "lengths": "SELECT node_id, i.* EXCLUDE rid FROM fts_main_documents.docs i JOIN documents USING (rid) ORDER BY node_id",
+    "lengths": "SELECT node_id, i.* EXCLUDE rid FROM fts_main_documents.docs i JOIN documents USING (rid) ORDER BY ALL",
     "stats": "FROM fts_main_documents.stats",
     "metadata": "SELECT key, value FROM embedding_metadata WHERE key <> 'created_at' ORDER BY key",
     "failures": "SELECT doc_id, status, reason FROM ingest_failures ORDER BY doc_id",
@@ -131,7 +131,7 @@ class TestWhatIsDone:
         path = build(tmp_path, a_md="alpha")
         before = contents(path)
         (tmp_path / "docs" / "a.md").unlink()
-        with pytest.raises(NotFoundError, match="no .md"):
+        with pytest.raises(NotFoundError, match=r"no \.md"):
             update(tmp_path / "docs", path, prune=True)
         assert contents(path) == before
 

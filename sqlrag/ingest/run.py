@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 import warnings
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from sqlrag.ingest.chunking import chunk
 from sqlrag.ingest.reading import document_id, read_document
 from sqlrag.ingest.report import Duplicate, Failure, reasons
 from sqlrag.store.metadata import now
-from sqlrag.store.runs import RunRow
+from sqlrag.store.runs import RunRow, new_run_id
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import ChunkPolicy
 
@@ -62,7 +61,7 @@ class Run:
         self.collection = collection
         self.report = report
         self.started = now()
-        self.id = report.run_id = f"{self.started.isoformat()}-{secrets.token_hex(2)}"
+        self.id = report.run_id = new_run_id(self.started)
         self.log = RunLog(logging.getLogger("sqlrag.ingest"), {"run_id": self.id})
         self.policy = ChunkPolicy()
         self.embedder: Embedder | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     import duckdb
+
+
+def new_run_id(started: datetime) -> str:
+    """Return a name for a run that no other has."""
+    return f"{started.isoformat()}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True)

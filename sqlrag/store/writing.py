@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlrag.errors import InputError
 from sqlrag.store import lexical
-from sqlrag.store.metadata import refresh_counts
+from sqlrag.store.metadata import read_metadata, refresh_counts
 from sqlrag.store.schema import for_dimensions, read_sql
 from sqlrag.store.vectors import sign_words, unit_vectors
 
@@ -34,10 +34,8 @@ def upsert(
     embeddings: ArrayLike,
     *,
     dimensions: int,
-    stemmer: str = lexical.DEFAULT_STEMMER,
-    llama_index_compatible: bool = True,
 ) -> None:
-    """Insert documents with their chunks, in place of what the file held of them.
+    """Insert documents with their chunks, in place of what the file held of them, by the settings of the file.
 
     Either all of it is written or nothing, and it can be searched at once.
     """
@@ -45,7 +43,10 @@ def upsert(
     _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
     with database.transaction() as con:
         _check_collections(con, documents)
-        replace_rows(con, documents, chunks, vectors, stemmer=stemmer, llama_index_compatible=llama_index_compatible)
+        # Read here, since another thread may have changed them.
+        settings = read_metadata(con)
+        compatible = settings.get("llama_index_compatible", "True") == "True"
+        replace_rows(con, documents, chunks, vectors, stemmer=settings["stemmer"], llama_index_compatible=compatible)
 
 
 def replace_rows(
