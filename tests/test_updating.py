@@ -194,6 +194,17 @@ class TestCost:
         assert (report.added, report.duplicates) == (["d.md"], [("d.md", "c.md")])
         assert_as_from_scratch(path, root, tmp_path)
 
+    def test_what_cannot_be_read_under_its_new_name_stays_under_the_old(self, tmp_path):
+        path = build(tmp_path, a_pdf=pdf("alpha"), b_md="beta")
+        (tmp_path / "docs" / "a.pdf").rename(tmp_path / "docs" / "z.pdf")
+
+        def fails(data):
+            raise ValueError("no")
+
+        report = update(tmp_path / "docs", path, prune=True, pdf_extractor=fails)
+        assert (report.renamed, report.missing, report.failed) == ([], ["a.pdf"], 1)
+        assert ids(lexical_query("alpha", path)) == ["a.pdf#0"]
+
     def test_another_suffix_is_another_kind_of_text(self, tmp_path):
         path = build(tmp_path, a_md=pages(2), b_md="beta")
         (tmp_path / "docs" / "a.md").rename(tmp_path / "docs" / "a.txt")

@@ -236,7 +236,10 @@ class _Update:
     def finish(self, plan: Plan, planner: Planner) -> None:
         """Remove what is gone, and write down what the run has found."""
         report, state = self.report, self.state
-        report.unchanged, report.missing = plan.unchanged, plan.missing
+        report.unchanged = plan.unchanged
+        # What could not be read under its new name stays under the old one.
+        moved = {rename.old for rename in report.renamed}
+        report.missing = sorted({*plan.missing, *(old for old in plan.renamed.values() if old not in moved)})
         for done in (report.added, report.changed, report.renamed, report.rechunked, report.failures):
             done.sort()
         failing = {failure.doc_id for failure in report.failures}
