@@ -355,6 +355,12 @@ class TestSettings:
         assert (len(again.unchanged), again.rechunked) == (4, [])
         assert_as_from_scratch(path, root, tmp_path, **options)
 
+    def test_vectors_without_headings_are_not_taken_for_those_with(self, tmp_path):
+        path = build(tmp_path, a_md=pages(3), b_md="plain", options={"include_headers_in_chunks": False})
+        report = update(tmp_path / "docs", path, include_headers_in_chunks=True)
+        assert (report.embedded, report.reused) == (3, 1)
+        assert_as_from_scratch(path, tmp_path / "docs", tmp_path)
+
     def test_another_policy_after_a_crash_is_finished_by_the_next_run(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md=pages(3), b_md=pages(3, "other words"), c_md=pages(3, "third"))
         root = tmp_path / "docs"

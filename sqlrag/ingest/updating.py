@@ -385,7 +385,6 @@ class _Update:
                 policy=policy_text(self.state.policy),
                 gone=gone,
             )
-            runs.clear_failures(con, [*ids, *gone])
         report = self.report
         report.documents += len(documents)
         report.chunks += len(chunks)
