@@ -39,7 +39,7 @@ class Adapter:
                 names = dict.fromkeys(doc_id for doc_id, *_ in rows[:count])
                 store.upsert(
                     [Document(name, "") for name in names],
-                    [Chunk(*row, metadata={"id": chunk_id}) for *row, chunk_id in rows[:count]],
+                    [Chunk(doc, index, text, metadata={"id": name}) for doc, index, text, name in rows[:count]],
                     np.ascontiguousarray(vectors[at : at + count]),
                 )
                 rows, at = rows[count:], at + count
