@@ -53,6 +53,10 @@ def prepare_embeddings(
     llama_index: Annotated[
         bool, option("--llama-index/--no-llama-index", help="Keep what llama-index needs to open the file. [yes]")
     ] = True,
+    memory_limit: Annotated[
+        str | None,
+        option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]"),
+    ] = None,
     overwrite: Annotated[bool, option("--overwrite", help="Replace the output if sqlrag made it.")] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
@@ -81,6 +85,7 @@ def prepare_embeddings(
         patterns=pattern or None,
         max_bytes=max_bytes,
         llama_index_compatible=llama_index,
+        memory_limit=memory_limit,
     )
     report = prepared.report
     counts, *details = str(report).splitlines()

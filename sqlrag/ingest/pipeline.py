@@ -27,7 +27,7 @@ from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_docum
 from sqlrag.ingest.report import Failure, Prepared, Report, reasons
 from sqlrag.store import lexical, writing
 from sqlrag.store.database import Database, check_replaceable
-from sqlrag.store.files import check_output
+from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, now, refresh_counts
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
@@ -67,6 +67,7 @@ def prepare_embeddings(
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
     embedder: Embedder | None = None,
     llama_index_compatible: bool = True,
+    memory_limit: str | None = None,
     progress: Progress = "auto",
 ) -> Prepared:
     """Read a folder of .md, .markdown, .txt and .pdf files into one searchable DuckDB file.
@@ -121,6 +122,8 @@ def prepare_embeddings(
         An embedder of your own, in place of model name and provider.
     llama_index_compatible
         Keep in ``metadata_`` what llama-index needs to open the rows.
+    memory_limit
+        How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
     progress
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
 
@@ -150,6 +153,7 @@ def prepare_embeddings(
     check_policy(policy)
     _check_options(header_weight, collection, api_key, max_bytes)
     lexical.check_stemmer(stemmer)
+    check_memory_limit(memory_limit)
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
     files, skipped = find_files(input_dir, patterns=patterns)
@@ -168,6 +172,7 @@ def prepare_embeddings(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
     with new_file(output, overwrite=overwrite) as temporary, Database.create(temporary, model.dimensions) as database:
+        database.limit_memory(memory_limit)
         build.run(database, files, header_weight, stemmer, _bars(verbose, progress))
     return Prepared(output, report)
 
