@@ -1,4 +1,4 @@
-"""The chunks that the measurements store: real documentation chunks with their vectors, and perturbed copies of them."""
+"""The chunks that the measurements store: real documentation chunks with their vectors, and perturbed copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlrag.embedders import embed_texts
 from tests.bench.common import DATA, MINILM, read_jsonl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -21,8 +21,10 @@ SEED = 7
 PER_DOCUMENT = 20
 BATCH = 20_000
 DIMENSIONS = 384
-WHAT = """Chunks: 24,000 documentation chunks with their MiniLM vectors; larger sizes add copies whose vectors are perturbed (Gaussian
-noise of 0.02 a dimension) and whose texts are the same."""
+WHAT = (
+    "Chunks: 24,000 documentation chunks with their MiniLM vectors; larger sizes add copies whose vectors are "
+    "perturbed (Gaussian noise of 0.02 a dimension) and whose texts are the same."
+)
 
 
 def batches(size: int, rows: int = BATCH) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
@@ -58,11 +60,12 @@ def questions() -> tuple[list[str], NDArray[np.float32]]:
     return texts, embed_texts(load_embedder(MINILM), texts, kind="query")
 
 
-def rows_of(first: int, texts: list[str]) -> tuple[list[Document], list[Chunk]]:
+def rows_of(first: int, texts: list[str], tags: Sequence[tuple[str, ...]] = ()) -> tuple[list[Document], list[Chunk]]:
     """Return the documents, of 20 chunks each, and the chunks of a batch that begins at chunk ``first``."""
     names = [f"d{i:06d}.md" for i in range(first // PER_DOCUMENT, -(-(first + len(texts)) // PER_DOCUMENT))]
     return [Document(name, "") for name in names], [
-        Chunk(names[i // PER_DOCUMENT], i % PER_DOCUMENT, text) for i, text in enumerate(texts)
+        Chunk(names[i // PER_DOCUMENT], i % PER_DOCUMENT, text, tags=tags[i] if tags else ())
+        for i, text in enumerate(texts)
     ]
 
 
