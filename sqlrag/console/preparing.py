@@ -56,6 +56,10 @@ def prepare_embeddings(
     skip_duplicates: Annotated[
         bool, option("--skip-duplicates", help="Leave out files with the same bytes as another one.")
     ] = False,
+    memory_limit: Annotated[
+        str | None,
+        option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]"),
+    ] = None,
     overwrite: Annotated[bool, option("--overwrite", help="Replace the output if sqlrag made it.")] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
@@ -85,6 +89,7 @@ def prepare_embeddings(
         max_bytes=max_bytes,
         llama_index_compatible=llama_index,
         skip_duplicates=skip_duplicates,
+        memory_limit=memory_limit,
     )
     report = prepared.report
     counts, *details = str(report).splitlines()

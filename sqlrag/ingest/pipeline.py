@@ -14,7 +14,7 @@ from sqlrag.ingest.report import Duplicate, Prepared, Report
 from sqlrag.ingest.run import Run, bars, check_options, default_overlap, fit_to_window, in_batches, nothing_to_read
 from sqlrag.store import lexical, runs, writing
 from sqlrag.store.database import Database, check_replaceable
-from sqlrag.store.files import check_output
+from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, policy_text, refresh_counts
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
@@ -50,6 +50,7 @@ def prepare_embeddings(
     embedder: Embedder | None = None,
     llama_index_compatible: bool = True,
     skip_duplicates: bool = False,
+    memory_limit: str | None = None,
     progress: Progress = "auto",
 ) -> Prepared:
     """Read a folder of .md, .markdown, .txt and .pdf files into one searchable DuckDB file.
@@ -107,6 +108,8 @@ def prepare_embeddings(
     skip_duplicates
         Leave out a file with the same bytes as one before it, in the order of the paths. Duplicates are in the report
         in any case.
+    memory_limit
+        How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
     progress
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
 
@@ -139,6 +142,7 @@ def prepare_embeddings(
     if api_key is not None:
         raise InputError("api_key has no use here: the providers that are installed run on this machine. Leave it out.")
     lexical.check_stemmer(stemmer)
+    check_memory_limit(memory_limit)
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
     files, skipped = find_files(input_dir, patterns=patterns)
@@ -159,6 +163,7 @@ def prepare_embeddings(
     )
     settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates)
     with new_file(output, overwrite=overwrite) as temporary, Database.create(temporary, model.dimensions) as database:
+        database.limit_memory(memory_limit)
         _fill(database, run, files, settings, bars(verbose, progress))
     return Prepared(output, report)
 
