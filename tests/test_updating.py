@@ -506,6 +506,18 @@ def change(root, kind, name, *rest):
         (file.replace if kind == "rename" else lambda to: shutil.copy(file, to))(root / rest[0])
 
 
+def test_a_copy_whose_original_was_replaced_before(tmp_path, monkeypatch):
+    """a takes the bytes of b, and a new file those that a had: nothing is left to copy them from."""
+    monkeypatch.setattr(running, "BATCH_CHUNKS", 1)
+    path = build(tmp_path, a_md="alpha", b_md="beta")
+    root = tmp_path / "docs"
+    (root / "a.md").write_text("beta")
+    (root / "c.md").write_text("alpha")
+    report = update(root, path)
+    assert (report.added, report.changed, report.failures) == (["c.md"], ["a.md"], [])
+    assert_as_from_scratch(path, root, tmp_path)
+
+
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(changes=CHANGES, seed=st.integers(0, 2**16), skip=st.booleans())
 def test_200_changes_give_what_a_build_gives(tmp_path_factory, changes, seed, skip):

@@ -327,6 +327,7 @@ class _Update:
 
     def _cut(self, documents: Iterable[Document]) -> Iterator[Cut]:
         for document in documents:
+            self._model()  # where everything was to be copied, the first late document is what needs it
             chunks = self.state.cut(document)
             if chunks is not None:
                 yield document, chunks
