@@ -53,11 +53,11 @@ COMMENT ON COLUMN ingest_failures.failed_at IS 'When it was found, in UTC.';
 
 COMMENT ON TABLE ingest_log IS 'One row per run that read a folder into this file, brought it up to date or deleted documents.';
 COMMENT ON COLUMN ingest_log.run_id IS 'Key of the run.';
-COMMENT ON COLUMN ingest_log.kind IS 'build, update or delete.';
+COMMENT ON COLUMN ingest_log.kind IS 'build, update, delete or reembed.';
 COMMENT ON COLUMN ingest_log.started_at IS 'When the run began, in UTC.';
 COMMENT ON COLUMN ingest_log.finished_at IS 'When the run ended, in UTC.';
-COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read. Empty for kind delete.';
-COMMENT ON COLUMN ingest_log.collection IS 'Collection that was written to. Empty for kind delete.';
+COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read. Empty for kinds delete and reembed.';
+COMMENT ON COLUMN ingest_log.collection IS 'Collection that was written to. Empty for kinds delete and reembed.';
 COMMENT ON COLUMN ingest_log.files IS 'Number of files that were found to be read.';
 COMMENT ON COLUMN ingest_log.documents IS 'Number of documents that were written.';
 COMMENT ON COLUMN ingest_log.removed IS 'Number of documents that were removed.';
@@ -158,10 +158,10 @@ COMMENT ON COLUMN chunk_lengths.chunks IS 'Number of chunks of that length.';
 
 COMMENT ON VIEW ingest_runs IS 'The runs that wrote to the file, the last one first, with their times in seconds.';
 COMMENT ON COLUMN ingest_runs.run_id IS 'Key of the run, as in ingest_log and in the log of the program.';
-COMMENT ON COLUMN ingest_runs.kind IS 'build, update or delete.';
+COMMENT ON COLUMN ingest_runs.kind IS 'build, update, delete or reembed.';
 COMMENT ON COLUMN ingest_runs.started_at IS 'When the run began, in UTC.';
 COMMENT ON COLUMN ingest_runs.total_seconds IS 'How long it took.';
-COMMENT ON COLUMN ingest_runs.collection IS 'Collection that was written to. Empty for kind delete.';
+COMMENT ON COLUMN ingest_runs.collection IS 'Collection that was written to. Empty for kinds delete and reembed.';
 COMMENT ON COLUMN ingest_runs.files IS 'Number of files that were found to be read.';
 COMMENT ON COLUMN ingest_runs.documents IS 'Number of documents that were written.';
 COMMENT ON COLUMN ingest_runs.removed IS 'Number of documents that were removed.';
@@ -174,7 +174,7 @@ COMMENT ON COLUMN ingest_runs.texts_per_second IS 'Texts embedded in a second of
 
 COMMENT ON VIEW ingest_stages IS 'How long each stage of each run took, the last run first, the longest stage first.';
 COMMENT ON COLUMN ingest_stages.run_id IS 'Key of the run.';
-COMMENT ON COLUMN ingest_stages.kind IS 'build, update or delete.';
+COMMENT ON COLUMN ingest_stages.kind IS 'build, update, delete or reembed.';
 COMMENT ON COLUMN ingest_stages.stage IS 'Name of the stage: find, read, chunk, embed, store or index.';
 COMMENT ON COLUMN ingest_stages.seconds IS 'How long it took.';
 COMMENT ON COLUMN ingest_stages.share IS 'Its share of the time of all stages of the run, 0 to 1.';

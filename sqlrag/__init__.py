@@ -25,8 +25,19 @@ from sqlrag.errors import (
 from sqlrag.types import Chunk, ChunkPolicy, Document, Embedder, ModelIdentity
 
 if TYPE_CHECKING:
+    from sqlrag.asynchronous import (
+        aget_embedding_metadata,
+        aget_source_documents,
+        ahybrid_query,
+        alexical_query,
+        aprepare_embeddings,
+        areembed,
+        aupdate_embeddings,
+        avector_query,
+    )
     from sqlrag.embedders import load_embedder
     from sqlrag.ingest.pipeline import prepare_embeddings
+    from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.retrieve.changing import delete_documents, index
@@ -41,14 +52,21 @@ if TYPE_CHECKING:
     )
     from sqlrag.retrieve.results import Results, print_results
     from sqlrag.retrieve.store import Store
+    from sqlrag.settings import Settings
+    from sqlrag.store.checking import Problem
+    from sqlrag.store.compacting import Compacted, compact
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
+    from sqlrag.store.inspecting import check
+    from sqlrag.store.repairing import Repaired, repair
+    from sqlrag.store.upgrading import Upgraded, upgrade
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Chunk",
     "ChunkPolicy",
+    "Compacted",
     "DeleteReport",
     "Document",
     "DocumentError",
@@ -63,16 +81,31 @@ __all__ = [
     "NotAStoreError",
     "NotFoundError",
     "Prepared",
+    "Problem",
     "ProviderError",
+    "ReembedReport",
+    "Repaired",
     "Report",
     "Results",
     "SchemaVersionError",
+    "Settings",
     "SqlragError",
     "Store",
     "StoreError",
     "StoreExistsError",
     "StoreLockedError",
     "UpdateReport",
+    "Upgraded",
+    "aget_embedding_metadata",
+    "aget_source_documents",
+    "ahybrid_query",
+    "alexical_query",
+    "aprepare_embeddings",
+    "areembed",
+    "aupdate_embeddings",
+    "avector_query",
+    "check",
+    "compact",
     "delete_documents",
     "errors",
     "get_embedding_metadata",
@@ -84,20 +117,39 @@ __all__ = [
     "prepare_embeddings",
     "print_results",
     "reciprocal_rank_fusion",
+    "reembed",
+    "repair",
     "update_embeddings",
+    "upgrade",
     "validate_embedding_model",
     "vector_query",
 ]
 
 # Importing sqlrag loads none of the heavy modules; each name below is fetched at its first use.
 _LAZY = {
+    "Compacted": "sqlrag.store.compacting",
     "DeleteReport": "sqlrag.store.deleting",
     "IndexReport": "sqlrag.store.indexing",
     "Prepared": "sqlrag.ingest.report",
+    "Problem": "sqlrag.store.checking",
+    "ReembedReport": "sqlrag.ingest.reembedding",
+    "Repaired": "sqlrag.store.repairing",
     "Report": "sqlrag.ingest.report",
     "Results": "sqlrag.retrieve.results",
+    "Settings": "sqlrag.settings",
     "Store": "sqlrag.retrieve.store",
     "UpdateReport": "sqlrag.ingest.report",
+    "Upgraded": "sqlrag.store.upgrading",
+    "aget_embedding_metadata": "sqlrag.asynchronous",
+    "aget_source_documents": "sqlrag.asynchronous",
+    "ahybrid_query": "sqlrag.asynchronous",
+    "alexical_query": "sqlrag.asynchronous",
+    "aprepare_embeddings": "sqlrag.asynchronous",
+    "areembed": "sqlrag.asynchronous",
+    "aupdate_embeddings": "sqlrag.asynchronous",
+    "avector_query": "sqlrag.asynchronous",
+    "check": "sqlrag.store.inspecting",
+    "compact": "sqlrag.store.compacting",
     "delete_documents": "sqlrag.retrieve.changing",
     "get_embedding_metadata": "sqlrag.retrieve.querying",
     "get_source_documents": "sqlrag.retrieve.querying",
@@ -108,7 +160,10 @@ _LAZY = {
     "prepare_embeddings": "sqlrag.ingest.pipeline",
     "print_results": "sqlrag.retrieve.results",
     "reciprocal_rank_fusion": "sqlrag.retrieve.fusion",
+    "reembed": "sqlrag.ingest.reembedding",
+    "repair": "sqlrag.store.repairing",
     "update_embeddings": "sqlrag.ingest.updating",
+    "upgrade": "sqlrag.store.upgrading",
     "validate_embedding_model": "sqlrag.retrieve.querying",
     "vector_query": "sqlrag.retrieve.querying",
 }

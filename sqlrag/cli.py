@@ -17,6 +17,9 @@ from sqlrag.console import preparing  # noqa: F401 - they register their command
 
 # isort: split
 from sqlrag.console import changing, queries  # noqa: F401
+
+# isort: split
+from sqlrag.console import maintaining  # noqa: F401
 from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option
@@ -72,22 +75,6 @@ def info(file: File = None, db: DbInstead = None, form: FormatName = Format.tabl
         write_json(facts)
     else:
         write_rows(flatten(facts), ["key", "value"], form, description(facts))
-
-
-@command("check", "Look for faults in a file.", "sqlrag check kb.duckdb && mv kb.duckdb /srv/search/")
-def check(file: File = None, db: DbInstead = None, form: FormatName = Format.table) -> int:
-    """Look for faults in a file; the exit code is 1 where there is one."""
-    from sqlrag.retrieve.store import Store
-
-    with Store(one_file(file, db)) as store:
-        problems = [problem._asdict() for problem in store.check()]
-        path = store.path
-    lines = [f"{path}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'} found"]
-    for problem in problems:
-        lines.append(f"{problem['check']}: {problem['rows']:,} rows; {problem['rule']}")
-        lines += [f"    {example}" for example in problem["examples"]]
-    write_rows(problems, ["check", "rule", "rows", "examples"], form, "\n".join(lines))
-    return 1 if problems else 0
 
 
 @command("demo", "Search this package's handbook.", "sqlrag demo", "sqlrag demo --output /tmp")

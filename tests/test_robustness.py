@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import sqlrag
-from sqlrag import Chunk, Document, Store, hybrid_query, lexical_query, prepare_embeddings
+from sqlrag import Chunk, Document, Store, check, hybrid_query, lexical_query, prepare_embeddings
 from sqlrag.console.queries import hybrid_query as hybrid_command
 from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.errors import InputError, NotAStoreError, StoreError, StoreExistsError, StoreLockedError
-from tests.helpers import HASHING, build, ids, write
+from tests.helpers import HASHING, build, ids, python, write
 
 
 class Slow(HashingEmbedder):
@@ -131,15 +131,32 @@ class TestOutput:
         assert f"in use by process {writer.pid}" in str(errors[0])
         assert ids(lexical_query("walrus", path)) == ["w#0"]
 
-    def test_a_store_that_was_replaced_is_not_read_as_it_was(self, tmp_path):
+    def test_a_store_that_was_replaced_is_read_beside_the_old_one(self, tmp_path):
         path = build(tmp_path, a_md="oldword")
-        newer = build(tmp_path, "newer.duckdb", folder="newer", a_md="newword")
+        newer, third = (build(tmp_path, f"{word}.duckdb", folder=word, a_md=word) for word in ("newword", "thirdword"))
         with Store(path) as old:
             newer.replace(path)
+            with Store(path) as new:
+                third.replace(path)
+                assert ids(lexical_query("thirdword", path)) == ["a.md#0"]
+                assert ids(new.lexical_query("newword")) == ids(old.lexical_query("oldword")) == ["a.md#0"]
+                assert new.lexical_query("thirdword") == old.lexical_query("newword") == []
             with pytest.raises(StoreLockedError, match="has been replaced since"):
-                lexical_query("newword", path)
-            assert ids(old.lexical_query("oldword")) == ["a.md#0"]
-        assert ids(lexical_query("newword", path)) == ["a.md#0"]
+                Store(path, read_only=False)
+        assert ids(lexical_query("thirdword", path)) == ["a.md#0"]
+        assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+    def test_a_second_store_does_not_give_up_the_lock(self, tmp_path):
+        """POSIX drops all locks of a process on a file when it closes any descriptor of it."""
+        path = build(tmp_path, a_md="alpha")
+        code = "import sys, duckdb\ntry: duckdb.connect(sys.argv[1])\nexcept duckdb.IOException: print('locked')"
+        with Store(path, read_only=False), Store(path):
+            assert python(code, path) == "locked\n"
+            check(path)
+            assert python(code, path) == "locked\n"
+        with duckdb.connect(str(path)):
+            lexical_query("alpha", path)
+            assert python(code, path) == "locked\n"
 
     @pytest.mark.parametrize("most", [0, -1, None, "x", 1e6, True])
     def test_a_size_limit_is_a_whole_number(self, tmp_path, most):

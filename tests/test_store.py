@@ -28,7 +28,7 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
-from sqlrag.store import database
+from sqlrag.store import handles
 
 EYE = np.eye(8, dtype=np.float32)
 
@@ -58,7 +58,7 @@ def kb(tmp_path_factory):
 def _all_closed():
     yield
     gc.collect()
-    assert database._handles == {}, "a test left a store open"
+    assert handles._handles == {}, "a test left a store open"
 
 
 class TestUpsert:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest.chunking import check_policy
-from sqlrag.ingest.output import new_file
 from sqlrag.ingest.reading import MAX_BYTES, find_files, read_document
 from sqlrag.ingest.report import Duplicate, Prepared, Report
 from sqlrag.ingest.run import Run, bars, check_options, default_overlap, fit_to_window, in_batches, nothing_to_read
@@ -16,6 +15,7 @@ from sqlrag.store import lexical, runs, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, policy_text, refresh_counts
+from sqlrag.store.output import new_file
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sqlrag.ingest.planning import Planner
 from sqlrag.ingest.reading import MAX_BYTES, find_files, read_document
 from sqlrag.ingest.report import Rename, UpdateReport
 from sqlrag.store import lexical, runs, writing
-from sqlrag.store.database import DEFAULT_WAIT, Database
+from sqlrag.store.database import Database
 from sqlrag.store.metadata import (
     GIVEN,
     chunk_policy,
@@ -59,7 +59,7 @@ def update_embeddings(
     use_markdown_chunking: bool | None = None,
     include_headers_in_chunks: bool | None = None,
     stemmer: str | None = None,
-    wait_seconds: float = DEFAULT_WAIT,
+    wait_seconds: float | None = None,
     verbose: bool = True,
     progress: Progress = "auto",
 ) -> UpdateReport:

@@ -71,6 +71,8 @@ class Results(list[dict[str, Any]]):
         Seconds by stage.
     methods
         How each leg was searched, in words: ``{"vector": …, "lexical": …}``.
+    candidates
+        How many chunks each leg gave, before they were fused: ``{"vector": …, "lexical": …}``.
 
     Examples
     --------
@@ -91,6 +93,7 @@ class Results(list[dict[str, Any]]):
         notices: Iterable[str] = (),
         timings: Mapping[str, float] | None = None,
         methods: Mapping[str, str] | None = None,
+        candidates: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(rows)
         self.query_text = query_text
@@ -98,6 +101,7 @@ class Results(list[dict[str, Any]]):
         self.notices = list(notices)
         self.timings = dict(timings or {})
         self.methods = dict(methods or {})
+        self.candidates = dict(candidates or {})
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
@@ -113,6 +117,7 @@ class Results(list[dict[str, Any]]):
                 notices=self.notices,
                 timings=self.timings,
                 methods=self.methods,
+                candidates=self.candidates,
             )
         return super().__getitem__(key)
 

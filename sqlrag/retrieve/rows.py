@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.errors import InputError, NotFoundError
 from sqlrag.store.calls import select_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import duckdb
 
@@ -43,3 +45,20 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
     for source in sources:
         source["metadata"] = json.loads(source["metadata"])
     return {source["doc_id"]: source for source in sources}
+
+
+def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the whole documents that chunks come from, each once, in the order in which the chunks name them."""
+    if isinstance(chunk_ids, str) or not all(isinstance(chunk_id, str) for chunk_id in chunk_ids):
+        raise InputError(f"chunk_ids must be a list of node_id, such as ['guides/setup.md#3'], not {chunk_ids!r}.")
+    rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", list(chunk_ids))
+    doc_of = dict(rows)
+    missing = [chunk_id for chunk_id in chunk_ids if chunk_id not in doc_of]
+    if missing:
+        raise NotFoundError(
+            f"{path} holds no chunk {missing[0]!r}"
+            + (f" (nor {len(missing) - 1} others of those asked for)." if missing[1:] else ".")
+            + " A node_id looks like guides/setup.md#3; take it from a result."
+        )
+    sources = source_documents(con, list(doc_of.values()))
+    return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in chunk_ids)]

@@ -161,6 +161,7 @@ class Run:
                 for name, leg in (("vector", self.vector_hits), ("lexical", self.lexical_hits))
                 if leg.method
             },
+            candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
         )
 
     def _fused(self) -> tuple[list[FusedHit], str]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.base import without_surrogates
-from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
+from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.retrieve.candidates import BM25, as_text
 from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieve.filters import Filters, strings
 from sqlrag.retrieve.indexing import index_chunks
 from sqlrag.retrieve.planning import Plan
-from sqlrag.retrieve.rows import source_documents
+from sqlrag.retrieve.query_log import logged, query_log
+from sqlrag.retrieve.rows import sources_of_chunks
 from sqlrag.retrieve.searching import GIVEN, Searcher
+from sqlrag.settings import Settings
 from sqlrag.store import checking, deleting, lexical, writing
-from sqlrag.store.calls import select_by_key
-from sqlrag.store.database import DEFAULT_WAIT, Database, check_replaceable
+from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, ChunkPolicy, ModelIdentity
@@ -48,12 +50,14 @@ class Store:
     embedder
         What embeds the questions. Without it the model that the file names is loaded at the first question.
     wait_seconds
-        How long to wait for another process that holds the file, in seconds.
+        How long to wait for another process that holds the file, in seconds. None: as the settings say.
     threads
         How many threads DuckDB may use, for every user of this file in the process. Results do not depend on it.
     memory_limit
         How much memory DuckDB may use, such as "500MB" or "2GB", for every user of this file in the process; by default
         four fifths of the machine's. What does not fit is kept in the folder ``FILE.tmp`` meanwhile.
+    settings
+        Where queries are logged, and how long to wait. None: what the environment variables say.
 
     Raises
     ------
@@ -73,13 +77,16 @@ class Store:
         *,
         read_only: bool = True,
         embedder: Embedder | None = None,
-        wait_seconds: float = DEFAULT_WAIT,
+        wait_seconds: float | None = None,
         threads: int | None = None,
         memory_limit: str | None = None,
+        settings: Settings | None = None,
     ) -> None:
         check_memory_limit(memory_limit)
-        database = Database.open(path, read_only=read_only, wait_seconds=wait_seconds)
-        self._use(database, embedder, threads, memory_limit)
+        settings = settings or Settings.from_environment()
+        wait = settings.wait_seconds if wait_seconds is None else wait_seconds
+        database = Database.open(path, read_only=read_only, wait_seconds=wait)
+        self._use(database, embedder, threads, memory_limit, settings)
 
     @classmethod
     def create(
@@ -126,15 +133,21 @@ class Store:
         database = Database.create(path, dimensions, overwrite=overwrite)
         initialize(database, identity, ChunkPolicy(), heading_weight=heading_weight, stemmer=stemmer)
         store = cls.__new__(cls)
-        store._use(database, embedder, None, memory_limit)
+        store._use(database, embedder, None, memory_limit, Settings.from_environment())
         return store
 
     def _use(
-        self, database: Database, embedder: Embedder | None, threads: int | None, memory_limit: str | None
+        self,
+        database: Database,
+        embedder: Embedder | None,
+        threads: int | None,
+        memory_limit: str | None,
+        settings: Settings,
     ) -> None:
         self._database = database
         self.path = database.path
         try:
+            self._log = query_log(settings.query_log) if settings.query_log is not None else None
             if threads is not None:
                 if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
                     raise InputError(f"threads must be a whole number from 1 to 1024, not {threads!r}.")
@@ -162,6 +175,8 @@ class Store:
         """Give the file back."""
         self._searcher.close()
         self._database.close()
+        if self._log is not None:
+            self._log.flush()
 
     @property
     def dimensions(self) -> int:
@@ -227,7 +242,7 @@ class Store:
             expansion=expansion,
             syntax=syntax,
         )
-        return self._searcher.search(query_text, plan, query_vector=query_vector, model_name=model_name)
+        return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
 
     def vector_query(
         self,
@@ -256,7 +271,7 @@ class Store:
             filters=Filters(collection, tags_any, tags_all, metadata),
             include_source_docs=include_source_docs,
         )
-        return self._searcher.search(query_text, plan, query_vector=query_vector, model_name=model_name)
+        return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
 
     def lexical_query(
         self,
@@ -286,7 +301,13 @@ class Store:
             filters=Filters(collection, tags_any, tags_all, metadata),
             include_source_docs=include_source_docs,
         )
-        return self._searcher.search(query_text, plan)
+        return self._ask(query_text, plan)
+
+    def _ask(
+        self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
+    ) -> Results:
+        search = partial(self._searcher.search, query_text, plan, query_vector=query_vector, model_name=model_name)
+        return logged(self._log, self.path, query_text, plan, search)
 
     def _bm25(self, k1: float, b: float, heading_weight: float | None, fields: str | Sequence[str] | None) -> BM25:
         stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
@@ -312,20 +333,7 @@ class Store:
 
     def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
-        if isinstance(chunk_ids, str) or not all(isinstance(chunk_id, str) for chunk_id in chunk_ids):
-            raise InputError(f"chunk_ids must be a list of node_id, such as ['guides/setup.md#3'], not {chunk_ids!r}.")
-        con = self.cursor()
-        rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", list(chunk_ids))
-        doc_of = dict(rows)
-        missing = [chunk_id for chunk_id in chunk_ids if chunk_id not in doc_of]
-        if missing:
-            raise NotFoundError(
-                f"{self.path} holds no chunk {missing[0]!r}"
-                + (f" (nor {len(missing) - 1} others of those asked for)." if missing[1:] else ".")
-                + " A node_id looks like guides/setup.md#3; take it from a result."
-            )
-        sources = source_documents(con, list(doc_of.values()))
-        return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in chunk_ids)]
+        return sources_of_chunks(self.cursor(), self.path, chunk_ids)
 
     def get_embedding_metadata(self) -> dict[str, Any]:
         """Return what the file says of itself; see :func:`get_embedding_metadata`."""

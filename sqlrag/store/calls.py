@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
-from sqlrag.store.schema import MACROS
+from sqlrag.store.schema import MACROS, STORAGE_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     import duckdb
 
@@ -38,3 +39,56 @@ def select_by_key(con: duckdb.DuckDBPyConnection, statement: str, keys: Sequence
     if not keys:
         return []
     return con.execute(statement.replace("(...)", f"({', '.join('?' * len(keys))})"), list(keys)).fetchall()
+
+
+def attach(con: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool = False) -> None:
+    """Attach a database file by a name; one that is made by it gets our storage version."""
+    options = "READ_ONLY" if read_only else f"STORAGE_VERSION '{STORAGE_VERSION}'"
+    con.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS {identifier(name)} ({options})")
+
+
+def detach(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Move everything into an attached file and let go of it."""
+    con.execute(f"CHECKPOINT {identifier(name)}")
+    con.execute("USE memory")
+    con.execute(f"DETACH {identifier(name)}")
+
+
+def copy_rows(
+    con: duckdb.DuckDBPyConnection,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    columns: Sequence[str] = (),
+    order: Iterable[str] = (),
+) -> None:
+    """Insert every row of one table into another, in a stated order or as they lie.
+
+    A table is named by catalog, schema and name. With ``columns`` these are matched by their names.
+    """
+    by_name = " BY NAME" if columns else ""
+    chosen = ", ".join(map(identifier, columns)) or "*"
+    statement = f"INSERT INTO {qualified(target)}{by_name} SELECT {chosen} FROM {qualified(source)}"  # noqa: S608
+    ordered = ", ".join(map(identifier, order))
+    con.execute(f"{statement} ORDER BY {ordered}" if ordered else statement)
+
+
+def count_rows(con: duckdb.DuckDBPyConnection, table: Sequence[str]) -> int:
+    """Return how many rows a table has."""
+    return int(con.execute(f"SELECT count(*) FROM {qualified(table)}").fetchall()[0][0])  # noqa: S608
+
+
+def copy_table(con: duckdb.DuckDBPyConnection, source: Sequence[str], target: Sequence[str]) -> None:
+    """Make a table with the columns and rows of another one, without its constraints."""
+    con.execute(f"CREATE SCHEMA IF NOT EXISTS {qualified(target[:2])}")
+    con.execute(f"CREATE TABLE {qualified(target)} AS FROM {qualified(source)}")
+
+
+def qualified(names: Sequence[str]) -> str:
+    """Return a name of several parts, quoted."""
+    return ".".join(map(identifier, names))
+
+
+def identifier(name: str) -> str:
+    """Return one name, quoted."""
+    return '"' + name.replace('"', '""') + '"'

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from sqlrag.errors import StoreError
-from sqlrag.store.schema import for_dimensions, read_sql, sql_folder
+from sqlrag.store.schema import for_dimensions, object_names, read_sql, sql_folder, wanted_objects
 
 if TYPE_CHECKING:
     from sqlrag.store.database import Database
@@ -36,11 +36,17 @@ def check(database: Database, dimensions: int) -> list[Problem]:
         The file is so damaged that a check cannot run.
     """
     con, problems = database.cursor(), []
+    missing = sorted(wanted_objects() - object_names(con))
+    if missing:
+        rule = "Every table, view and macro of a store is there."
+        problems.append(Problem("missing_objects", rule, len(missing), tuple(missing[:5])))
     for name in check_names():
         sql = read_sql(f"checks/{name}")
         try:
             rows = con.execute(for_dimensions(sql, dimensions)).fetchall()
         except duckdb.Error as error:
+            if missing and isinstance(error, duckdb.CatalogException):
+                continue  # it names one of them
             raise StoreError(
                 database.path, f"{database.path} is damaged, the check {name} cannot run: {error}. Prepare it again."
             ) from error

@@ -9,26 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
-from sqlrag.errors import (
-    InputError,
-    NotAStoreError,
-    NotFoundError,
-    SchemaVersionError,
-    StoreError,
-    StoreLockedError,
-)
-from sqlrag.store.files import (
-    check_is_duckdb,
-    check_memory_limit,
-    check_output,
-    connect,
-    damaged,
-    identity,
-    out_of_memory,
-    real_path,
-    remove_files,
-)
-from sqlrag.store.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
+from sqlrag.errors import InputError, NotAStoreError, SchemaVersionError, StoreError, StoreLockedError
+from sqlrag.settings import seconds_to_wait
+from sqlrag.store.files import check_memory_limit, check_output, out_of_memory
+from sqlrag.store.handles import Handle, acquire, acquire_new, existing_file, is_open, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,32 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DEFAULT_WAIT = 2.0
 _ATTEMPTS = 3
-
-
-class Handle:
-    """One DuckDB connection to a file, shared by every Database of this process that has it open."""
-
-    def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection, read_only: bool) -> None:
-        self.path = path
-        self.connection = connection
-        self.read_only = read_only
-        self.file = identity(path)
-        self.users = 0
-        if not read_only:
-            # ALPRD misjudges vectors in row groups of more than some 60,000 rows: 6.2 bytes a number in place of 4, and
-            # half as much again to decode.
-            connection.execute("SET disabled_compression_methods = 'alprd'")
-        # Two transactions at once would number their new chunks alike.
-        self.writing = threading.RLock()
-        # Odd while a commit is under way.
-        self.commits = 0
-
-
-# Opening a file read-only fails while the same process has it open for writing, so handles are shared by real path.
-_handles: dict[Path, Handle] = {}
-_lock = threading.RLock()
 
 
 class Database:
@@ -80,7 +39,7 @@ class Database:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, read_only: bool = True, wait_seconds: float = DEFAULT_WAIT
+        cls, path: str | os.PathLike[str], *, read_only: bool = True, wait_seconds: float | None = None
     ) -> Database:
         """Open an existing store.
 
@@ -91,7 +50,7 @@ class Database:
         read_only
             Many processes may read at a time; one may write, and only while no other process reads.
         wait_seconds
-            How long to try again while another process holds the file.
+            How long to try again while another process holds the file. None: as the settings say.
 
         Raises
         ------
@@ -100,38 +59,7 @@ class Database:
         NotAStoreError, SchemaVersionError, StoreLockedError
             See :mod:`sqlrag.errors`.
         """
-        real = real_path(path)
-        if not real.exists():
-            raise NotFoundError(
-                f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r}) "
-                f"or: sqlrag prepare-embeddings FOLDER -o {path}"
-            )
-        if not real.is_file():
-            raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
-        check_is_duckdb(real)
-        with _lock:
-            handle = _handles.get(real)
-            if handle is not None and handle.file != identity(real):
-                # DuckDB would hand out the old database again, so an answer could only be from the old file.
-                raise StoreLockedError(
-                    real,
-                    f"{real} has been replaced since this process opened it. Close the Store objects that still show "
-                    "the old file, then open it again.",
-                    os.getpid(),
-                )
-            if handle is None or (handle.read_only and not read_only):
-                if handle is not None:
-                    raise StoreLockedError(
-                        real,
-                        f"{real} is open for reading in this process ({handle.users} times). Close those Store objects "
-                        "before writing to it.",
-                        os.getpid(),
-                    )
-                handle = Handle(real, connect(real, read_only, wait_seconds), read_only)
-                _check_is_store(handle)
-                _handles[real] = handle
-            handle.users += 1
-        return cls(handle, read_only)
+        return cls(acquire(existing_file(path), read_only, seconds_to_wait(wait_seconds)), read_only)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], dimensions: int, *, overwrite: bool = False) -> Database:
@@ -144,26 +72,7 @@ class Database:
         StoreError
             The folder does not exist or cannot be written to.
         """
-        real = check_output(path, overwrite=overwrite)
-        with _lock:
-            if real in _handles:
-                raise StoreLockedError(
-                    real, f"{real} is open in this process. Close it before overwriting it.", os.getpid()
-                )
-            remove_files(real)
-            try:
-                con = duckdb.connect(str(real), config={"storage_compatibility_version": STORAGE_VERSION})
-            except duckdb.Error as error:
-                raise StoreError(
-                    real, f"{real} cannot be created: {error}. Name a file in a folder that you may write to."
-                ) from error
-            create_objects(con, dimensions)
-            # Opened anew without the setting, so that the program's own duckdb.connect can join while it is open.
-            con.close()
-            handle = Handle(real, connect(real, False, DEFAULT_WAIT), read_only=False)
-            handle.users = 1
-            _handles[real] = handle
-        return cls(handle, read_only=False)
+        return cls(acquire_new(check_output(path, overwrite=overwrite), dimensions), read_only=False)
 
     @property
     def commits(self) -> int:
@@ -265,30 +174,20 @@ class Database:
 
     def close(self) -> None:
         """Give the file back; the connection ends with its last user in this process."""
-        with _lock:
-            handle, self._handle = self._handle, None
-            if handle is None:
-                return
-            # A cursor that is left open in any thread would keep the file open.
-            for cursor in self._cursors:
-                cursor.close()
-            self._local, self._cursors = threading.local(), []
-            handle.users -= 1
-            if handle.users == 0:
-                del _handles[handle.path]
-                handle.connection.close()
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        # A cursor that is left open in any thread would keep the file open.
+        for cursor in self._cursors:
+            cursor.close()
+        self._local, self._cursors = threading.local(), []
+        release(handle)
 
     def __enter__(self) -> Database:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def is_open(path: Path) -> bool:
-    """Return whether this process has the file open."""
-    with _lock:
-        return path in _handles
 
 
 def check_replaceable(output: Path) -> None:
@@ -307,38 +206,3 @@ def check_replaceable(output: Path) -> None:
         raise NotAStoreError(
             output, f"{error} It is not overwritten: delete it yourself, or name another output."
         ) from error
-
-
-def _check_is_store(handle: Handle) -> None:
-    """Raise unless the file has our tables and our schema version."""
-    con = handle.connection
-    try:
-        tables = {row[0] for row in con.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()}
-        if not {"documents", "embedding_metadata"} <= tables:
-            raise NotAStoreError(
-                handle.path,
-                f"{handle.path} is a DuckDB database, but not a store of sqlrag: it has no table documents or "
-                "embedding_metadata. Name a file made by prepare_embeddings.",
-            )
-        rows = con.execute("SELECT value FROM embedding_metadata WHERE key = 'schema_version'").fetchall()
-        if not rows:
-            raise SchemaVersionError(
-                handle.path,
-                f"{handle.path} was made by sqlrooms-rag or another program with its layout. "
-                "Make a new file from the documents with prepare_embeddings.",
-            )
-        if rows[0][0] != SCHEMA_VERSION:
-            raise SchemaVersionError(
-                handle.path,
-                f"{handle.path} has schema version {rows[0][0]}; this sqlrag reads version {SCHEMA_VERSION}. "
-                "Use the sqlrag that made it, or make the file again with prepare_embeddings(..., overwrite=True).",
-            )
-    except duckdb.BinderException as error:
-        con.close()
-        raise NotAStoreError(handle.path, f"{handle.path} is not a store of sqlrag: {error}") from error
-    except duckdb.Error as error:
-        con.close()
-        raise damaged(handle.path, error) from error
-    except BaseException:
-        con.close()
-        raise

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
@@ -17,6 +19,11 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(I?)B", re.IGNORECASE)
 # A store of no chunks opens with less, but no search of a real one goes through.
@@ -79,8 +86,11 @@ def remove_files(path: Path) -> None:
 def check_is_duckdb(path: Path) -> None:
     """Raise unless the file begins as a DuckDB database does.
 
-    DuckDB itself would make a database of an empty file, and download an extension for a file of SQLite's.
+    DuckDB itself would make a database of an empty file, and download an extension for a file of SQLite's. A file that
+    this process has open is not looked at.
     """
+    if is_open_here(path):
+        return
     try:
         with path.open("rb") as file:
             begin = file.read(12)
@@ -88,6 +98,24 @@ def check_is_duckdb(path: Path) -> None:
         raise StoreError(path, f"{path} cannot be read: {error.strerror or error}") from error
     if begin[8:] != b"DUCK":
         raise NotAStoreError(path, f"{path} is no DuckDB database. Name a file made by prepare_embeddings.")
+
+
+def is_open_here(path: Path) -> bool:
+    """Return whether this process has the file open: closing it once would then give up every lock of it (POSIX)."""
+    wanted = identity(path)
+    with suppress(OSError):  # not on Windows, which has no such locks either
+        for number in os.listdir("/dev/fd"):  # noqa: PTH208 - names only
+            with suppress(OSError, ValueError):
+                found = os.fstat(int(number))
+                if (found.st_dev, found.st_ino) == wanted:
+                    return True
+    return False
+
+
+def storage_version(path: Path) -> int:
+    """Return the version of DuckDB's storage format that the file's header states."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(20)[12:], "little")
 
 
 def is_damage(error: duckdb.Error) -> bool:
@@ -98,15 +126,32 @@ def is_damage(error: duckdb.Error) -> bool:
 
 def connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
     """Connect, waiting a bounded time for a process that holds the file."""
-    deadline = time.monotonic() + wait_seconds
-    while True:
+
+    def attempt() -> duckdb.DuckDBPyConnection:
         try:
             return duckdb.connect(str(path), read_only=read_only)
-        except duckdb.ConnectionException as error:  # noqa: PERF203 - it waits
+        except duckdb.ConnectionException as error:
             if "different configuration" not in str(error):
                 raise StoreError(path, f"{path} cannot be opened: {error}") from error
             return _join(path, read_only)
-        except duckdb.SerializationException as error:
+
+    return patiently(path, wait_seconds, attempt)
+
+
+def prepare_to_write(con: duckdb.DuckDBPyConnection) -> None:
+    """Set what holds for every connection that writes vectors."""
+    # ALPRD misjudges vectors in row groups of more than some 60,000 rows: 6.2 bytes a number in place of 4, and half as
+    # much again to decode.
+    con.execute("SET disabled_compression_methods = 'alprd'")
+
+
+def patiently(path: Path, wait_seconds: float, attempt: Callable[[], T]) -> T:
+    """Try to open a file until no other process holds it, a bounded time; what DuckDB says becomes our own error."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            return attempt()
+        except duckdb.SerializationException as error:  # noqa: PERF203 - it waits
             raise damaged(path, error) from error
         except duckdb.IOException as error:
             if "lock" not in str(error).lower():
@@ -116,7 +161,7 @@ def connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPy
             time.sleep(0.05)
         except duckdb.Error as error:
             if "already attached" in str(error):
-                raise _held_here(path, "attached to a DuckDB connection", "DETACH it") from error
+                raise held_here(path, "attached to a DuckDB connection", "DETACH it") from error
             if is_damage(error):
                 raise damaged(path, error) from error
             raise NotAStoreError(path, f"{path} cannot be opened as a DuckDB database: {error}") from error
@@ -128,10 +173,11 @@ def _join(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(str(path))
     except duckdb.ConnectionException as error:
         how = "with settings of its own" if read_only else "for reading or with settings of its own"
-        raise _held_here(path, f"open {how} through duckdb.connect", "Close that connection") from error
+        raise held_here(path, f"open {how} through duckdb.connect", "Close that connection") from error
 
 
-def _held_here(path: Path, how: str, remedy: str) -> StoreLockedError:
+def held_here(path: Path, how: str, remedy: str) -> StoreLockedError:
+    """Return the error for a file that the program itself has open."""
     return StoreLockedError(path, f"{path} is {how} in this process. {remedy} and try again.", os.getpid())
 
 

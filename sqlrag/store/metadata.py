@@ -12,7 +12,7 @@ import duckdb
 
 import sqlrag
 from sqlrag.errors import StoreError
-from sqlrag.store.lexical import stemmers
+from sqlrag.store.lexical import DEFAULT_STEMMER, stemmers
 from sqlrag.store.schema import SCHEMA_VERSION, read_sql
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
@@ -98,6 +98,20 @@ def initial_metadata(
             None if identity.fingerprint is None else [round(x, 6) for x in identity.fingerprint]
         ),
     }
+
+
+def default_metadata(dimensions: int) -> dict[str, object]:
+    """Return the keys of a file of ready-made vectors of which nothing else is known."""
+    created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    identity = ModelIdentity(GIVEN, GIVEN, dimensions)
+    return initial_metadata(
+        identity,
+        ChunkPolicy(),
+        header_weight=3,
+        stemmer=DEFAULT_STEMMER,
+        created_at=created_at,
+        llama_index_compatible=True,
+    )
 
 
 def policy_metadata(policy: ChunkPolicy) -> dict[str, object]:

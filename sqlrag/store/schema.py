@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
 
 from sqlrag.errors import StoreError
-
-if TYPE_CHECKING:
-    import duckdb
 
 SCHEMA_VERSION = "1"
 STORAGE_VERSION = "v1.2.0"
@@ -103,8 +102,14 @@ def code_words(dimensions: int) -> int:
 
 
 def run_script(con: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> None:
-    """Run each statement of a SQL file, giving it those of the parameters that it names."""
-    for statement in con.extract_statements(read_sql(name)):
+    """Run each statement of a SQL file, giving it those of the parameters that it names.
+
+    With the parameter ``dimensions`` it is fitted to that number first.
+    """
+    sql = read_sql(name)
+    if "dimensions" in parameters:
+        sql = for_dimensions(sql, parameters["dimensions"])
+    for statement in con.extract_statements(sql):
         named = {key: parameters[key] for key in statement.named_parameters}
         con.execute(statement, named) if named else con.execute(statement)
 
@@ -114,9 +119,27 @@ def create_objects(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
     con.execute("BEGIN")
     con.execute(for_dimensions(read_sql("schema"), dimensions))
     con.execute(read_sql("lexical_index"))
+    create_code(con, dimensions)
+    con.execute("COMMIT")
+
+
+def create_code(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
+    """Create, or replace, every macro and view with their comments, inside the caller's transaction."""
     for name in MACROS:
         con.execute(for_dimensions(read_sql(f"macros/{name}"), dimensions))
     for name in VIEWS:
         con.execute(read_sql(f"views/{name}"))
     con.execute(for_dimensions(read_sql("comments"), dimensions))
-    con.execute("COMMIT")
+
+
+def object_names(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the names of every table, view and macro of the connection's database, with their schemas."""
+    return {row[0] for row in con.execute(read_sql("objects")).fetchall()}
+
+
+@cache
+def wanted_objects() -> frozenset[str]:
+    """Return what :func:`object_names` gives for a new store."""
+    with duckdb.connect() as con:
+        create_objects(con, _DIMENSIONS)
+        return frozenset(object_names(con))

@@ -1,0 +1,60 @@
+"""What holds for a whole process: set by environment variables, or given to a Store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlrag.errors import InputError
+
+QUERY_LOG = "SQLRAG_QUERY_LOG"
+WAIT_SECONDS = "SQLRAG_WAIT_SECONDS"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings that are no argument of a single call.
+
+    Parameters
+    ----------
+    query_log
+        A DuckDB file, apart from the store, to which every query appends a row: its text, counts and times. None
+        (default): nothing is logged. Environment: ``SQLRAG_QUERY_LOG``.
+    wait_seconds
+        How long an opening waits for another process that holds the file, in seconds, 0 or more.
+        Environment: ``SQLRAG_WAIT_SECONDS``.
+
+    Raises
+    ------
+    InputError
+        ``wait_seconds`` is no number of 0 or more.
+
+    Examples
+    --------
+    >>> Settings(wait_seconds=10).wait_seconds
+    10
+    """
+
+    query_log: str | os.PathLike[str] | None = None
+    wait_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        seconds = self.wait_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400:
+            raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {seconds!r}.")
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """Return what the environment variables say; a variable that is missing or blank leaves the default."""
+        log, wait = (os.environ.get(name, "").strip() for name in (QUERY_LOG, WAIT_SECONDS))
+        try:
+            seconds = float(wait) if wait else cls.wait_seconds
+        except ValueError as error:
+            raise InputError(f"{WAIT_SECONDS} must be a number of seconds, not {wait!r}.") from error
+        return cls(query_log=Path(log) if log else None, wait_seconds=seconds)
+
+
+def seconds_to_wait(given: float | None) -> float:
+    """Return how long to wait for other processes: what a caller says, else what the environment does."""
+    return Settings.from_environment().wait_seconds if given is None else given

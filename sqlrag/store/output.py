@@ -1,0 +1,178 @@
+"""A file that is made or made anew: beside its place until it is whole."""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+import shutil
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from sqlrag.errors import SchemaVersionError, StoreError, StoreExistsError, StoreLockedError
+from sqlrag.store.calls import attach
+from sqlrag.store.database import Database, check_replaceable
+from sqlrag.store.files import connect, held_here, is_open_here, patiently, prepare_to_write, remove_files
+from sqlrag.store.handles import DEFAULT_WAIT, reserved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+MEMORY_LIMIT = "1GB"
+
+# The temporary files of this process; looking into one would give up the lock that DuckDB holds on it.
+_under_way: set[Path] = set()
+
+
+@contextmanager
+def new_file(output: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a path beside the output; give the file its name at the end, or remove it after an error.
+
+    Raises
+    ------
+    StoreExistsError
+        Another process made the output in the meantime, and ``overwrite`` is False.
+    StoreLockedError
+        Another process writes to the file that is to be replaced.
+    """
+    with _temporary(output) as temporary:
+        yield temporary
+        with _without_writers(output):
+            _put(temporary, output, overwrite)
+
+
+@contextmanager
+def replacement(path: Path, wait_seconds: float) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """Make a new file out of an old one, which it replaces at the end; after an error the old one is as it was.
+
+    Yield a connection that has the old file attached as ``old`` and the new, empty one as ``new``, the default, and
+    the path of the new one, to be detached when it is whole. Nobody can write to the old file meanwhile; other
+    processes can read it.
+
+    Raises
+    ------
+    StoreLockedError
+        Another process writes to the file, or this one has it open.
+    StoreError
+        The new file cannot be written.
+    """
+    with reserved(path), _temporary(path) as temporary:
+        if is_open_here(path):
+            raise held_here(path, "open through duckdb.connect", "Close that connection")
+        _settle(path, wait_seconds)
+        # Sorts that do not fit into memory go to a folder that is removed with the temporary file.
+        con = duckdb.connect(config={"temp_directory": f"{temporary}.tmp", "memory_limit": MEMORY_LIMIT})
+        with con:
+            prepare_to_write(con)
+            patiently(path, wait_seconds, lambda: attach(con, path, "old", read_only=True))
+            try:
+                attach(con, temporary, "new")
+                con.execute("USE new")
+                yield con, temporary
+                temporary.replace(path)
+            except (duckdb.Error, OSError) as error:
+                raise StoreError(
+                    path, f"{path} could not be rewritten and is as it was: {error}. Is the disk full?"
+                ) from error
+        _flush_folder(path.parent)
+
+
+@contextmanager
+def _temporary(output: Path) -> Iterator[Path]:
+    """Yield a path beside the output, after removing what killed processes left; remove what is left of it."""
+    for left_over in output.parent.glob(f".{glob.escape(output.name)}.*.building*"):
+        if not _is_being_built(left_over):
+            _remove(left_over)
+    temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.building")
+    _under_way.add(temporary)
+    try:
+        yield temporary
+    finally:
+        _under_way.discard(temporary)
+        for file in output.parent.glob(f"{glob.escape(temporary.name)}*"):
+            _remove(file)
+
+
+def _settle(path: Path, wait_seconds: float) -> None:
+    """Move what a killed process left in the log into the file: the log would not fit to another file of this name."""
+    if path.with_name(path.name + ".wal").exists():
+        with connect(path, False, wait_seconds) as con:
+            con.execute("CHECKPOINT")
+
+
+def _flush_folder(folder: Path) -> None:
+    """Have the disk keep the new name of a file, where the system can be told to."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+@contextmanager
+def _without_writers(output: Path) -> Iterator[None]:
+    """Hold the old file for reading while it is replaced: no writer can have it open then, nor lose what it writes."""
+    check_replaceable(output)
+    if not output.exists() or output.stat().st_size == 0:
+        yield
+        return
+    with suppress(StoreLockedError):  # it is being read, log and all
+        _settle(output, DEFAULT_WAIT)
+    try:
+        old = Database.open(output)
+    except SchemaVersionError:
+        yield
+        return
+    with old:
+        yield
+
+
+def _put(temporary: Path, output: Path, overwrite: bool) -> None:
+    """Give a finished file its name."""
+    remove_files(output.with_name(output.name + ".wal"))
+    if not overwrite:
+        try:
+            os.link(temporary, output)  # unlike a rename, it fails where the name is taken
+        except FileExistsError as error:
+            raise StoreExistsError(
+                output, f"The output {output} was made by another process in the meantime. It is left as it is."
+            ) from error
+        except OSError:  # a file system without links
+            temporary.replace(output)
+        else:
+            temporary.unlink()
+        return
+    temporary.replace(output)
+
+
+def _is_being_built(left_over: Path) -> bool:
+    """Return whether a process holds the lock of a temporary database."""
+    building = left_over.with_name(left_over.name.rpartition(".building")[0] + ".building")
+    if building in _under_way:
+        return True
+    try:
+        import fcntl
+
+        with building.open("rb+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, FileNotFoundError):
+        return False  # without fcntl the system refuses to delete a file that is open
+    except OSError:
+        return True
+    return False
+
+
+def _remove(path: Path) -> None:
+    """Delete a file, or the folder that DuckDB spills into."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except PermissionError:
+        return  # somebody holds it after all

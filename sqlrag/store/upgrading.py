@@ -1,0 +1,165 @@
+"""Brings a file of an older schema to the present one, in numbered steps on a copy."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import duckdb
+
+import sqlrag
+from sqlrag.errors import NotAStoreError, StoreError
+from sqlrag.settings import seconds_to_wait
+from sqlrag.store import lexical
+from sqlrag.store.calls import attach, copy_table, detach
+from sqlrag.store.copying import LEXICAL, code_of_others, columns_of, copy_tables, tables_of
+from sqlrag.store.files import connect
+from sqlrag.store.handles import existing_file, other_version
+from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
+from sqlrag.store.output import replacement
+from sqlrag.store.schema import (
+    SCHEMA_VERSION,
+    create_objects,
+    read_sql,
+    run_script,
+    sql_folder,
+)
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+_CODE = re.compile(r"w\d+")
+
+
+class Upgraded(NamedTuple):
+    """What :func:`upgrade` did: the versions, the steps, what was left out and what there is now."""
+
+    path: Path
+    from_version: int
+    to_version: int
+    steps: tuple[str, ...] = ()
+    documents: int = 0
+    chunks: int = 0
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say it in lines."""
+        if not self.steps:
+            return f"{self.path} has schema version {self.to_version} already."
+        versions = f"schema version {self.from_version} to {self.to_version} ({', '.join(self.steps)})"
+        lines = [f"{self.path}: {versions}, {self.documents:,} documents, {self.chunks:,} chunks"]
+        return "\n".join([*lines, *(f"left out: {item}" for item in self.left_out)])
+
+
+def upgrade(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> Upgraded:
+    """Turn a file of an older schema, or one made by ``sqlrooms-rag`` 0.1.2, into a store of this version.
+
+    The numbered scripts of ``sql/migrations`` are applied in their order to a copy, which then takes the place of the
+    file. Ids and vectors are kept; the lexical index is built anew. Of a file of ``sqlrooms-rag`` the vectors are
+    brought to length 1, and headings that were pasted into a chunk's text are put beside it.
+
+    Parameters
+    ----------
+    db_path
+        The file.
+    wait_seconds
+        How long to wait for a process that writes to it. None: as :class:`sqlrag.Settings` says.
+
+    Returns
+    -------
+    Upgraded
+        ``left_out`` names what could not be kept and why, such as a chunk whose vector is not finite.
+
+    Raises
+    ------
+    NotFoundError, NotAStoreError
+        There is no such file, or it has other tables.
+    SchemaVersionError
+        A newer sqlrag wrote it.
+    StoreLockedError, StoreError
+        It is in use, or the copy cannot be written; it is as it was.
+    """
+    wait = seconds_to_wait(wait_seconds)
+    path = existing_file(db_path)
+    with connect(path, True, wait) as con:
+        version = _version(con, path)
+    if version == int(SCHEMA_VERSION):
+        return Upgraded(path, version, version)
+    return _upgrade(path, version, wait)
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the number and name of every migration, in order; number n leads from schema n - 1 to n."""
+    names = sorted(file.stem for file in (sql_folder() / "migrations").glob("*.sql"))
+    return [(int(name.partition("_")[0]), name) for name in names]
+
+
+def _version(con: duckdb.DuckDBPyConnection, path: Path) -> int:
+    """Return the schema version of a connection's database, 0 for sqlrooms-rag's."""
+    columns = con.execute(
+        "SELECT list(column_name) FROM duckdb_columns() WHERE table_name = 'documents' AND schema_name = 'main' "
+        "AND database_name = current_database()"
+    ).fetchall()[0][0]
+    try:
+        found = con.execute("SELECT value FROM embedding_metadata WHERE key = 'schema_version'").fetchall()
+    except (duckdb.CatalogException, duckdb.BinderException) as error:
+        raise NotAStoreError(path, f"{path} is not a store of sqlrag or sqlrooms-rag: {error}") from error
+    if not {"node_id", "text", "embedding", "metadata_"}.issubset(columns or ()):
+        raise NotAStoreError(path, f"{path} is not a store of sqlrag or sqlrooms-rag: it has no such table documents.")
+    version = found[0][0] if found else "0"
+    if not version.isdecimal() or int(version) > int(SCHEMA_VERSION):
+        raise other_version(path, version)
+    return int(version)
+
+
+def _upgrade(path: Path, version: int, wait: float) -> Upgraded:
+    with replacement(path, wait) as (con, temporary):
+        # The copy that the steps are applied to. The file is made out of it at the end, without what they leave behind.
+        attach(con, temporary.with_name(f"{temporary.name}.steps"), "work")
+        for schema, table in tables_of(con, "old"):
+            copy_table(con, ("old", schema, table), ("work", schema, table))
+        con.execute("USE work")
+        dimensions = con.execute(read_sql("index/vector_length")).fetchall()[0][0]
+        if not dimensions:
+            raise StoreError(path, f"{path} holds no vectors and names no model. Prepare it again.")
+        steps = [(number, name) for number, name in migrations() if number > version]
+        for number, name in steps:
+            _migrate(con, number, name, dimensions)
+
+        left_out = code_of_others(con, "old")
+        create_objects(con, dimensions)
+        con.execute("BEGIN")
+        copy_tables(con, "work", {("main", "documents"), *LEXICAL})
+        run_script(con, "index/copy_chunks", dimensions=dimensions)
+        left_out += _columns_left_out(con) if version else []
+        if version == 0:
+            failures = con.execute("SELECT doc_id, reason FROM ingest_failures ORDER BY doc_id").fetchall()
+            left_out += [f"{doc_id}: {reason}" for doc_id, reason in failures]
+        lexical.add_chunks(con, 0, read_metadata(con)["stemmer"])
+        write_metadata(con, {"sqlrag_version": sqlrag.__version__, "duckdb_version": duckdb.__version__})
+        refresh_counts(con)
+        documents, chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]
+        con.execute("COMMIT")
+        detach(con, "work")
+        detach(con, "new")
+    names = tuple(name for _, name in steps)
+    return Upgraded(path, version, steps[-1][0], names, documents, chunks, tuple(left_out))
+
+
+def _migrate(con: duckdb.DuckDBPyConnection, number: int, name: str, dimensions: int) -> None:
+    """Apply one step and write down its number; all of it or nothing."""
+    con.execute("BEGIN")
+    run_script(con, f"migrations/{name}", dimensions=dimensions)
+    con.execute("UPDATE embedding_metadata SET value = $1 WHERE key = 'schema_version'", [str(number)])
+    con.execute("COMMIT")
+
+
+def _columns_left_out(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Name the columns of the old file that the new one has no place for, but sign words of another form."""
+    left_out = []
+    for schema, table in tables_of(con, "new"):
+        lost = set(columns_of(con, ("old", schema, table))) - set(columns_of(con, ("new", schema, table)))
+        if (schema, table) not in LEXICAL:
+            left_out += [f"the column {table}.{column}" for column in sorted(lost) if not _CODE.fullmatch(column)]
+    return left_out

@@ -1,0 +1,200 @@
+"""The query log: what it holds, and that it never stands in the way of a search."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import duckdb
+import pytest
+from helpers import ROOT, build, ids, python
+from stores import make_small_store
+
+from sqlrag import InputError, Settings, Store, lexical_query
+from sqlrag.retrieve import query_log
+from sqlrag.settings import QUERY_LOG, WAIT_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def _no_log_of_the_environment(monkeypatch):
+    monkeypatch.delenv(QUERY_LOG, raising=False)
+    yield
+    query_log._logs.clear()
+
+
+@pytest.fixture
+def small(tmp_path):
+    make_small_store(tmp_path / "kb.duckdb")
+    return tmp_path / "kb.duckdb"
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log.duckdb"
+
+
+def rows(log, sql):
+    with duckdb.connect(str(log), read_only=True) as con:
+        return con.execute(sql).fetchall()
+
+
+class TestRows:
+    def test_a_row_for_each_query(self, small, log):
+        with Store(small, settings=Settings(query_log=log)) as store:
+            answers = [
+                store.hybrid_query("duck", query_vector=[1] * 8, top_k=2),
+                store.lexical_query("oven pond", top_k=3),
+                store.vector_query(query_vector=[1] * 8, top_k=1),
+                store.hybrid_query("pond"),
+            ]
+        found = rows(
+            log,
+            "SELECT mode, query_text, top_k, results, score_type, best_score, vector_candidates, lexical_candidates, "
+            "store, error FROM queries ORDER BY asked_at",
+        )
+        texts = ("duck", "oven pond", "", "pond")
+        # "duck" is in two chunks, "oven" or "pond" in three; without a model only the lexical leg answers
+        legs = ((4, 2), (0, 3), (1, 0), (0, 2))
+        for row, answer, text, leg in zip(found, answers, texts, legs, strict=True):
+            mode = {"": "vector", "oven pond": "lexical"}.get(text, "hybrid")
+            top_k = {"duck": 2, "oven pond": 3, "": 1, "pond": 5}[text]
+            best = answer[0]
+            assert row == (mode, text, top_k, len(answer), best["score_type"], best["score"], *leg, str(small), None)
+        notices, seconds, total = rows(
+            log, "SELECT notices, json_keys(seconds), total_seconds FROM queries ORDER BY asked_at"
+        )[3]
+        assert notices == answers[3].notices != []
+        assert set(seconds) == answers[3].timings.keys()
+        assert total == pytest.approx(answers[3].timings["total"], abs=0.05)
+        assert rows(log, "SELECT count(DISTINCT query_id) FROM queries") == [(4,)]
+
+    def test_the_views(self, small, log):
+        with Store(small, settings=Settings(query_log=log)) as store:
+            for text in ("duck", "zebra", "zebra", "giraffe", "duck"):
+                store.lexical_query(text)
+            with pytest.raises(InputError):
+                store.hybrid_query(" ")
+        with duckdb.connect(str(log)) as con:  # times that can be reckoned by hand
+            con.execute("UPDATE queries SET total_seconds = rowid / 100")
+        # 0, 10, 20, 30 and 40 ms: the median is the third, 95 % lie 0.8 of the way from the fourth to the fifth
+        assert rows(log, "FROM query_latencies") == [("lexical", 5, 20.0, 38.0, 40.0)]
+        assert rows(log, "SELECT query_text, mode, queries, notices FROM queries_without_results") == [
+            ("zebra", "lexical", 2, []),
+            ("giraffe", "lexical", 1, []),
+        ]
+        ((mode, text, error),) = rows(log, "SELECT mode, query_text, error FROM failed_queries")
+        assert (mode, text) == ("hybrid", " ")
+        assert error.startswith("InputError: The query is blank")
+
+    def test_everything_has_a_comment(self, small, log):
+        with Store(small, settings=Settings(query_log=log)) as store:
+            store.lexical_query("duck")
+        comments = (
+            "SELECT table_name, comment FROM duckdb_tables() WHERE NOT internal UNION ALL SELECT view_name, comment "
+            "FROM duckdb_views() WHERE NOT internal UNION ALL SELECT column_name, comment FROM duckdb_columns() "
+            "WHERE NOT internal AND table_name = 'queries'"
+        )
+        found = rows(log, comments)
+        assert len(found) >= 19
+        assert [name for name, comment in found if not (comment or "").endswith(".")] == []
+
+    def test_lone_surrogates_are_no_obstacle(self, small, log):
+        with Store(small, settings=Settings(query_log=log)) as store:
+            store.lexical_query("duck \ud835")
+        assert rows(log, "SELECT query_text FROM queries") == [("duck ?",)]
+
+
+class TestSettings:
+    def test_the_environment_names_the_log(self, small, log, monkeypatch):
+        lexical_query("duck", small)
+        assert not log.exists()
+        monkeypatch.setenv(QUERY_LOG, str(log))
+        lexical_query("duck", small)
+        assert rows(log, "SELECT query_text FROM queries") == [("duck",)]
+        with Store(small, settings=Settings()) as store:  # what is given goes before the environment
+            store.lexical_query("pond")
+        assert rows(log, "SELECT count(*) FROM queries") == [(1,)]
+
+    def test_the_command_line_logs_as_well(self, small, log):
+        arguments = [sys.executable, "-m", "sqlrag", "lexical-query", "duck", "--db", small]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), QUERY_LOG: str(log)}
+        subprocess.run(arguments, env=environment, check=True, capture_output=True)
+        assert rows(log, "SELECT query_text, results FROM queries") == [("duck", 2)]
+
+    @pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "inf"])
+    def test_a_wait_that_is_none(self, small, monkeypatch, seconds):
+        monkeypatch.setenv(WAIT_SECONDS, seconds)
+        with pytest.raises(InputError, match=r"wait_seconds|SQLRAG_WAIT_SECONDS"):
+            Store(small)
+        with pytest.raises(InputError, match="wait_seconds"):
+            Settings(wait_seconds=seconds)
+
+    def test_defaults(self):
+        assert Settings.from_environment() == Settings() == Settings(None, 2.0)
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("what", ["folder", "text", "locked", "other"])
+    def test_a_log_that_cannot_be_written_is_a_warning_once(self, small, log, what, caplog, monkeypatch):
+        monkeypatch.setattr(query_log, "_BUFFERED_ROWS", 2)
+        holder = None
+        if what == "folder":
+            log.mkdir()
+        elif what == "text":
+            log.write_text("my notes")
+        elif what == "other":
+            with duckdb.connect(str(log)) as con:
+                con.execute("CREATE TABLE queries (i INTEGER)")
+        else:
+            duckdb.connect(str(log)).close()
+            code = "import sys, duckdb\ncon = duckdb.connect(sys.argv[1])\nprint('held', flush=True)\nsys.stdin.read()"
+            holder = subprocess.Popen([sys.executable, "-c", code, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            holder.stdout.readline()
+        with caplog.at_level(logging.WARNING, "sqlrag"):
+            for _ in range(2):
+                with Store(small, settings=Settings(query_log=log)) as store:
+                    for _ in range(5):
+                        assert ids(store.lexical_query("duck")) == ["a.md#0", "a.md#1"]
+        (record,) = [record for record in caplog.records if record.name == "sqlrag.query"]
+        assert str(log) in record.getMessage()
+        if holder is not None:  # what waited is written as soon as it can be
+            holder.communicate(b"")
+            with Store(small, settings=Settings(query_log=log)) as store:
+                store.lexical_query("pond")
+            assert rows(log, "SELECT count(*) FROM queries") == [(11,)]
+        elif what == "text":
+            assert log.read_text() == "my notes"
+
+    def test_only_so_many_rows_wait(self, small, log, monkeypatch):
+        monkeypatch.setattr(query_log, "_MOST_ROWS", 3)
+        log.mkdir()
+        with Store(small, settings=Settings(query_log=log)) as store:
+            for n in range(9):
+                store.lexical_query(f"duck{n}")
+        log.rmdir()
+        query_log.query_log(log).flush()
+        assert rows(log, "SELECT query_text FROM queries ORDER BY asked_at") == [("duck6",), ("duck7",), ("duck8",)]
+
+    def test_many_threads_lose_no_row(self, tmp_path, log, monkeypatch):
+        monkeypatch.setattr(query_log, "_BUFFERED_ROWS", 7)
+        path = build(tmp_path, a_md="alpha")
+        with Store(path, settings=Settings(query_log=log)) as store, ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: store.lexical_query(f"alpha{n}"), range(80)))
+        assert rows(log, "SELECT count(DISTINCT query_text) FROM queries") == [(80,)]
+
+    def test_several_processes_write_to_one_log(self, small, log):
+        code = (
+            "import sys, sqlrag\nwith sqlrag.Store(sys.argv[1]) as store:\n"
+            "    for n in range(20): store.lexical_query(f'duck{sys.argv[2]}{n}')"
+        )
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda n: python(code, small, n, **{QUERY_LOG: str(log)}), range(3)))
+        assert rows(log, "SELECT count(DISTINCT query_text) FROM queries") == [(60,)]
+
+    def test_the_rows_of_a_store_that_was_never_closed_are_written(self, small, log):
+        code = "import sys, sqlrag\nsqlrag.Store(sys.argv[1]).lexical_query('duck')"
+        python(code, small, **{QUERY_LOG: str(log)})
+        assert rows(log, "SELECT query_text FROM queries") == [("duck",)]
