@@ -84,9 +84,7 @@ def replacement(path: Path, wait_seconds: float) -> Iterator[tuple[duckdb.DuckDB
 @contextmanager
 def _temporary(output: Path) -> Iterator[Path]:
     """Yield a path beside the output, after removing what killed processes left; remove what is left of it."""
-    for left_over in output.parent.glob(f".{glob.escape(output.name)}.*.building*"):
-        if not _is_being_built(left_over):
-            _remove(left_over)
+    remove_left_overs(output)
     temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.building")
     _under_way.add(temporary)
     try:
@@ -95,6 +93,13 @@ def _temporary(output: Path) -> Iterator[Path]:
         _under_way.discard(temporary)
         for file in output.parent.glob(f"{glob.escape(temporary.name)}*"):
             _remove(file)
+
+
+def remove_left_overs(output: Path) -> None:
+    """Remove the temporary files of an output whose processes were killed."""
+    for left_over in output.parent.glob(f".{glob.escape(output.name)}.*.building*"):
+        if not _is_being_built(left_over):
+            _remove(left_over)
 
 
 def _settle(path: Path, wait_seconds: float) -> None:

@@ -16,7 +16,7 @@ from sqlrag.store.copying import LEXICAL, code_of_others, columns_of, copy_table
 from sqlrag.store.files import connect
 from sqlrag.store.handles import existing_file, other_version
 from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
-from sqlrag.store.output import replacement
+from sqlrag.store.output import remove_left_overs, replacement
 from sqlrag.store.schema import (
     SCHEMA_VERSION,
     create_objects,
@@ -85,6 +85,7 @@ def upgrade(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
     with connect(path, True, wait) as con:
         version = _version(con, path)
     if version == int(SCHEMA_VERSION):
+        remove_left_overs(path)  # of a run that was killed after the last step
         return Upgraded(path, version, version)
     return _upgrade(path, version, wait)
 
