@@ -19,7 +19,19 @@ from stores import make_small_store
 from typer.testing import CliRunner
 
 import sqlrag
-from sqlrag import Chunk, Document, Store, check, cli, compact, hybrid_query, reembed, repair, upgrade
+from sqlrag import (
+    Chunk,
+    Document,
+    Store,
+    check,
+    cli,
+    compact,
+    hybrid_query,
+    reembed,
+    repair,
+    update_embeddings,
+    upgrade,
+)
 from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.errors import (
     InputError,
@@ -417,15 +429,15 @@ class TestUpgrade:
         shutil.copytree(ROOT / "sql", folder)
         steps = folder / "migrations"
         rename = "DROP TABLE documents; ALTER TABLE changed RENAME TO documents;"
-        (steps / "0003_tags.sql").write_text(
+        (steps / "0004_tags.sql").write_text(
             f"CREATE TABLE changed AS SELECT * EXCLUDE mark REPLACE ([mark] AS tags) FROM documents; {rename}"
         )
-        (steps / "0002_mark.sql").write_text(
+        (steps / "0003_mark.sql").write_text(
             f"CREATE TABLE changed AS SELECT *, heading_path[1] || '!' AS mark FROM documents; {rename}"
         )
         monkeypatch.setattr(schema, "sql_folder", lambda: folder)
         monkeypatch.setattr(upgrading, "sql_folder", lambda: folder)
-        monkeypatch.setattr(upgrading, "SCHEMA_VERSION", "3")
+        monkeypatch.setattr(upgrading, "SCHEMA_VERSION", "4")
         schema.read_sql.cache_clear()
         seen = []
         migrate = upgrading._migrate
@@ -440,11 +452,33 @@ class TestUpgrade:
             done = upgrade(old)
         finally:
             schema.read_sql.cache_clear()
-        assert seen == [(1, "0001_sqlrooms_rag", "work"), (2, "0002_mark", "work"), (3, "0003_tags", "work")]
-        assert (done.from_version, done.to_version) == (0, 3)
+        assert seen == [
+            (1, "0001_sqlrooms_rag", "work"),
+            (2, "0002_runs_and_policies", "work"),
+            (3, "0003_mark", "work"),
+            (4, "0004_tags", "work"),
+        ]
+        assert (done.from_version, done.to_version) == (0, 4)
         found = execute(old, "SELECT tags FROM documents WHERE length(heading_path) > 0 ORDER BY rid")
         assert found == [(["Setup!"],)] * 3 + [(["One!"],)] * 2
-        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("3",)]
+        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("4",)]
+
+    def test_a_file_of_schema_1(self, tmp_path):
+        """The fixture is a folder of two files, built by the sqlrag that wrote schema 1, with sign codes of 64 bits."""
+        path = tmp_path / "kb.duckdb"
+        path.write_bytes(gzip.decompress((ROOT / "tests" / "fixtures" / "schema_1.duckdb.gz").read_bytes()))
+        with pytest.raises(SchemaVersionError, match="sqlrag upgrade"):
+            Store(path)
+        done = upgrade(path)
+        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 2, 3, ())
+        assert check(path) == []
+        embedder = HashingEmbedder("hashing-64")
+        with Store(path, embedder=embedder) as store:
+            assert store.hybrid_query("filter E1042", top_k=1)[0]["node_id"] == "pump.md#1"
+        folder = tmp_path / "docs"
+        folder.mkdir()
+        (folder / "garden.txt").write_text("Plain notes about gardens.\n")
+        assert update_embeddings(folder, path, embedder=embedder, verbose=False).unchanged == ["garden.txt"]
 
     def test_a_step_that_fails_leaves_the_file_as_it_was(self, old, monkeypatch):
         content = old.read_bytes()

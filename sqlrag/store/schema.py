@@ -11,7 +11,7 @@ import duckdb
 
 from sqlrag.errors import StoreError
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 STORAGE_VERSION = "v1.2.0"
 
 # CREATE MACRO binds what it names at once, so each stands after those that it calls.

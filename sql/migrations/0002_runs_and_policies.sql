@@ -1,0 +1,24 @@
+-- From schema 1 to schema 2: what update_embeddings has to know of a document and of a run. Documents of before say
+-- nothing of how they were cut, so they stay as they are until their file changes. The sign codes of 128 bits and the
+-- lexical index with counted words are made afresh when the rows are copied into new tables at the end.
+ALTER TABLE source_documents ADD COLUMN IF NOT EXISTS body_start INTEGER DEFAULT 0;
+
+ALTER TABLE source_documents ADD COLUMN IF NOT EXISTS page_starts INTEGER[] DEFAULT [];
+
+ALTER TABLE source_documents ADD COLUMN IF NOT EXISTS chunk_policy JSON;
+
+ALTER TABLE ingest_log ADD COLUMN IF NOT EXISTS kind VARCHAR DEFAULT 'build';
+
+ALTER TABLE ingest_log ADD COLUMN IF NOT EXISTS documents INTEGER DEFAULT 0;
+
+ALTER TABLE ingest_log ADD COLUMN IF NOT EXISTS removed INTEGER DEFAULT 0;
+
+ALTER TABLE ingest_log ADD COLUMN IF NOT EXISTS embedded INTEGER DEFAULT 0;
+
+ALTER TABLE ingest_log ADD COLUMN IF NOT EXISTS embedding_calls INTEGER DEFAULT 0;
+
+ALTER TABLE ingest_log ADD COLUMN IF NOT EXISTS reused INTEGER DEFAULT 0;
+
+INSERT INTO embedding_metadata
+SELECT 'llama_index_compatible', 'True', CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)
+WHERE NOT EXISTS (SELECT 1 FROM embedding_metadata WHERE key = 'llama_index_compatible');
