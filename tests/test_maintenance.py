@@ -336,7 +336,7 @@ class TestUpgrade:
         rows = execute(old, "SELECT node_id, doc_id, embedding, text FROM documents")
         sources = execute(old, "SELECT doc_id, file_name, text, created_at FROM source_documents ORDER BY doc_id")
         done = upgrade(old)
-        assert (done.from_version, done.to_version, done.left_out) == (0, 1, ())
+        assert (done.from_version, done.to_version, done.left_out) == (0, 2, ())
         assert (done.documents, done.chunks) == (3, 6)
         assert check(old) == []
         found = {row[0]: row[1:] for row in execute(old, "SELECT node_id, doc_id, embedding FROM documents")}
@@ -369,7 +369,7 @@ class TestUpgrade:
     def test_it_is_searched_updated_and_upgraded_no_further(self, old):
         upgrade(old)
         again = upgrade(old)
-        assert (again.from_version, again.steps, str(again)) == (1, (), f"{old} has schema version 1 already.")
+        assert (again.from_version, again.steps, str(again)) == (2, (), f"{old} has schema version 2 already.")
         answer = hybrid_query("red valve", old, query_vector=[1] * 16, top_k=1)
         assert answer[0]["text"] == "## Install\n\nOpen the red valve."
         assert "_node_content" not in answer[0]["metadata"]
@@ -641,9 +641,10 @@ class TestCommands:
         execute(path, TestUpgrade.ODD)
         done = self.run("upgrade", path)
         assert done.exit_code == 0
-        assert done.stdout.startswith(f"{path}: schema version 0 to 1 (0001_sqlrooms_rag), 2 documents, 3 chunks")
+        steps = "0001_sqlrooms_rag, 0002_runs_and_policies"
+        assert done.stdout.startswith(f"{path}: schema version 0 to 2 ({steps}), 2 documents, 3 chunks")
         assert "left out: n8: The chunk was left out by sqlrag upgrade: its vector is zero.\n" in done.stderr
-        assert self.run("upgrade", path).stdout == f"{path} has schema version 1 already.\n"
+        assert self.run("upgrade", path).stdout == f"{path} has schema version 2 already.\n"
 
     def test_reembed(self, small):
         arguments = ["reembed", small, "--model", "hashing-96", "--provider", "hashing"]
