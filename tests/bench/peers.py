@@ -85,7 +85,7 @@ def make_corpus(harness: Path, size: int, work: Path) -> Path:
     """Return the folder of the corpus, made where it is missing; stores kept of an earlier one go."""
     corpus = work / "corpora" / str(size)
     if not (corpus / "meta.json").exists():
-        for kept in (work / "stores").glob(f"{size}.*.build.json"):
+        for kept in (work / "stores").glob(f"{size}.*.json"):
             kept.unlink()
         command = ["make_corpus.py", "--docs", DOCUMENTS, "--n", size, "--out", corpus, "--seed", SEED]
         # What it says of its progress is no part of the report.
@@ -106,7 +106,7 @@ def measure(harness: Path, corpus: Path, arguments: argparse.Namespace) -> list[
 def measure_one(harness: Path, corpus: Path, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the harness' figures of one system, each phase run in a process of its own."""
     stores = arguments.work / "stores"
-    store, kept, out = (stores / f"{corpus.name}.{system}{end}" for end in ("", ".build.json", ".json"))
+    store, kept, out = (stores / f"{corpus.name}.{system}{end}" for end in ("", ".json", ".result.json"))
     reuse = arguments.reuse and system != OURS
     # A store without the record of a finished build was left by a run that was stopped.
     if not reuse:
@@ -165,8 +165,8 @@ def remarks(results: list[dict[str, Any]]) -> str:
     shares = []
     for result in results:
         hybrid = _mode(result, "hybrid")
-        # The kernel counts in ticks of 10 ms: a share of less than a second says nothing.
-        if "p50_ms" in hybrid and hybrid["n"] * hybrid["mean_ms"] >= 1000:
+        # The kernel counts in ticks of 10 ms: a share of much less than a second says nothing.
+        if "p50_ms" in hybrid and hybrid["n"] * hybrid["mean_ms"] >= 500:
             shares.append(f"{result['system']} {hybrid['others_cpu_share']:.0%}")
     if shares:
         lines.append("CPU of the machine taken by other processes during the hybrid queries: " + ", ".join(shares))
