@@ -14,7 +14,7 @@ import duckdb
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, StoreError
 from sqlrag.retrieve.running import Run
-from sqlrag.store.files import is_damage
+from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.metadata import model_identity
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ class Searcher:
 
         try:
             results = self.database.read(answer)
+        except duckdb.OutOfMemoryException as error:
+            raise out_of_memory(self.database.path, error) from error
         except duckdb.Error as error:
             if not is_damage(error):
                 raise

@@ -8,14 +8,15 @@ from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.retrieve.candidates import BM25, as_text
 from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
-from sqlrag.retrieve.filters import Filters
+from sqlrag.retrieve.filters import Filters, strings
+from sqlrag.retrieve.indexing import index_chunks
 from sqlrag.retrieve.planning import Plan
 from sqlrag.retrieve.rows import source_documents
 from sqlrag.retrieve.searching import GIVEN, Searcher
-from sqlrag.store import checking, lexical, writing
+from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.database import DEFAULT_WAIT, Database, check_replaceable
-from sqlrag.store.files import check_output
+from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, ChunkPolicy, ModelIdentity
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from sqlrag.retrieve.results import Results
+    from sqlrag.store.deleting import DeleteReport
+    from sqlrag.store.indexing import IndexReport
     from sqlrag.types import Chunk, Document, Embedder, Fusion
 
 DEFAULT_HEADING_WEIGHT = 3.0
@@ -48,6 +51,9 @@ class Store:
         How long to wait for another process that holds the file, in seconds.
     threads
         How many threads DuckDB may use, for every user of this file in the process. Results do not depend on it.
+    memory_limit
+        How much memory DuckDB may use, such as "500MB" or "2GB", for every user of this file in the process; by default
+        four fifths of the machine's. What does not fit is kept in the folder ``FILE.tmp`` meanwhile.
 
     Raises
     ------
@@ -69,8 +75,11 @@ class Store:
         embedder: Embedder | None = None,
         wait_seconds: float = DEFAULT_WAIT,
         threads: int | None = None,
+        memory_limit: str | None = None,
     ) -> None:
-        self._use(Database.open(path, read_only=read_only, wait_seconds=wait_seconds), embedder, threads)
+        check_memory_limit(memory_limit)
+        database = Database.open(path, read_only=read_only, wait_seconds=wait_seconds)
+        self._use(database, embedder, threads, memory_limit)
 
     @classmethod
     def create(
@@ -83,18 +92,19 @@ class Store:
         heading_weight: float = DEFAULT_HEADING_WEIGHT,
         embedder: Embedder | None = None,
         overwrite: bool = False,
+        memory_limit: str | None = None,
     ) -> Store:
         """Make an empty store for ready-made vectors of ``dimensions`` and open it for writing.
 
         ``model_name`` is what made the vectors, for people to read; with an ``embedder`` its identity is stored, and
-        questions are embedded with it.
+        questions are embedded with it. ``memory_limit`` is as in :class:`Store`.
 
         Raises
         ------
         StoreExistsError
             The file exists and ``overwrite`` is False.
         InputError
-            ``dimensions`` is not from 1 to 65,536, or there is no such stemmer.
+            ``dimensions`` is not from 1 to 65,536, there is no such stemmer, or ``memory_limit`` is no size.
         ModelMismatchError
             The embedder has another number of dimensions.
         """
@@ -103,6 +113,7 @@ class Store:
         if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= 65_536:
             raise InputError(f"dimensions must be a whole number from 1 to 65536, not {dimensions!r}.")
         lexical.check_stemmer(stemmer)
+        check_memory_limit(memory_limit)
         BM25(heading_weight=heading_weight).parameters()
         if not isinstance(model_name, str) or not model_name.strip():
             raise InputError(f"model_name must be the name of a model, not {model_name!r}.")
@@ -115,10 +126,12 @@ class Store:
         database = Database.create(path, dimensions, overwrite=overwrite)
         initialize(database, identity, ChunkPolicy(), heading_weight=heading_weight, stemmer=stemmer)
         store = cls.__new__(cls)
-        store._use(database, embedder, None)
+        store._use(database, embedder, None, memory_limit)
         return store
 
-    def _use(self, database: Database, embedder: Embedder | None, threads: int | None) -> None:
+    def _use(
+        self, database: Database, embedder: Embedder | None, threads: int | None, memory_limit: str | None
+    ) -> None:
         self._database = database
         self.path = database.path
         try:
@@ -126,6 +139,7 @@ class Store:
                 if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
                     raise InputError(f"threads must be a whole number from 1 to 1024, not {threads!r}.")
                 database.cursor().execute("SET threads = $1", [threads])
+            database.limit_memory(memory_limit)
             self._searcher = Searcher(database, required_metadata(database), embedder)
         except BaseException:
             database.close()
@@ -349,9 +363,30 @@ class Store:
             [cleaned_chunk(chunk) for chunk in chunks],
             embeddings,
             dimensions=self.dimensions,
-            stemmer=self._searcher.metadata["stemmer"],
         )
-        self._database.checkpoint()
+
+    def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
+        """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""
+        return index_chunks(self._searcher, chunks, vectors)
+
+    def delete_documents(
+        self,
+        *,
+        doc_ids: str | Sequence[str] | None = None,
+        checksum: str | None = None,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> DeleteReport:
+        """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
+        filters = Filters(collection, tags_any, tags_all, metadata).parameters()
+        ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
+        if checksum is not None and not isinstance(checksum, str):
+            raise InputError(f"checksum must be a string, not {checksum!r}.")
+        if ids is None and checksum is None and not filters:
+            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        return deleting.delete_documents(self._database, ids, checksum, filters)
 
     def check(self) -> list[checking.Problem]:
         """Run every check of ``sql/checks``; an empty list means that the file is sound."""

@@ -18,6 +18,9 @@ from sqlrag.errors import (
     StoreLockedError,
 )
 
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(I?)B", re.IGNORECASE)
+# A store of no chunks opens with less, but no search of a real one goes through.
+_LEAST_MEMORY = 64_000_000
 _PID = re.compile(r"\(PID (\d+)[^)]*\)")
 
 
@@ -49,6 +52,22 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
             real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
         )
     return real
+
+
+def check_memory_limit(memory_limit: str | None) -> str | None:
+    """Return the size as DuckDB takes it, or raise InputError with examples."""
+    if memory_limit is None:
+        return None
+    found = _MEMORY.fullmatch(memory_limit.strip()) if isinstance(memory_limit, str) else None
+    if not found:
+        raise InputError(f"memory_limit must be a size such as '500MB', '2GB' or '1.5GiB', not {memory_limit!r}.")
+    number, unit, binary = found.groups()
+    size = float(number) * (1024 if binary else 1000) ** ("KMGT".index(unit.upper()) + 1)
+    if size < _LEAST_MEMORY:
+        raise InputError(
+            f"memory_limit {memory_limit!r} is too little to work in. The least is '64MB'; '250MB' is plenty."
+        )
+    return memory_limit.strip()
 
 
 def remove_files(path: Path) -> None:
@@ -120,6 +139,15 @@ def damaged(path: Path, error: duckdb.Error) -> NotAStoreError:
     """Return the error for a file that DuckDB cannot read."""
     return NotAStoreError(
         path, f"{path} is damaged or cut short: {error}. Make it again with prepare_embeddings, or copy it again."
+    )
+
+
+def out_of_memory(path: Path, error: duckdb.Error, consequence: str = "No answer was given") -> StoreError:
+    """Return the error for work that ``memory_limit`` leaves no room for."""
+    return StoreError(
+        path,
+        f"{path}: DuckDB ran out of the memory that memory_limit allows. {consequence}. Pass a greater memory_limit, "
+        f"such as '1GB'. (DuckDB: {str(error).splitlines()[0]})",
     )
 
 

@@ -25,6 +25,21 @@ def environment() -> str:
     )
 
 
+def peak_mb() -> float:
+    """Return the greatest resident memory of this process so far, in MB (Linux)."""
+    return _status_mb("VmHWM")
+
+
+def resident_mb() -> float:
+    """Return the resident memory of this process, in MB (Linux)."""
+    return _status_mb("VmRSS")
+
+
+def _status_mb(key: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1.024e-3 for line in lines if line.startswith(key))
+
+
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]
