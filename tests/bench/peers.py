@@ -30,7 +30,7 @@ HARNESS = ROOT.parent / "shared" / "bench"
 DOCUMENTS = ROOT.parent / "shared" / "data" / "docs"
 OURS = "sqlrag"
 PEERS = "duckdb_naive,lancedb_flat,lancedb_ivf_refine,sqlite_vec_fts5,raghilda,tantivy_faiss,bm25s_numpy"
-REFERENCE = "bm25s_numpy"  # the harness runs it once a corpus, asked for or not
+REFERENCE = "bm25s_numpy"
 MODES = ("hybrid", "vector", "lexical")
 SEED = 7
 HEADER = [
@@ -63,7 +63,7 @@ def main() -> None:
     arguments.work = arguments.work.resolve()
     arguments.systems = arguments.systems.split(",")
     # A relative path of a virtual environment's Python must not be resolved: the link is what makes it that one.
-    arguments.pythons = dict.fromkeys([*arguments.systems, REFERENCE], str(Path(arguments.peers_python).absolute()))
+    arguments.pythons = dict.fromkeys(arguments.systems, str(Path(arguments.peers_python).absolute()))
     arguments.pythons[OURS] = sys.executable
     for pair in arguments.python:
         name, equals, path = pair.partition("=")
@@ -94,40 +94,38 @@ def make_corpus(harness: Path, size: int, work: Path) -> Path:
 
 
 def measure(harness: Path, corpus: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run the harness: each phase of each system in a process of its own."""
+    """Run the harness system by system, so that what is finished stays when a run is stopped."""
+    # First the one whose lexical ranking the harness compares the others with.
+    order = sorted(arguments.systems, key=lambda system: bool(system != REFERENCE))
+    results = {system: measure_one(harness, corpus, system, arguments) for system in order}
+    found = [results[system] for system in arguments.systems]
+    (arguments.work / f"results_{corpus.name}.json").write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def measure_one(harness: Path, corpus: Path, system: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the harness' figures of one system, each phase run in a process of its own."""
     stores = arguments.work / "stores"
-    out = arguments.work / f"results_{corpus.name}.json"
-    command = ["run.py", "--systems", ",".join(arguments.systems), "--corpus", corpus, "--out", out]
-    command += ["--work", stores, "--queries", arguments.queries, "--timeout", arguments.timeout]
-    for system, python in arguments.pythons.items():
-        command += ["--python", f"{system}={python}"]
-    if arguments.reuse:
-        command += ["--keep", "--reuse"]
-    for system in arguments.systems:
-        kept = _kept(stores, corpus, system)
-        if not arguments.reuse:
-            kept.unlink(missing_ok=True)
-        # A store without the record of a finished build is ours, or was left by a run that stopped in the middle.
-        if not kept.exists():
-            shutil.rmtree(stores / f"{corpus.name}.{system}", ignore_errors=True)
+    store, kept, out = (stores / f"{corpus.name}.{system}{end}" for end in ("", ".json", ".result.json"))
+    reuse = arguments.reuse and system != OURS
+    # A store without the record of a finished build was left by a run that was stopped.
+    if not reuse:
+        kept.unlink(missing_ok=True)
+    if not kept.exists():
+        shutil.rmtree(store, ignore_errors=True)
+    command = ["run.py", "--systems", system, "--corpus", corpus, "--work", stores, "--out", out]
+    command += ["--python", f"{system}={arguments.pythons[system]}", "--queries", arguments.queries]
+    command += ["--timeout", arguments.timeout, "--reference-max", 0, *(["--keep", "--reuse"] if reuse else [])]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(
         [sys.executable, *map(str, command)], cwd=harness, check=True, env=environ, stdout=subprocess.DEVNULL
     )
-    results: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))["results"]
-    for result in results:
-        kept = _kept(stores, corpus, result["system"])
-        if "build" not in result:
-            result["build"] = {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
-        elif arguments.reuse and result["system"] != OURS and "error" not in result["build"]:
-            kept.write_text(json.dumps(result["build"]), encoding="utf-8")
-    if arguments.reuse:
-        shutil.rmtree(stores / f"{corpus.name}.{OURS}", ignore_errors=True)
-    return sorted(results, key=lambda result: arguments.systems.index(str(result["system"])))
-
-
-def _kept(stores: Path, corpus: Path, system: str) -> Path:
-    return stores / f"{corpus.name}.{system}.json"
+    (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
+    if "build" not in result:
+        result["build"] = {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
+    elif reuse and "error" not in result["build"]:
+        kept.write_text(json.dumps(result["build"]), encoding="utf-8")
+    return dict(result)
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -167,8 +165,8 @@ def remarks(results: list[dict[str, Any]]) -> str:
     shares = []
     for result in results:
         hybrid = _mode(result, "hybrid")
-        # The kernel counts in ticks of 10 ms: a share of less than a second says nothing.
-        if "p50_ms" in hybrid and hybrid["n"] * hybrid["mean_ms"] >= 1000:
+        # The kernel counts in ticks of 10 ms: a share of much less than a second says nothing.
+        if "p50_ms" in hybrid and hybrid["n"] * hybrid["mean_ms"] >= 500:
             shares.append(f"{result['system']} {hybrid['others_cpu_share']:.0%}")
     if shares:
         lines.append("CPU of the machine taken by other processes during the hybrid queries: " + ", ".join(shares))
