@@ -31,6 +31,9 @@ COMMENT ON COLUMN source_documents.mime IS 'Media type of the file, by its conte
 COMMENT ON COLUMN source_documents.size_bytes IS 'Size of the file in bytes.';
 COMMENT ON COLUMN source_documents.modified_at IS 'When the file was last changed, in UTC. NULL where it is not known.';
 COMMENT ON COLUMN source_documents.tags IS 'Tags of the document.';
+COMMENT ON COLUMN source_documents.body_start IS 'Characters of the text before its body: those of the front matter.';
+COMMENT ON COLUMN source_documents.page_starts IS 'Characters of the text before each page. Empty where the format has no pages.';
+COMMENT ON COLUMN source_documents.chunk_policy IS 'How the document was cut and embedded. NULL where a program gave its chunks and their vectors.';
 
 COMMENT ON TABLE embedding_metadata IS 'What the file says of itself: its model, how it was cut, what it holds. One row per key.';
 COMMENT ON COLUMN embedding_metadata.key IS 'Name of the value, such as embedding_model.';
@@ -48,14 +51,20 @@ COMMENT ON COLUMN ingest_failures.status IS 'failed where it could not be read o
 COMMENT ON COLUMN ingest_failures.reason IS 'What was wrong, as a sentence.';
 COMMENT ON COLUMN ingest_failures.failed_at IS 'When it was found, in UTC.';
 
-COMMENT ON TABLE ingest_log IS 'One row per run that read a folder into this file.';
+COMMENT ON TABLE ingest_log IS 'One row per run that read a folder into this file, brought it up to date or deleted documents.';
 COMMENT ON COLUMN ingest_log.run_id IS 'Key of the run.';
+COMMENT ON COLUMN ingest_log.kind IS 'build, update or delete.';
 COMMENT ON COLUMN ingest_log.started_at IS 'When the run began, in UTC.';
 COMMENT ON COLUMN ingest_log.finished_at IS 'When the run ended, in UTC.';
-COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read.';
-COMMENT ON COLUMN ingest_log.collection IS 'Collection that was written to.';
+COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read. Empty for kind delete.';
+COMMENT ON COLUMN ingest_log.collection IS 'Collection that was written to. Empty for kind delete.';
 COMMENT ON COLUMN ingest_log.files IS 'Number of files that were found to be read.';
-COMMENT ON COLUMN ingest_log.chunks IS 'Number of chunks that were stored.';
+COMMENT ON COLUMN ingest_log.documents IS 'Number of documents that were written.';
+COMMENT ON COLUMN ingest_log.removed IS 'Number of documents that were removed.';
+COMMENT ON COLUMN ingest_log.chunks IS 'Number of chunks that were written.';
+COMMENT ON COLUMN ingest_log.embedded IS 'Number of texts that the model embedded, equal ones once.';
+COMMENT ON COLUMN ingest_log.embedding_calls IS 'Number of batches in which they were given to the model.';
+COMMENT ON COLUMN ingest_log.reused IS 'Number of chunks whose vector was in the file already.';
 COMMENT ON COLUMN ingest_log.failed IS 'Number of files that could not be read or embedded; those without text are not counted.';
 COMMENT ON COLUMN ingest_log.skipped IS 'Number of files that were passed over, such as those of other formats.';
 COMMENT ON COLUMN ingest_log.seconds IS 'Seconds that each stage took, a JSON object.';
@@ -74,6 +83,7 @@ COMMENT ON COLUMN fts_main_documents.docs.heading_len IS 'Length of its heading 
 COMMENT ON TABLE fts_main_documents.words IS 'Lexical index: the words of all chunks and the terms that they count as.';
 COMMENT ON COLUMN fts_main_documents.words.word IS 'Word as tokenize gives it, in lower case.';
 COMMENT ON COLUMN fts_main_documents.words.term IS 'Its stem.';
+COMMENT ON COLUMN fts_main_documents.words.df IS 'Number of chunks that hold the word.';
 
 COMMENT ON TABLE fts_main_documents.dict IS 'Lexical index: one row per term.';
 COMMENT ON COLUMN fts_main_documents.dict.termid IS 'Number of the term, by which the postings know it.';
@@ -145,6 +155,29 @@ COMMENT ON COLUMN corpus_stats.dimensions IS 'Length of a vector.';
 COMMENT ON VIEW chunk_lengths IS 'How many chunks there are of each length, in classes of 100 characters. Classes without chunks are left out.';
 COMMENT ON COLUMN chunk_lengths.from_characters IS 'Shortest length of the class in characters; the longest is 99 more.';
 COMMENT ON COLUMN chunk_lengths.chunks IS 'Number of chunks of that length.';
+
+COMMENT ON VIEW ingest_runs IS 'The runs that wrote to the file, the last one first, with their times in seconds.';
+COMMENT ON COLUMN ingest_runs.run_id IS 'Key of the run, as in ingest_log and in the log of the program.';
+COMMENT ON COLUMN ingest_runs.kind IS 'build, update or delete.';
+COMMENT ON COLUMN ingest_runs.started_at IS 'When the run began, in UTC.';
+COMMENT ON COLUMN ingest_runs.total_seconds IS 'How long it took.';
+COMMENT ON COLUMN ingest_runs.collection IS 'Collection that was written to. Empty for kind delete.';
+COMMENT ON COLUMN ingest_runs.files IS 'Number of files that were found to be read.';
+COMMENT ON COLUMN ingest_runs.documents IS 'Number of documents that were written.';
+COMMENT ON COLUMN ingest_runs.removed IS 'Number of documents that were removed.';
+COMMENT ON COLUMN ingest_runs.chunks IS 'Number of chunks that were written.';
+COMMENT ON COLUMN ingest_runs.embedded IS 'Number of texts that the model embedded, equal ones once.';
+COMMENT ON COLUMN ingest_runs.embedding_calls IS 'Number of batches in which they were given to the model.';
+COMMENT ON COLUMN ingest_runs.reused IS 'Number of chunks whose vector was in the file already.';
+COMMENT ON COLUMN ingest_runs.failed IS 'Number of files that could not be read or embedded.';
+COMMENT ON COLUMN ingest_runs.texts_per_second IS 'Texts embedded in a second of the stage embed. NULL where there was none.';
+
+COMMENT ON VIEW ingest_stages IS 'How long each stage of each run took, the last run first, the longest stage first.';
+COMMENT ON COLUMN ingest_stages.run_id IS 'Key of the run.';
+COMMENT ON COLUMN ingest_stages.kind IS 'build, update or delete.';
+COMMENT ON COLUMN ingest_stages.stage IS 'Name of the stage: find, read, chunk, embed, store or index.';
+COMMENT ON COLUMN ingest_stages.seconds IS 'How long it took.';
+COMMENT ON COLUMN ingest_stages.share IS 'Its share of the time of all stages of the run, 0 to 1.';
 
 COMMENT ON VIEW index_status IS 'Whether the lexical and the vector index hold every chunk: one row each.';
 COMMENT ON COLUMN index_status.index_name IS 'lexical or vector.';

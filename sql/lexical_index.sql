@@ -4,8 +4,9 @@ CREATE SCHEMA fts_main_documents;
 -- One row per chunk: its length in tokens. The averages that BM25 needs are taken from here by the view stats.
 CREATE TABLE fts_main_documents.docs (rid INTEGER NOT NULL, len INTEGER NOT NULL, heading_len INTEGER NOT NULL);
 
--- Word as it is written (lower case, accents stripped) to the term it counts as (its stem).
-CREATE TABLE fts_main_documents.words (word VARCHAR NOT NULL, term VARCHAR NOT NULL);
+-- Word as it is written (lower case, accents stripped) to the term it counts as (its stem); df is the number of chunks
+-- that hold it, so that it goes with the last of them.
+CREATE TABLE fts_main_documents.words (word VARCHAR NOT NULL, term VARCHAR NOT NULL, df INTEGER NOT NULL);
 
 -- One row per term; df is the number of chunks that hold it.
 CREATE TABLE fts_main_documents.dict (termid INTEGER NOT NULL, term VARCHAR PRIMARY KEY, df INTEGER NOT NULL);

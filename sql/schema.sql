@@ -35,7 +35,10 @@ CREATE TABLE source_documents (
     mime VARCHAR NOT NULL,
     size_bytes BIGINT NOT NULL,
     modified_at TIMESTAMP,
-    tags VARCHAR[] NOT NULL
+    tags VARCHAR[] NOT NULL,
+    body_start INTEGER NOT NULL,
+    page_starts INTEGER[] NOT NULL,
+    chunk_policy JSON
 );
 
 CREATE TABLE embedding_metadata (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL);
@@ -51,12 +54,18 @@ CREATE TABLE ingest_failures (
 
 CREATE TABLE ingest_log (
     run_id VARCHAR PRIMARY KEY,
+    kind VARCHAR NOT NULL,
     started_at TIMESTAMP NOT NULL,
     finished_at TIMESTAMP NOT NULL,
     input_dir VARCHAR NOT NULL,
     collection VARCHAR NOT NULL,
     files INTEGER NOT NULL,
+    documents INTEGER NOT NULL,
+    removed INTEGER NOT NULL,
     chunks INTEGER NOT NULL,
+    embedded INTEGER NOT NULL,
+    embedding_calls INTEGER NOT NULL,
+    reused INTEGER NOT NULL,
     failed INTEGER NOT NULL,
     skipped INTEGER NOT NULL,
     seconds JSON NOT NULL

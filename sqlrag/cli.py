@@ -13,8 +13,12 @@ from typing import Annotated
 import typer
 
 # The order of these imports is that of the commands in the help.
-from sqlrag.console import preparing, queries  # noqa: F401 - they register their commands
+from sqlrag.console import preparing  # noqa: F401 - they register their commands
+
+# isort: split
+from sqlrag.console import changing, queries  # noqa: F401
 from sqlrag.console.app import app, command, watch_for_interrupt
+from sqlrag.console.changing import one_file
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option
 from sqlrag.console.printing import Format, flatten, silence_broken_pipe, tell, write, write_json, write_rows
 
@@ -62,7 +66,7 @@ def info(file: File = None, db: DbInstead = None, form: FormatName = Format.tabl
     from sqlrag.console.describing import describe, description
     from sqlrag.retrieve.store import Store
 
-    with Store(_one_file(file, db)) as store:
+    with Store(one_file(file, db)) as store:
         facts = describe(store)
     if form is Format.json:
         write_json(facts)
@@ -75,7 +79,7 @@ def check(file: File = None, db: DbInstead = None, form: FormatName = Format.tab
     """Look for faults in a file; the exit code is 1 where there is one."""
     from sqlrag.retrieve.store import Store
 
-    with Store(_one_file(file, db)) as store:
+    with Store(one_file(file, db)) as store:
         problems = [problem._asdict() for problem in store.check()]
         path = store.path
     lines = [f"{path}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'} found"]
@@ -96,13 +100,6 @@ def demo(
     from sqlrag.demo import run_demo
 
     run_demo(output, write, tell)
-
-
-def _one_file(file: Path | None, db: Path | None) -> Path:
-    """Return the file that was named, as an argument or else by --db or SQLRAG_DB."""
-    if file is None and db is None:
-        raise typer.BadParameter("Name a file, such as kb.duckdb.")
-    return file or db or Path()
 
 
 def main() -> None:

@@ -27,7 +27,15 @@ from sqlrag.retrieve.results import RESULT_KEYS
 ROOT = Path(__file__).parents[1]
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
 COMMANDS = [
-    *("prepare-embeddings", "hybrid-query", "vector-query", "lexical-query", "get-source-documents"),
+    *(
+        "prepare-embeddings",
+        "update",
+        "delete",
+        "hybrid-query",
+        "vector-query",
+        "lexical-query",
+        "get-source-documents",
+    ),
     *("embed", "info", "check", "demo"),
 ]
 PAGES = {
@@ -190,6 +198,42 @@ def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
     assert done.stderr.count("chunk_size 512 is lowered") == 1
     assert "note: chunk_size 512 is lowered" in done.stderr
     assert ".py" not in done.stderr
+
+
+def test_update_reports_what_it_did(tmp_path):
+    root, path = tmp_path / "docs", tmp_path / "kb.duckdb"
+    root.mkdir()
+    for name, text in (("a.md", "alpha"), ("b.md", "beta"), ("c.md", "gamma")):
+        (root / name).write_text(text)
+    assert run("prepare-embeddings", root, "-o", path, *HASHING, "-q").exit_code == 0
+    (root / "a.md").write_text("omega")
+    (root / "b.md").rename(root / "d.md")
+    (root / "c.md").unlink()
+    (root / "e.md").write_text("")
+    done = run("update", root, path)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == ("1 added, 1 changed, 0 renamed, 0 unchanged, 0 removed, 2 missing, 0 failed")
+    assert "missing: c.md has no file any more; prune removes it" in done.stderr
+    assert "empty: e.md" in done.stderr
+    (root / "d.md").rename(root / "f.md")
+    summary = rows_of("update", root, "--db", path, "--prune", "--chunk-size", "100", "--stemmer", "german")
+    assert summary["renamed"] == []  # it was cut by another policy
+    assert (summary["added"], summary["removed"]) == (["f.md"], ["b.md", "c.md", "d.md"])
+    assert (summary["rechunked"], summary["reindexed"], summary["embedded"]) == (["a.md"], True, 0)
+    quiet = run("update", root, path, "--quiet")
+    assert (quiet.stdout, quiet.stderr.strip()) == ("", "empty: e.md: the file is empty (0 bytes, none of them text)")
+    check_failure(run("update", root, path, "--model", "other"), "hashing-64", "reembed")
+    check_failure(run("update", tmp_path / "none", path), "does not exist")
+
+
+def test_delete_tells_what_went_and_what_is_unknown(kb, tmp_path):
+    path = tmp_path / "kb.duckdb"
+    path.write_bytes(kb.read_bytes())
+    done = run("delete", "mango.md", "x' OR 1=1 --", "--db", path)
+    assert (done.exit_code, done.stdout) == (0, "1 documents with 1 chunks deleted, 1 unknown\n")
+    assert done.stderr == "deleted: mango.md\nunknown: x' OR 1=1 --\n"
+    assert rows_of("delete", "--db", path, "--metadata", "year=2023")["deleted"] == ["guides/pump.md"]
+    check_failure(run("delete", "--db", path), "Nothing says what to delete")
 
 
 def test_overwrite_replaces_a_store(folder, kb, tmp_path):

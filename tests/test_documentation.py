@@ -179,7 +179,13 @@ def test_every_public_name_is_in_the_reference():
     assert set(sqlrag.__all__) - code_names(*REFERENCE.glob("*.md")) == set()
 
 
-@pytest.mark.parametrize("name", ["prepare_embeddings", "hybrid_query", "vector_query", "lexical_query"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("prepare_embeddings", "update_embeddings", "delete_documents", "index"),
+        *("hybrid_query", "vector_query", "lexical_query"),
+    ],
+)
 def test_every_argument_is_in_the_reference(name):
     arguments = set(inspect.signature(getattr(sqlrag, name)).parameters)
     assert arguments - code_names(REFERENCE / "python-api.md", HANDBOOK / "guides" / "chunking.md") == set()

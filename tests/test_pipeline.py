@@ -30,7 +30,7 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
-from sqlrag.ingest import pipeline
+from sqlrag.ingest import pipeline, run
 
 
 def rows(path, sql):
@@ -379,7 +379,7 @@ class TestProvider:
     @pytest.mark.parametrize("model", [Recorder(fails=lambda text: "poison" in text), NotANumber()])
     def test_case_F2_one_poisoned_text_fails_its_own_document_alone(self, tmp_path, monkeypatch, batch, model):
         # With a batch of one chunk every document stands alone, as a long one does.
-        monkeypatch.setattr(pipeline, "BATCH_CHUNKS", batch)
+        monkeypatch.setattr(run, "BATCH_CHUNKS", batch)
         write(tmp_path / "docs", a_md="alpha", b_md="# B\n\nbeta\n\n# C\n\npoison", c_md="gamma")
         prepared = prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", embedder=model, progress="off")
         assert [(f.doc_id, f.status) for f in prepared.report.failures] == [("b.md", "failed")]
@@ -392,7 +392,7 @@ class TestProvider:
 
     @pytest.mark.parametrize("batch", [1, 2048])
     def test_a_provider_that_is_down_stops_the_run(self, tmp_path, monkeypatch, batch):
-        monkeypatch.setattr(pipeline, "BATCH_CHUNKS", batch)
+        monkeypatch.setattr(run, "BATCH_CHUNKS", batch)
         write(tmp_path / "docs", a_md="alpha", b_md="beta", c_md="gamma")
         calls = []
         for healthy in (0, 1, 2):  # calls that it answers before it goes down: none, the probe, the first batch

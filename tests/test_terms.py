@@ -94,6 +94,16 @@ def test_pruning_changes_nothing(zipf: Store, monkeypatch: pytest.MonkeyPatch, c
     assert looked_up > 50
 
 
+def test_pruning_is_the_same_with_any_number_of_threads(zipf: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "PRUNE_FROM", 1)
+    question = "waa wab wac wba wca wda"
+    answers = set()
+    for threads in (1, 2):
+        with Store(zipf.path, threads=threads) as store:
+            answers |= {tuple(row["node_id"] for row in store.lexical_query(question, top_k=20)) for _ in range(50)}
+    assert len(answers) == 1
+
+
 def scored(store: Store, found: terms.Terms, k: int, bm25: BM25) -> Leg:
     return candidates._leg(
         store.cursor(),

@@ -1,4 +1,8 @@
--- Adds the staged words (see stage_tokens.sql) of the chunks from rid $first on.
+-- Adds the staged words (see stage_tokens.sql) of the chunks in staged_chunks.
+
+UPDATE fts_main_documents.words AS w SET df = w.df + n.df
+FROM (SELECT word, count(*) AS df FROM staged_tokens GROUP BY word) AS n
+WHERE n.word = w.word;
 
 -- Terms that are new get the next numbers, in the order of the alphabet.
 INSERT INTO fts_main_documents.dict
@@ -6,11 +10,10 @@ SELECT (SELECT coalesce(max(termid), 0) FROM fts_main_documents.dict) + row_numb
 FROM (SELECT DISTINCT term FROM fts_main_documents.words ANTI JOIN fts_main_documents.dict USING (term))
 ORDER BY term;
 
--- The lengths of the chunks from rid $first on; a chunk without words has length 0 and still counts as a chunk.
+-- The lengths of the chunks; a chunk without words has length 0 and still counts as a chunk.
 INSERT INTO fts_main_documents.docs
 SELECT d.rid, coalesce(sum(t.len), 0), coalesce(sum(t.heading_len), 0)
-FROM documents AS d LEFT JOIN staged_tokens AS t ON t.rid = d.rid
-WHERE d.rid >= $first
+FROM staged_chunks AS d LEFT JOIN staged_tokens AS t ON t.rid = d.rid
 GROUP BY d.rid
 ORDER BY d.rid;
 

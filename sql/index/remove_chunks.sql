@@ -1,19 +1,21 @@
--- Takes all chunks of the documents $doc_ids out of the lexical index and the chunk table.
+-- Takes the chunks in staged_chunks, whose words are staged (see stage_tokens.sql), out of the index and the chunk table.
 
--- The chunks of the documents that are about to be replaced or deleted.
-CREATE OR REPLACE TEMP TABLE removed AS SELECT rid FROM documents WHERE doc_id IN (SELECT unnest($doc_ids));
+-- A word goes with the last chunk that holds it, so that the index equals one built afresh.
+UPDATE fts_main_documents.words AS w SET df = w.df - n.df
+FROM (SELECT word, count(*) AS df FROM staged_tokens GROUP BY word) AS n
+WHERE n.word = w.word;
+
+DELETE FROM fts_main_documents.words WHERE df <= 0;
 
 UPDATE fts_main_documents.dict AS d SET df = d.df - n.df
-FROM (SELECT termid, count(*) AS df FROM fts_main_documents.postings WHERE rid IN (FROM removed) GROUP BY termid) AS n
+FROM (SELECT termid, count(*) AS df FROM fts_main_documents.postings WHERE rid IN (FROM staged_chunks) GROUP BY termid) AS n
 WHERE n.termid = d.termid;
 
-DELETE FROM fts_main_documents.postings WHERE rid IN (FROM removed);
+DELETE FROM fts_main_documents.postings WHERE rid IN (FROM staged_chunks);
 
-DELETE FROM fts_main_documents.docs WHERE rid IN (FROM removed);
+DELETE FROM fts_main_documents.docs WHERE rid IN (FROM staged_chunks);
 
--- Terms that no chunk holds any more, so that the index equals one built afresh.
-DELETE FROM fts_main_documents.dict WHERE df = 0;
+-- So does a term.
+DELETE FROM fts_main_documents.dict WHERE df <= 0;
 
-DELETE FROM fts_main_documents.words WHERE term NOT IN (SELECT term FROM fts_main_documents.dict);
-
-DELETE FROM documents WHERE rid IN (FROM removed);
+DELETE FROM documents WHERE rid IN (FROM staged_chunks);

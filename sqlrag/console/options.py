@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +44,18 @@ def _metadata(pairs: list[str]) -> list[str]:
         if not pair.partition("=")[0] or "=" not in pair:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE, such as audience=engineers or year=2024.")
     return pairs
+
+
+def metadata_fields(pairs: list[str] | None) -> dict[str, Any] | None:
+    """Return KEY=VALUE pairs as a mapping; a value that is JSON is what it says, any other is text."""
+    fields = {}
+    for pair in pairs or []:
+        key, _, value = pair.partition("=")
+        try:
+            fields[key] = json.loads(value)
+        except ValueError:
+            fields[key] = value
+    return fields or None
 
 
 def _valid_text(text: str) -> str:

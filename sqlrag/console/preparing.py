@@ -53,6 +53,9 @@ def prepare_embeddings(
     llama_index: Annotated[
         bool, option("--llama-index/--no-llama-index", help="Keep what llama-index needs to open the file. [yes]")
     ] = True,
+    skip_duplicates: Annotated[
+        bool, option("--skip-duplicates", help="Leave out files with the same bytes as another one.")
+    ] = False,
     memory_limit: Annotated[
         str | None,
         option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]"),
@@ -85,6 +88,7 @@ def prepare_embeddings(
         patterns=pattern or None,
         max_bytes=max_bytes,
         llama_index_compatible=llama_index,
+        skip_duplicates=skip_duplicates,
         memory_limit=memory_limit,
     )
     report = prepared.report
@@ -95,6 +99,8 @@ def prepare_embeddings(
     summary = {
         "path": str(prepared.path),
         **{name: getattr(report, name) for name in ("files", "documents", "chunks", "embedded", "failed", "empty")},
+        "run_id": report.run_id,
+        "duplicates": [duplicate._asdict() for duplicate in report.duplicates],
         "failures": [failure._asdict() for failure in report.failures],
         "skipped": [file._asdict() for file in report.skipped],
         "warnings": report.warnings,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +29,7 @@ from sqlrag.console.options import (
     Text,
     Timings,
     TopK,
+    metadata_fields,
     option,
 )
 from sqlrag.console.printing import Format, tell, write, write_rows
@@ -116,7 +116,7 @@ def hybrid_query(
             collection=collection or None,
             tags_any=tags_any or None,
             tags_all=tags_all or None,
-            metadata=_fields(metadata),
+            metadata=metadata_fields(metadata),
             query_vector=_stand_in(store) if sql else None,
             model_name=model,
             exact=exact,
@@ -162,7 +162,7 @@ def vector_query(
             collection=collection or None,
             tags_any=tags_any or None,
             tags_all=tags_all or None,
-            metadata=_fields(metadata),
+            metadata=metadata_fields(metadata),
             query_vector=_stand_in(store) if sql else None,
             model_name=model,
             exact=exact,
@@ -212,7 +212,7 @@ def lexical_query(
             collection=collection or None,
             tags_any=tags_any or None,
             tags_all=tags_all or None,
-            metadata=_fields(metadata),
+            metadata=metadata_fields(metadata),
             include_source_docs=source_docs,
         )
 
@@ -256,14 +256,3 @@ def _is_embedded(store: Store, query_text: str) -> bool:
 def _stand_in(store: Store) -> list[float]:
     """Return some vector: the SQL of a query does not depend on it, so no model has to be loaded."""
     return [1.0] * store.dimensions
-
-
-def _fields(pairs: list[str] | None) -> dict[str, Any] | None:
-    fields = {}
-    for pair in pairs or []:
-        key, _, value = pair.partition("=")
-        try:
-            fields[key] = json.loads(value)
-        except ValueError:
-            fields[key] = value
-    return fields or None

@@ -110,7 +110,7 @@ def chunk(
         sections = title_sections(document)
     else:
         sections = markdown_sections(document) if markdown else plain_sections(document)
-    metadata = _metadata(document)
+    metadata = chunk_metadata(document)
     return [
         Chunk(
             doc_id=document.doc_id,
@@ -128,7 +128,8 @@ def chunk(
     ]
 
 
-def _metadata(document: Document) -> dict[str, Any]:
+def chunk_metadata(document: Document) -> dict[str, Any]:
+    """Return what every chunk of a document has as its metadata."""
     relative = document.doc_id
     if document.collection != DEFAULT_COLLECTION:
         relative = relative.removeprefix(f"{document.collection}:")

@@ -65,6 +65,15 @@ class SkippedFile(NamedTuple):
     reason: str
 
 
+class FileState(NamedTuple):
+    """What is known of a file without parsing it: the SHA-256 of its bytes, its kind, its time, where it lies."""
+
+    checksum: str
+    mime: str
+    modified_at: dt.datetime
+    file_path: str
+
+
 def find_files(
     input_dir: str | os.PathLike[str], *, patterns: Sequence[str] | None = None
 ) -> tuple[list[Path], list[SkippedFile]]:
@@ -99,7 +108,7 @@ def find_files(
     skipped: list[SkippedFile] = []
     seen: dict[str, str] = {}
     for relative, reason in sorted(_walk(root)):
-        name = _clean_path(relative)
+        name = clean_path(relative)
         reason = reason or _unwanted(name, wanted)
         if not reason and name in seen:
             reason = f"same name as {seen[name]!a} after Unicode normalisation"
@@ -128,9 +137,28 @@ def document_id(
     except ValueError:
         relative = ""
     if not relative:
-        raise DocumentError(_clean_path(os.fspath(path)), f"is not inside the input folder {base}; it is not read")
-    name = _clean_path(relative)
+        raise DocumentError(clean_path(os.fspath(path)), f"is not inside the input folder {base}; it is not read")
+    name = clean_path(relative)
     return name if collection == DEFAULT_COLLECTION else f"{collection}:{name}"
+
+
+def file_state(
+    path: str | os.PathLike[str],
+    root: str | os.PathLike[str],
+    *,
+    collection: str = DEFAULT_COLLECTION,
+    max_bytes: int = MAX_BYTES,
+) -> FileState:
+    """Return what the bytes of a file and the file system say; it fails as :func:`read_document` does."""
+    path = _expanded(path)
+    data, modified_at = _read_bytes(path, document_id(path, root, collection=collection), max_bytes)
+    mime = MIME_OF_SUFFIX.get(path.suffix.lower(), "")
+    return FileState(hashlib.sha256(data).hexdigest(), mime, modified_at, _stored_path(path))
+
+
+def matches(name: str, patterns: Sequence[str] | None) -> bool:
+    """Return whether a relative POSIX path is among those that ``patterns`` name; None names all."""
+    return not _unwanted(name, [patterns] if isinstance(patterns, str) else patterns)
 
 
 def read_document(
@@ -194,8 +222,8 @@ def read_document(
         doc_id=doc_id,
         text=text,
         collection=collection,
-        file_path=_clean_path(_absolute(path).as_posix()),
-        file_name=_clean_path(path.name),
+        file_path=_stored_path(path),
+        file_name=clean_path(path.name),
         checksum=hashlib.sha256(data).hexdigest(),
         mime=mime,
         size_bytes=len(data),
@@ -229,7 +257,11 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
-def _clean_path(path: str) -> str:
+def _stored_path(path: Path) -> str:
+    return clean_path(_absolute(path).as_posix())
+
+
+def clean_path(path: str) -> str:
     """Return a path as it is stored: NFC, bytes of its name that are no UTF-8 as U+FFFD."""
     return unicodedata.normalize("NFC", re.sub("[\ud800-\udfff]", "\ufffd", path))
 

@@ -35,11 +35,11 @@ class Filters:
             A condition is of the wrong type or a metadata value cannot be written as JSON.
         """
         named = {
-            "collection": _strings(
+            "collection": strings(
                 "collection", [self.collection] if isinstance(self.collection, str) else self.collection
             ),
-            "tags_any": _strings("tags_any", self.tags_any),
-            "tags_all": _strings("tags_all", self.tags_all),
+            "tags_any": strings("tags_any", self.tags_any),
+            "tags_all": strings("tags_all", self.tags_all),
             "metadata": self._metadata_json(),
         }
         return {name: value for name, value in named.items() if value is not None}
@@ -58,7 +58,8 @@ class Filters:
             raise InputError(f"The metadata filter {self.metadata!r} cannot be used: {error}.") from error
 
 
-def _strings(name: str, values: Sequence[str] | None) -> list[str] | None:
+def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
+    """Return a list of strings as it can be bound, or raise InputError."""
     if values is None:
         return None
     if (

@@ -74,16 +74,11 @@ class Run:
         assert self.query_vector is not None  # noqa: S101 - the callers have seen to it
         began = time.perf_counter()
         plan = self.plan
+        k = max(plan.top_k, plan.vector_top_k or DEFAULT_POOL)
         if not plan.exact:
-            dimensions = len(self.query_vector)
-            self.pool = plan.codes_pool or candidates.default_pool(self.searcher.chunks(), dimensions)
-        leg = candidates.vector_leg(
-            self.searcher.database.cursor(),
-            self.query_vector,
-            max(plan.top_k, plan.vector_top_k or DEFAULT_POOL),
-            self.filters,
-            pool=self.pool,
-        )
+            chunks, dimensions = self.searcher.chunks(), len(self.query_vector)
+            self.pool = plan.codes_pool or candidates.default_pool(chunks, dimensions, k)
+        leg = candidates.vector_leg(self.searcher.database.cursor(), self.query_vector, k, self.filters, pool=self.pool)
         if plan.min_similarity is not None:
             leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
         self.vector_hits = leg

@@ -8,11 +8,12 @@ from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.retrieve.candidates import BM25, as_text
 from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
-from sqlrag.retrieve.filters import Filters
+from sqlrag.retrieve.filters import Filters, strings
+from sqlrag.retrieve.indexing import index_chunks
 from sqlrag.retrieve.planning import Plan
 from sqlrag.retrieve.rows import source_documents
 from sqlrag.retrieve.searching import GIVEN, Searcher
-from sqlrag.store import checking, lexical, writing
+from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.database import DEFAULT_WAIT, Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from sqlrag.retrieve.results import Results
+    from sqlrag.store.deleting import DeleteReport
+    from sqlrag.store.indexing import IndexReport
     from sqlrag.types import Chunk, Document, Embedder, Fusion
 
 DEFAULT_HEADING_WEIGHT = 3.0
@@ -360,9 +363,30 @@ class Store:
             [cleaned_chunk(chunk) for chunk in chunks],
             embeddings,
             dimensions=self.dimensions,
-            stemmer=self._searcher.metadata["stemmer"],
         )
-        self._database.checkpoint()
+
+    def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
+        """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""
+        return index_chunks(self._searcher, chunks, vectors)
+
+    def delete_documents(
+        self,
+        *,
+        doc_ids: str | Sequence[str] | None = None,
+        checksum: str | None = None,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> DeleteReport:
+        """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
+        filters = Filters(collection, tags_any, tags_all, metadata).parameters()
+        ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
+        if checksum is not None and not isinstance(checksum, str):
+            raise InputError(f"checksum must be a string, not {checksum!r}.")
+        if ids is None and checksum is None and not filters:
+            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        return deleting.delete_documents(self._database, ids, checksum, filters)
 
     def check(self) -> list[checking.Problem]:
         """Run every check of ``sql/checks``; an empty list means that the file is sound."""

@@ -50,16 +50,25 @@ def stem_word(word: str, stemmer: str) -> str:
 
 def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None:
     """Index the chunks whose ``rid`` is ``first`` or more, inside the caller's transaction."""
-    run_script(con, "index/stage_tokens", first=first)
+    run_script(con, "index/choose_new", first=first)
+    run_script(con, "index/stage_tokens")
     words = [row[0] for row in con.execute(read_sql("index/new_words")).fetchall()]
     if words:
         new_words = pa.table({"word": words, "term": stem_words(words, stemmer)})
         con.register("new_words", new_words)
-        con.execute("INSERT INTO fts_main_documents.words FROM new_words ORDER BY word")
+        con.execute(read_sql("index/insert_words"))
         con.unregister("new_words")
-    run_script(con, "index/add_chunks", first=first)
+    run_script(con, "index/add_chunks")
 
 
 def remove_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
     """Take every chunk of these documents out of the table and the index, inside the caller's transaction."""
-    run_script(con, "index/remove_chunks", doc_ids=list(doc_ids))
+    run_script(con, "index/choose_documents", doc_ids=list(doc_ids))
+    run_script(con, "index/stage_tokens")
+    run_script(con, "index/remove_chunks")
+
+
+def rebuild(con: duckdb.DuckDBPyConnection, stemmer: str) -> None:
+    """Index every chunk afresh, inside the caller's transaction."""
+    run_script(con, "index/clear")
+    add_chunks(con, 0, stemmer)

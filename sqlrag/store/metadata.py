@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 # The version of the published layout (sqlrooms-rag 0.1.2) that the keys and the first five columns follow.
 PUBLISHED_VERSION = "1.0.0"
 
-_STRATEGY_NAMES = {"markdown": "markdown-aware", "size": "size-based"}
+# The provider of a file whose vectors were given ready-made.
+GIVEN = "given"
+
+_STRATEGY_NAMES: dict[Literal["markdown", "size"], str] = {"markdown": "markdown-aware", "size": "size-based"}
 
 
 def write_metadata(con: duckdb.DuckDBPyConnection, values: Mapping[str, object]) -> None:
@@ -62,7 +65,13 @@ def refresh_counts(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def initial_metadata(
-    identity: ModelIdentity, policy: ChunkPolicy, *, header_weight: float, stemmer: str, created_at: str
+    identity: ModelIdentity,
+    policy: ChunkPolicy,
+    *,
+    header_weight: float,
+    stemmer: str,
+    created_at: str,
+    llama_index_compatible: bool,
 ) -> dict[str, object]:
     """Return the keys that a new file gets: the published ones that do not count anything, then ours."""
     return {
@@ -71,9 +80,7 @@ def initial_metadata(
         "embedding_provider": identity.provider,
         "embedding_model": identity.model_name,
         "embedding_dimensions": identity.dimensions,
-        "chunking_strategy": _STRATEGY_NAMES[policy.strategy],
-        "chunk_size": policy.chunk_size,
-        "include_headers": policy.include_headers,
+        **policy_metadata(policy),
         "header_weight": int(header_weight) if float(header_weight).is_integer() else header_weight,
         "hybrid_search_enabled": True,
         "fts_enabled": True,
@@ -82,9 +89,7 @@ def initial_metadata(
         "sqlrag_version": sqlrag.__version__,
         "duckdb_version": duckdb.__version__,
         "stemmer": stemmer,
-        "chunk_overlap": policy.chunk_overlap,
-        "chunk_unit": policy.chunk_unit,
-        "chunk_policy_hash": hashlib.sha256(json.dumps(asdict(policy), sort_keys=True).encode()).hexdigest(),
+        "llama_index_compatible": llama_index_compatible,
         "normalized": True,
         "max_tokens": identity.max_tokens,
         "query_prefix": identity.query_prefix,
@@ -93,6 +98,35 @@ def initial_metadata(
             None if identity.fingerprint is None else [round(x, 6) for x in identity.fingerprint]
         ),
     }
+
+
+def policy_metadata(policy: ChunkPolicy) -> dict[str, object]:
+    """Return the keys that say how the documents are cut."""
+    return {
+        "chunking_strategy": _STRATEGY_NAMES[policy.strategy],
+        "chunk_size": policy.chunk_size,
+        "chunk_overlap": policy.chunk_overlap,
+        "chunk_unit": policy.chunk_unit,
+        "include_headers": policy.include_headers,
+        "chunk_policy_hash": hashlib.sha256(policy_text(policy).encode()).hexdigest(),
+    }
+
+
+def chunk_policy(metadata: Mapping[str, str]) -> ChunkPolicy:
+    """Return how the documents of a file are cut."""
+    strategies = {name: strategy for strategy, name in _STRATEGY_NAMES.items()}
+    return ChunkPolicy(
+        strategy=strategies[metadata["chunking_strategy"]],
+        chunk_size=int(metadata["chunk_size"]),
+        chunk_overlap=int(metadata["chunk_overlap"]),
+        chunk_unit="chars" if metadata["chunk_unit"] == "chars" else "tokens",
+        include_headers=metadata["include_headers"] == "True",
+    )
+
+
+def policy_text(policy: ChunkPolicy) -> str:
+    """Return a policy as it stands in ``source_documents.chunk_policy``, equal for equal policies."""
+    return json.dumps(asdict(policy), sort_keys=True)
 
 
 def model_identity(metadata: Mapping[str, str]) -> ModelIdentity:
@@ -164,15 +198,25 @@ def nested_metadata(flat: Mapping[str, str]) -> dict[str, Any]:
 
 
 def initialize(
-    database: Database, identity: ModelIdentity, policy: ChunkPolicy, *, heading_weight: float, stemmer: str
+    database: Database,
+    identity: ModelIdentity,
+    policy: ChunkPolicy,
+    *,
+    heading_weight: float,
+    stemmer: str,
+    llama_index_compatible: bool = True,
 ) -> None:
     """Write the metadata of a new file."""
+    values = initial_metadata(
+        identity,
+        policy,
+        header_weight=heading_weight,
+        stemmer=stemmer,
+        created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        llama_index_compatible=llama_index_compatible,
+    )
     with database.transaction() as con:
-        created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        write_metadata(
-            con,
-            initial_metadata(identity, policy, header_weight=heading_weight, stemmer=stemmer, created_at=created_at),
-        )
+        write_metadata(con, values)
 
 
 def now() -> datetime:

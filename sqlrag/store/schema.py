@@ -57,6 +57,8 @@ VIEWS = (
     "corpus_stats",
     "chunk_lengths",
     "index_status",
+    "ingest_runs",
+    "ingest_stages",
 )
 
 _DIMENSIONS = 384

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlrag.errors import InputError
 from sqlrag.store import lexical
-from sqlrag.store.metadata import refresh_counts
+from sqlrag.store.metadata import read_metadata, refresh_counts
 from sqlrag.store.schema import for_dimensions, read_sql
 from sqlrag.store.vectors import sign_words, unit_vectors
 
@@ -34,31 +34,55 @@ def upsert(
     embeddings: ArrayLike,
     *,
     dimensions: int,
-    stemmer: str = lexical.DEFAULT_STEMMER,
-    llama_index_compatible: bool = True,
 ) -> None:
-    """Insert documents with their chunks, in place of what the file held of them.
+    """Insert documents with their chunks, in place of what the file held of them, by the settings of the file.
 
     Either all of it is written or nothing, and it can be searched at once.
     """
     vectors = unit_vectors(embeddings, dimensions, [chunk.node_id for chunk in chunks]) if len(chunks) else None
     _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
     with database.transaction() as con:
-        doc_ids = [document.doc_id for document in documents]
         _check_collections(con, documents)
-        if con.execute(
-            "SELECT 1 FROM source_documents WHERE doc_id IN (SELECT unnest($1)) LIMIT 1", [doc_ids]
-        ).fetchall():
-            delete(con, doc_ids)
-        first = insert_rows(con, documents, chunks, vectors, llama_index_compatible=llama_index_compatible)
-        lexical.add_chunks(con, first, stemmer)
-        refresh_counts(con)
+        # Read here, since another thread may have changed them.
+        settings = read_metadata(con)
+        compatible = settings.get("llama_index_compatible", "True") == "True"
+        replace_rows(con, documents, chunks, vectors, stemmer=settings["stemmer"], llama_index_compatible=compatible)
 
 
-def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
-    """Delete documents with their chunks and index entries, inside the caller's transaction."""
-    lexical.remove_documents(con, doc_ids)
-    con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [list(doc_ids)])
+def replace_rows(
+    con: duckdb.DuckDBPyConnection,
+    documents: Sequence[Document],
+    chunks: Sequence[Chunk],
+    vectors: Vectors | None,
+    *,
+    stemmer: str,
+    llama_index_compatible: bool,
+    policy: str | None = None,
+    gone: Sequence[str] = (),
+) -> None:
+    """Write documents in place of what the file holds of them, inside the caller's transaction.
+
+    ``gone`` are documents that go with the same stroke, such as the old names of files. See :func:`insert_rows`.
+    """
+    delete(con, [*(document.doc_id for document in documents), *gone])
+    first = insert_rows(con, documents, chunks, vectors, llama_index_compatible=llama_index_compatible, policy=policy)
+    lexical.add_chunks(con, first, stemmer)
+    refresh_counts(con)
+
+
+def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
+    """Delete documents with their chunks and index entries, inside the caller's transaction.
+
+    Returns those that were there, in order. The counts of ``embedding_metadata`` are left to the caller.
+    """
+    found = con.execute(
+        "SELECT doc_id FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id", [list(doc_ids)]
+    ).fetchall()
+    there = [doc_id for (doc_id,) in found]
+    if there:
+        lexical.remove_documents(con, there)
+        con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [there])
+    return there
 
 
 def insert_rows(
@@ -68,13 +92,15 @@ def insert_rows(
     vectors: Vectors | None,
     *,
     llama_index_compatible: bool,
+    policy: str | None = None,
 ) -> int:
     """Insert the rows without indexing their words; return the ``rid`` of the first new chunk.
 
-    ``vectors`` are of unit length, one a chunk.
+    ``vectors`` are of unit length, one a chunk. ``policy`` says how the documents were cut and embedded, as JSON;
+    None for chunks that a program made.
     """
     by_id = {document.doc_id: document for document in documents}
-    sources = _sources_table(documents)
+    sources = _sources_table(documents, policy)
     con.register("new_sources", sources)
     con.execute(read_sql("index/insert_sources"))
     con.unregister("new_sources")
@@ -138,7 +164,7 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
-def _sources_table(documents: Sequence[Document]) -> pa.Table:
+def _sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table:
     return pa.table(
         {
             "doc_id": [d.doc_id for d in documents],
@@ -152,6 +178,9 @@ def _sources_table(documents: Sequence[Document]) -> pa.Table:
             "size_bytes": pa.array([d.size_bytes for d in documents], pa.int64()),
             "modified_at": pa.array([d.modified_at for d in documents], pa.timestamp("us")),
             "tags": pa.array([list(d.tags) for d in documents], pa.list_(pa.string())),
+            "body_start": pa.array([d.body_start for d in documents], pa.int32()),
+            "page_starts": pa.array([list(d.page_starts) for d in documents], pa.list_(pa.int32())),
+            "chunk_policy": pa.array([policy] * len(documents), pa.string()),
         }
     )
 

@@ -5,8 +5,8 @@ python -m tests.bench.curves --points points.json [--measure pool,fusion,bm25,fe
 
 --points keeps what was measured; without --measure the picture is drawn from it. --folder keeps the stores of the four
 collections (see ``quality``), of which two have to be embedded first. --db is a large store made by ``recall`` or
-``latency`` with --folder; "postings" takes the processor time of the lexical leg in it, fully scored and with MaxScore.
-The picture needs matplotlib, which no extra installs: pip install matplotlib.
+``latency`` with --folder; "postings" takes the processor time of the lexical leg in it, fully scored and with
+MaxScore. The picture needs matplotlib, which no extra installs: pip install matplotlib.
 """
 
 from __future__ import annotations

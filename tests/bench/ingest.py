@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from sqlrag import Store
-from sqlrag.ingest.pipeline import BATCH_CHUNKS
+from sqlrag.ingest.run import BATCH_CHUNKS
 from sqlrag.retrieve.store import Database
 from sqlrag.store import lexical, writing
 from tests.bench.common import environment, markdown_table, peak_mb

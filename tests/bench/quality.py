@@ -3,7 +3,8 @@
 python -m tests.bench.quality [--only nfcorpus,scifact]
 
 NFCorpus and SciFact: one chunk a document, vectors as given in ``minilm.npz``. duckdb_docs_qa and anthropic_docs: the
-package's own chunks and MiniLM vectors, best chunk per page. XQuAD: the lexical leg alone, one chunk a paragraph.
+package's own chunks and MiniLM vectors, best chunk per page. XQuAD: the lexical leg alone, one chunk a paragraph,
+with the default stemmer and where named with the language's own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -99,10 +101,12 @@ def own_chunks(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.
     return Store(prepared.path), [(row["_id"], row["text"], None) for row in read_jsonl(DATA / name / "queries.jsonl")]
 
 
-def paragraphs(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
+def paragraphs(
+    name: str, folder: Path, stemmer: str = "porter"
+) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
     """Return a store of paragraphs with vectors that mean nothing, for the lexical leg alone."""
     rows = read_jsonl(DATA / name / "corpus.jsonl")
-    store = Store.create(folder / f"{name}.duckdb", 8)
+    store = Store.create(folder / f"{name}.duckdb", 8, stemmer=stemmer)
     store.upsert(
         [Document(row["_id"], row["text"]) for row in rows],
         [Chunk(row["_id"], 0, row["text"], i_end=len(row["text"])) for row in rows],
@@ -120,6 +124,8 @@ COLLECTIONS = {
     "xquad_en": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
     "xquad_de": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
     "xquad_ru": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+    "xquad_ru:russian": (partial(paragraphs, stemmer="russian"), ["qrels/test.tsv"], ["BM25"]),
+    "xquad_de:german": (partial(paragraphs, stemmer="german"), ["qrels/test.tsv"], ["BM25"]),
     "xquad_zh": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
 }
 
@@ -138,7 +144,8 @@ def _page(doc_id: str) -> str:
 
 def measure(name: str, folder: Path) -> list[list[str]]:
     """Return one row for each mode and set of judgements."""
-    make, judgements, modes = COLLECTIONS[name]
+    make, judgements, modes = COLLECTIONS[label := name]
+    name = name.partition(":")[0]
     store, questions = make(name, folder)
     rows = []
     with store:
@@ -155,8 +162,8 @@ def measure(name: str, folder: Path) -> list[list[str]]:
         for mode in modes:
             run = {query: documents for query, documents in runs[mode].items() if query in judged}
             got = ir_measures.calc_aggregate([nDCG @ 10, R @ 10], qrels, run)
-            label = name + (f" ({Path(file).stem.removeprefix('test_')})" if "_" in Path(file).stem else "")
-            rows.append([label, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(judged))])
+            row = label + (f" ({Path(file).stem.removeprefix('test_')})" if "_" in Path(file).stem else "")
+            rows.append([row, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(judged))])
     return rows
 
 

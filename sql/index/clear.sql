@@ -1,0 +1,8 @@
+-- Empties the lexical index, to build it afresh.
+DELETE FROM fts_main_documents.postings;
+
+DELETE FROM fts_main_documents.docs;
+
+DELETE FROM fts_main_documents.dict;
+
+DELETE FROM fts_main_documents.words;

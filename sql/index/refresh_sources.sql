@@ -1,0 +1,3 @@
+-- What a file system says of documents whose content is what it was.
+UPDATE source_documents AS s SET file_path = n.file_path, modified_at = n.modified_at
+FROM seen_sources AS n WHERE n.doc_id = s.doc_id;

@@ -1,0 +1,197 @@
+"""This package beside its peers on the same corpus, in one run of the harness that measures them.
+
+python -m tests.bench.peers [--sizes 10000,100000] [--systems …] [--work FOLDER] [--queries 100] [--reuse]
+                            [--peers-python PATH] [--python NAME=PATH …]
+
+The harness (``../shared/bench``) has an adapter for each peer; ours is put beside them in a copy of it. Vectors are
+hashed bags of words there, so the figures tell how fast and exact an index is, nothing of the quality of a search.
+Peers run with the Python of ``--peers-python``, one of them with another by ``--python``; they must have the packages:
+lancedb, sqlite-vec, apsw, tantivy, faiss-cpu, bm25s, PyStemmer, raghilda, and for the plain approach duckdb 1.5.5,
+duckdb-extensions, duckdb-extension-fts and duckdb-extension-vss. Corpora stay in ``--work``; with ``--reuse`` the
+peers' stores stay too and the next run with it builds only ours. One run at a time in a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.bench.common import environment, markdown_table
+
+ROOT = Path(__file__).resolve().parents[2]
+HARNESS = ROOT.parent / "shared" / "bench"
+DOCUMENTS = ROOT.parent / "shared" / "data" / "docs"
+OURS = "sqlrag"
+PEERS = "duckdb_naive,lancedb_flat,lancedb_ivf_refine,sqlite_vec_fts5,raghilda,tantivy_faiss,bm25s_numpy"
+REFERENCE = "bm25s_numpy"  # the harness runs it once a corpus, asked for or not
+MODES = ("hybrid", "vector", "lexical")
+SEED = 7
+HEADER = [
+    "system",
+    "hybrid p50 ms",
+    "vector",
+    "lexical",
+    "CPU ms / hybrid",
+    "vector recall@10",
+    "build s",
+    "MB on disk",
+    "peak MB of the query process",
+    "hybrid / ours",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="10000,100000")
+    parser.add_argument("--systems", default=f"{OURS},{PEERS}")
+    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="for one system")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "sqlrag-peers")
+    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--timeout", type=float, default=480, help="seconds for a build")
+    parser.add_argument("--reuse", action="store_true", help="keep the peers' stores, use those kept; ours is built")
+    arguments = parser.parse_args()
+    if not HARNESS.is_dir():
+        sys.exit(f"The harness is not at {HARNESS}.")
+    arguments.work = arguments.work.resolve()
+    arguments.systems = arguments.systems.split(",")
+    # A relative path of a virtual environment's Python must not be resolved: the link is what makes it that one.
+    arguments.pythons = dict.fromkeys([*arguments.systems, REFERENCE], str(Path(arguments.peers_python).absolute()))
+    arguments.pythons[OURS] = sys.executable
+    for pair in arguments.python:
+        name, equals, path = pair.partition("=")
+        if name not in arguments.pythons or not equals:
+            parser.error(f"--python {pair}: write NAME=PATH, NAME one of {', '.join(arguments.pythons)}")
+        arguments.pythons[name] = str(Path(path).absolute())
+    print(f"{environment()}, seed {SEED}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        harness = Path(folder) / "bench"
+        shutil.copytree(HARNESS, harness)
+        shutil.copy(Path(__file__).with_name("sqlrag_adapter.py"), harness / "adapters" / f"{OURS}.py")
+        for size in map(int, arguments.sizes.split(",")):
+            corpus = make_corpus(harness, size, arguments.work)
+            results = measure(harness, corpus, arguments)
+            print(f"## {size:,} chunks\n\n{table(results)}\n\n{remarks(results)}\n", flush=True)
+
+
+def make_corpus(harness: Path, size: int, work: Path) -> Path:
+    """Return the folder of the corpus, made where it is missing; stores kept of an earlier one go."""
+    corpus = work / "corpora" / str(size)
+    if not (corpus / "meta.json").exists():
+        for kept in (work / "stores").glob(f"{size}.*.json"):
+            kept.unlink()
+        command = ["make_corpus.py", "--docs", DOCUMENTS, "--n", size, "--out", corpus, "--seed", SEED]
+        # What it says of its progress is no part of the report.
+        subprocess.run([sys.executable, *map(str, command)], cwd=harness, check=True, stdout=sys.stderr)
+    return corpus
+
+
+def measure(harness: Path, corpus: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run the harness: each phase of each system in a process of its own."""
+    stores = arguments.work / "stores"
+    out = arguments.work / f"results_{corpus.name}.json"
+    command = ["run.py", "--systems", ",".join(arguments.systems), "--corpus", corpus, "--out", out]
+    command += ["--work", stores, "--queries", arguments.queries, "--timeout", arguments.timeout]
+    for system, python in arguments.pythons.items():
+        command += ["--python", f"{system}={python}"]
+    if arguments.reuse:
+        command += ["--keep", "--reuse"]
+    for system in arguments.systems:
+        kept = _kept(stores, corpus, system)
+        if not arguments.reuse:
+            kept.unlink(missing_ok=True)
+        # A store without the record of a finished build is ours, or was left by a run that stopped in the middle.
+        if not kept.exists():
+            shutil.rmtree(stores / f"{corpus.name}.{system}", ignore_errors=True)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, *map(str, command)], cwd=harness, check=True, env=environ, stdout=subprocess.DEVNULL
+    )
+    results: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))["results"]
+    for result in results:
+        kept = _kept(stores, corpus, result["system"])
+        if "build" not in result:
+            result["build"] = {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
+        elif arguments.reuse and result["system"] != OURS and "error" not in result["build"]:
+            kept.write_text(json.dumps(result["build"]), encoding="utf-8")
+    if arguments.reuse:
+        shutil.rmtree(stores / f"{corpus.name}.{OURS}", ignore_errors=True)
+    return sorted(results, key=lambda result: arguments.systems.index(str(result["system"])))
+
+
+def _kept(stores: Path, corpus: Path, system: str) -> Path:
+    return stores / f"{corpus.name}.{system}.json"
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Return one row a system; the last column says how many times as long as ours a hybrid query takes."""
+    ours = next((_mode(result, "hybrid").get("p50_ms") for result in results if result["system"] == OURS), None)
+    rows = []
+    for result in results:
+        build, warm = result["build"], result.get("warm") or {}
+        failed = build.get("error") or warm.get("error")
+        if failed:
+            error = str(failed).strip().splitlines()[-1]
+            rows.append([str(result["system"]), f"failed: {error[:90]}", *[""] * (len(HEADER) - 2)])
+            continue
+        hybrid = _mode(result, "hybrid").get("p50_ms")
+        rows.append(
+            [
+                str(result["system"]),
+                *(_cell(_mode(result, mode), result["queries"]) for mode in MODES),
+                f"{_mode(result, 'hybrid')['cpu_ms']:.1f}" if hybrid else "–",
+                f"{result['recall10']:.3f}" if "recall10" in result else "–",
+                f"{build['build_s']:.0f}{' (kept)' if 'kept' in build else ''}",
+                f"{build['disk_mb']:.0f}",
+                f"{warm['query_peak_rss_mb']:.0f}",
+                f"{hybrid / ours:.2f} x" if hybrid and ours else "–",
+            ]
+        )
+    return markdown_table(HEADER, rows)
+
+
+def remarks(results: list[dict[str, Any]]) -> str:
+    """Return what a reader must know to trust the table: versions, what else ran, what went wrong."""
+    versions: dict[str, set[str]] = {}
+    for result in results:
+        for name, version in result["build"].get("versions", {}).items():
+            versions.setdefault(name, set()).add(str(version))
+    lines = ["Versions: " + ", ".join(f"{name} {' and '.join(sorted(versions[name]))}" for name in sorted(versions))]
+    shares = []
+    for result in results:
+        hybrid = _mode(result, "hybrid")
+        # The kernel counts in ticks of 10 ms: a share of less than a second says nothing.
+        if "p50_ms" in hybrid and hybrid["n"] * hybrid["mean_ms"] >= 1000:
+            shares.append(f"{result['system']} {hybrid['others_cpu_share']:.0%}")
+    if shares:
+        lines.append("CPU of the machine taken by other processes during the hybrid queries: " + ", ".join(shares))
+    lines += [
+        f"{result['system']}, {mode}: {_mode(result, mode)['error'].strip().splitlines()[-1]}"
+        for result in results
+        for mode in MODES
+        if "error" in _mode(result, mode)
+    ]
+    return "\n\n".join(lines)
+
+
+def _mode(result: dict[str, Any], mode: str) -> dict[str, Any]:
+    found: dict[str, Any] = (result.get("warm") or {}).get("modes", {}).get(mode, {})
+    return found
+
+
+def _cell(mode: dict[str, Any], queries: int) -> str:
+    """Return the p50, the number of queries with it where the time for them ran out."""
+    if "p50_ms" not in mode:
+        return "failed" if "error" in mode else "–"
+    return f"{mode['p50_ms']:.1f}" + (f" (n={mode['n']})" if mode["n"] < queries else "")
+
+
+if __name__ == "__main__":
+    main()
