@@ -99,7 +99,7 @@ def test_wrong_options(store: Store, name: str, value: object) -> None:
 
 
 def test_the_pool_grows_with_the_store(store: Store) -> None:
-    assert [default_pool(n, 384) for n in (0, 10_000, 100_000, 1_000_000)] == [750, 750, 750, 1884]
+    assert [default_pool(n, 384) for n in (0, 10_000, 100_000, 1_000_000)] == [750, 750, 750, 2986]
     assert default_pool(100_000, 1024) == 750
     assert default_pool(100_000, 128) == 2250  # fewer bits tell less
     assert default_pool(10_000, 384, 200) == 1200

@@ -78,10 +78,10 @@ def default_pool(chunks: int, dimensions: int, k: int = 50) -> int:
     """Return how many candidates the sign codes hand to the exact cosines in a store of so many chunks.
 
     Chosen for a recall@10 of .99 and more, on real questions and on vectors without any structure: 750 up to 100,000
-    chunks (as in the macros), 1,900 at a million; more where a code has fewer than 384 bits or more than 125 chunks are
+    chunks (as in the macros), 3,000 at a million; more where a code has fewer than 384 bits or more than 125 chunks are
     wanted. The handbook has the curves.
     """
-    return round(max(750.0, 6.0 * k, 7.5 * math.pow(chunks, 0.4)) * max(1.0, 384 / dimensions))
+    return round(max(750.0, 6.0 * k, 0.75 * math.pow(chunks, 0.6)) * max(1.0, 384 / dimensions))
 
 
 def vector_leg(

@@ -283,7 +283,9 @@ def draw(points: dict[str, Any], picture: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams.update({"font.size": 8, "svg.hashsalt": "sqlrag", "axes.grid": True, "grid.alpha": 0.3})
+    mpl.rcParams.update(
+        {"font.size": 8, "svg.hashsalt": "sqlrag", "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}
+    )
     from matplotlib import pyplot as plt
 
     figure, ((pools, alphas), (postings, feedback)) = plt.subplots(2, 2, figsize=(10, 7.5))
@@ -310,7 +312,7 @@ def draw(points: dict[str, Any], picture: Path) -> None:
     postings.set(xscale="log", xlabel="postings of the question's terms", ylabel="CPU ms", ylim=(0, None))
     postings.set_title("Lexical leg, 1,000,000 chunks")
     for axes in (pools, alphas, postings, feedback):
-        axes.legend(fontsize=6)
+        axes.legend(fontsize=6, loc="lower right" if axes is pools else "best")
     figure.tight_layout()
     figure.savefig(picture, metadata={"Date": None})
 

@@ -96,11 +96,10 @@ def filtered(size: int, texts: Sequence[str], queries: NDArray[np.float32], fold
         for column, (tag, share) in enumerate(SHARES.items()):
             inside = np.flatnonzero(has[:, column])
             best = -np.sort(-(queries @ vectors[inside].T), axis=1)[:, :K]
-            rows, shares, methods = 0, [], set()
+            rows, shares = 0, []
             for query, cosines in zip(queries, best, strict=True):
                 found = store.vector_query(top_k=K, query_vector=query, tags_any=[tag])
                 rows += len(found)
-                methods.add(found.methods["vector"].split(",")[0])
                 shares.append(found_share([row["score"] for row in found], cosines, min(K, len(inside))))
             lexical_rows = wanted = equal = 0
             for text, unfiltered in zip(texts, everywhere, strict=True):
@@ -117,7 +116,6 @@ def filtered(size: int, texts: Sequence[str], queries: NDArray[np.float32], fold
                     f"{len(inside):,}",
                     f"{rows:,} of {len(queries) * min(K, len(inside)):,}",
                     f"{statistics.mean(shares):.4f}",
-                    ", ".join(sorted(methods)),
                     f"{lexical_rows:,} of {wanted:,}",
                     f"{equal} of {len(texts)}",
                 ]
@@ -151,7 +149,6 @@ def main() -> None:
                 "chunks",
                 "vector rows",
                 "recall@10",
-                "how",
                 "lexical rows",
                 "lexical as unfiltered",
             ]
