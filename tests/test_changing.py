@@ -73,7 +73,7 @@ class TestDelete:
             ({"tags_all": ["red", "big"]}, ["a.md"]),
             ({"metadata": {"year": 2023}}, ["b.md"]),
             ({"metadata": {"file_name": "c.txt"}}, ["c.txt"]),
-            ({"metadata": {"year": None}}, ["c.txt"]),
+            ({"metadata": {"year": None, "file_name": "c.txt"}}, ["c.txt"]),
             ({"doc_ids": ["a.md", "b.md"], "tags_any": ["blue"]}, ["b.md"]),
         ],
     )
@@ -374,3 +374,23 @@ class TestLog:
         assert all(record.getMessage().startswith(f"[{report.run_id}] ") for record in own)
         assert {record.run_id for record in own} == {report.run_id}
         assert caplog.records[-1].getMessage().startswith(f"[{deleted.run_id}] ")
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_no_value_deletes_nothing(tmp_path, value):
+    """Every document lacks a field that nobody has set: that must not empty the file."""
+    with Store.create(tmp_path / "kb.duckdb", 4) as store:
+        store.index([Chunk("a", 0, "alpha"), Chunk("b", 0, "beta")], vectors=np.eye(4)[:2])
+        with pytest.raises(InputError, match="metadata"):
+            store.delete_documents(metadata={"zz": value})
+        assert len(store.lexical_query("alpha beta")) == 2
+
+
+def test_indexing_the_same_chunks_again_moves_nothing(tmp_path):
+    chunks = [Chunk("m", 0, "ab"), Chunk("m", 1, "b"), Chunk("r", 0, "same"), Chunk("r", 1, "same")]
+    seen = []
+    with Store.create(tmp_path / "kb.duckdb", 4) as store:
+        for _ in range(2):
+            store.index(chunks, vectors=np.eye(4))
+            seen.append(store.cursor().execute("SELECT node_id, i_start, i_end FROM documents ORDER BY 1").fetchall())
+    assert seen[0] == seen[1] == [("m#0", 0, 2), ("m#1", 4, 5), ("r#0", 0, 4), ("r#1", 6, 10)]

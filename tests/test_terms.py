@@ -204,6 +204,40 @@ def test_a_prefix_weighs_as_one_word(small: Store) -> None:
     assert by_stem == {"databas": 3, "vector": 3, "vectoris": 3}
 
 
+def test_prefixes_of_any_script(tmp_path: Path) -> None:
+    """Three Han characters are two words of the index, so they are looked up as words; accents count in any form."""
+    texts = [
+        "東京大学 に行く",
+        "東京都",
+        "étude turbo",
+        "turbo charger",
+        "alto only",
+        "alpine only",
+        "alto alpine both",
+    ]
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        documents = [Document(f"{i}.txt", text) for i, text in enumerate(texts)]
+        store.upsert(documents, [Chunk(d.doc_id, 0, d.text) for d in documents], np.ones((len(texts), 8)))
+
+        def ask(query: str, **options: bool) -> set[str]:
+            return {row["doc_id"][0] for row in store.lexical_query(query, top_k=10, **options)}
+
+        assert ask("東京大*") == ask("東京大") == {"0", "1"}
+        assert ask("東京*") == {"0", "1"}
+        assert ask("\u00e9tu*") == ask("e\u0301tu*") == ask("etu*") == {"2"}
+        assert ask("tur\u00adb*") == {"2", "3"}
+        assert ask("al* alp*", conjunctive=True) == ask("alp* al*", conjunctive=True) == {"5", "6"}
+        assert ask(" ".join(f"w{i}*" for i in range(3000)) + " turbo") == {"2", "3"}
+
+
+def test_a_phrase_is_looked_for_in_the_field_asked(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        chunks = [Chunk("a", 0, "x beta gamma y", heading_path=("gamma", "q", "beta"))]
+        store.upsert([Document("a", "")], chunks, np.ones((1, 8)))
+        assert store.lexical_query('"beta gamma"', fields="heading_path") == []
+        assert len(store.lexical_query('"beta gamma"', fields="text")) == 1
+
+
 def test_parse() -> None:
     assert parse('how "a b" to* "c"d *x* e') == ('how   to* "c"d *x* e'.replace("to*", " "), ["a b"], ["to"])
     assert parse('("a b") ["c"], "d".').phrases == ["a b", "c", "d"]

@@ -18,6 +18,8 @@ CREATE OR REPLACE MACRO clause_search(termids, dfs, clauses, required, phrases, 
         -- Every row; without a LIMIT here DuckDB would look for the phrases in all chunks, before the join.
         LIMIT 2147483647
     ) AS held
-    WHERE length(phrases) = 0 OR holds_phrases(held.text, held.heading_path, phrases)
+    WHERE length(phrases) = 0 OR holds_phrases(
+        CASE WHEN text_weight > 0 THEN held.text ELSE '' END,
+        CASE WHEN heading_weight > 0 THEN held.heading_path ELSE [] END, phrases)
     ORDER BY held.score DESC, held.doc_id, held.chunk_index
     LIMIT k;

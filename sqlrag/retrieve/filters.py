@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ class Filters:
             raise InputError(f"metadata must be a mapping of field names to values, not {self.metadata!r}.")
         if not self.metadata:
             return None  # no condition
+        if any(isinstance(value, float) and not math.isfinite(value) for value in self.metadata.values()):
+            raise InputError(f"The metadata filter {self.metadata!r} has a value that is no number; leave it out.")
         try:
             # Cleaned and ordered as the stored metadata is, so that a date or a nested object finds its like.
             return json.dumps(clean_metadata(self.metadata), ensure_ascii=False, sort_keys=True)

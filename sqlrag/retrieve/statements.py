@@ -53,7 +53,11 @@ def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
         options["codes_pool"] = _EVERY_CHUNK
     elif pool not in (None, _DEFAULT_POOL):
         options["codes_pool"] = pool
-    return _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
+    # An honest statement says what it does not do.
+    lost = [name for name in ("feedback", "expansion") if getattr(plan, name)]
+    lost += ["phrases and prefixes"] if terms.clauses else []
+    note = f"-- Without {', '.join(lost)}, which the macro does not have.\n" if lost else ""
+    return note + _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
 
 
 def literal(value: Any) -> str:

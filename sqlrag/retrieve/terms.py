@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 # "…" where the quotes stand around words, not as in 5" x 7".
 _PHRASE = re.compile(r'(?<![^\s(\[{,;:])"([^"]+)"(?![^\s)\]},.;:!?])')
-# word* where the star ends a word of two letters or more, not as in **bold**.
-_PREFIX = re.compile(r"(?<![\w*])(\w{2,})\*(?![\w*])")
+# word* where the star ends a run of two characters or more, not as in **bold** or count(*).
+_PREFIX = re.compile(r"""(?<![^\s(\[{,;:])([^\s*"()\[\]{}]{2,})\*(?![^\s)\]},.;:!?])""")
+# More are plain words: each costs two statements.
+_MOST_PREFIXES = 16
 
 # The rules of plain_words.sql and compound_parts.sql for ASCII; a run of word characters is looked at as a whole, since
 # Python's regular expressions would try each start of a long one in turn.
@@ -61,7 +63,7 @@ def parse(query_text: str) -> Parsed:
     """Take a question apart. Quotes that are no pair, and stars elsewhere, are punctuation."""
     phrases = _PHRASE.findall(query_text)
     rest = _PHRASE.sub(" ", query_text)
-    prefixes = [match.lower() for match in _PREFIX.findall(rest)]
+    prefixes = list(dict.fromkeys(_PREFIX.findall(rest)))
     return Parsed(_PREFIX.sub(" ", rest), phrases, prefixes)
 
 
@@ -72,7 +74,7 @@ def query_terms(
 
     With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation.
     """
-    parsed = parse(query_text) if syntax else Parsed(query_text, [], [])
+    parsed = _with_single_words(con, parse(query_text)) if syntax else Parsed(query_text, [], [])
     words = list(dict.fromkeys(tokenize(con, parsed.text)))
     quoted = [_plain_words(con, phrase) for phrase in parsed.phrases]
     quoted = [phrase for phrase in quoted if phrase]
@@ -94,16 +96,29 @@ def query_terms(
     terms.clauses.extend(number[term] for term, _, _ in found)
     terms.required.extend(number[term] for term in wanted if conjunctive or term in in_quotes)
     terms.phrases.extend(f" {' '.join(phrase)} " for phrase in quoted)
-    for clause, prefix in enumerate(dict.fromkeys(parsed.prefixes), len(wanted)):
+    # A longer one first: where a shorter one shares its terms, holding the longer is holding the shorter.
+    for clause, prefix in enumerate(sorted(parsed.prefixes, key=lambda word: (-len(word), word)), len(wanted)):
         _add_prefix(con, terms, prefix, clause, required=conjunctive)
     return terms
+
+
+def _with_single_words(con: duckdb.DuckDBPyConnection, parsed: Parsed) -> Parsed:
+    """Keep as prefixes, folded, what the index has as one word; the rest (such as three Han characters) are words."""
+    kept, text = [], parsed.text
+    for number, prefix in enumerate(parsed.prefixes):
+        words = _plain_words(con, prefix) if number < _MOST_PREFIXES else []
+        if len(words) == 1 and len(words[0]) > 1:
+            kept.append(words[0])
+        else:
+            text += " " + prefix
+    return Parsed(text, parsed.phrases, list(dict.fromkeys(kept)))
 
 
 def _add_prefix(con: duckdb.DuckDBPyConnection, terms: Terms, prefix: str, clause: int, *, required: bool) -> None:
     """Add every term that words with this beginning count as; they weigh alike, by how many chunks hold one of them."""
     rows = con.execute(
         "SELECT termid, df FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words "
-        "WHERE starts_with(word, fts_main_documents.fold($prefix))) ORDER BY term",
+        "WHERE starts_with(word, $prefix)) ORDER BY term",
         {"prefix": prefix},
     ).fetchall()
     known = set(terms.termids)
