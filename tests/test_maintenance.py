@@ -396,6 +396,7 @@ class TestUpgrade:
         CREATE TABLE embedding_metadata (key VARCHAR, value VARCHAR, created_at TIMESTAMP);
         CREATE TABLE mine AS SELECT 1 AS one;
         CREATE VIEW my_view AS FROM documents;
+        ALTER TABLE embedding_metadata ADD COLUMN remark VARCHAR;
     """
 
     def test_what_cannot_be_kept_is_reported(self, tmp_path):
@@ -409,6 +410,7 @@ class TestUpgrade:
         }  # fmt: skip
         assert done.left_out == (
             "the view or macro main.my_view",
+            "the column embedding_metadata.remark",
             *(f"{name}: The chunk was left out by sqlrag upgrade: {why}." for name, why in reasons.items()),
         )
         assert check(path) == []
@@ -574,6 +576,7 @@ class TestReembed:
         execute(
             small,
             "CREATE TABLE notes AS SELECT 1 AS one; CREATE VIEW my_view AS FROM notes; "
+            "ALTER TABLE documents ADD COLUMN rating INTEGER; "
             "INSERT INTO fts_main_documents.stopwords VALUES ('zzz'); "
             "INSERT INTO embedding_metadata VALUES ('mine', 'x', '2024-01-01')",
         )
@@ -585,7 +588,7 @@ class TestReembed:
         assert execute(small, "SELECT doc_id, created_at FROM source_documents ORDER BY doc_id") == times
         assert execute(small, "FROM query_embeddings") == []
         assert execute(small, "SELECT value FROM embedding_metadata WHERE key = 'mine'") == [("x",)]
-        assert report.left_out == ["the view or macro main.my_view"]
+        assert report.left_out == ["the view or macro main.my_view", "the column documents.rating"]
         assert execute(small, "SELECT kind, documents, chunks, embedded FROM ingest_log ORDER BY started_at")[-1] == (
             "reembed", 3, 4, 4,
         )  # fmt: skip

@@ -19,6 +19,6 @@ ALTER TABLE IF EXISTS ingest_log ADD COLUMN IF NOT EXISTS embedding_calls INTEGE
 
 ALTER TABLE IF EXISTS ingest_log ADD COLUMN IF NOT EXISTS reused INTEGER DEFAULT 0;
 
-INSERT INTO embedding_metadata
+INSERT INTO embedding_metadata (key, value, created_at)
 SELECT 'llama_index_compatible', 'True', CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)
 WHERE NOT EXISTS (SELECT 1 FROM embedding_metadata WHERE key = 'llama_index_compatible');

@@ -16,7 +16,7 @@ from sqlrag.ingest.run import bars, fit_to_window, window_of
 from sqlrag.settings import seconds_to_wait
 from sqlrag.store import lexical, runs, writing
 from sqlrag.store.calls import detach
-from sqlrag.store.copying import LEXICAL, code_of_others, copy_tables
+from sqlrag.store.copying import LEXICAL, copy_tables, not_copied
 from sqlrag.store.database import Database
 from sqlrag.store.handles import existing_file
 from sqlrag.store.metadata import (
@@ -54,7 +54,7 @@ class ReembedReport:
 
     ``recut`` counts the documents that were cut anew, ``kept`` those whose chunks stayed as they were because a program
     had made them; ``cut_off`` counts the chunks among the latter that are longer than the model's window. ``left_out``
-    names views and macros of your own, which are not carried over. ``seconds`` is by stage.
+    names views, macros and columns of your own, which are not carried over. ``seconds`` is by stage.
     """
 
     path: Path
@@ -166,8 +166,8 @@ class _Reembedding:
         from sqlrag.embedders import probe
 
         identity = probe(self.model)
-        self.report.left_out = code_of_others(self.con, "old")
         create_objects(self.con, identity.dimensions)
+        self.report.left_out = not_copied(self.con)
         values = initial_metadata(
             identity,
             self.policy,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from sqlrag.store.files import connect, real_path
+from sqlrag.store.files import patiently, real_path
 from sqlrag.store.metadata import now
 from sqlrag.store.schema import STORAGE_VERSION, read_sql
 
@@ -30,6 +30,7 @@ log = logging.getLogger("sqlrag.query")
 
 _BUFFERED_ROWS = 100
 _BUFFERED_SECONDS = 10.0
+_SECONDS_AT_EXIT = 5.0
 # While another process holds the log, rows wait in memory; beyond this many the oldest are given up.
 _MOST_ROWS = 10_000
 
@@ -77,7 +78,7 @@ class QueryLog:
         self._warned = False
         self._access = threading.Lock()
         self._writing = threading.Lock()
-        atexit.register(self.flush)
+        atexit.register(self.flush, _SECONDS_AT_EXIT)
 
     def add(
         self, store: Path, query_text: object, plan: Plan, outcome: Results | Exception, began: datetime, seconds: float
@@ -92,19 +93,19 @@ class QueryLog:
                 due = len(self._rows) >= _BUFFERED_ROWS or time.monotonic() - self._last_written > _BUFFERED_SECONDS
             if due and not self._writing.locked():
                 # Not in the way of the query; the process waits for it at its end.
-                threading.Thread(target=self.flush, name="sqlrag-query-log").start()
+                threading.Thread(target=self.flush, args=[1.0], name="sqlrag-query-log").start()
         except Exception as error:
             self._warn(error)
 
-    def flush(self) -> None:
-        """Write the rows that wait."""
+    def flush(self, wait_seconds: float = 0.2) -> None:
+        """Write the rows that wait; another process that holds the log is waited for so long."""
         with self._writing:
             try:
                 self._last_written = time.monotonic()
                 with self._access:
                     rows = self._rows[:] if self._process == os.getpid() else []
                 if rows:
-                    _write(self.path, rows)
+                    _write(self.path, rows, wait_seconds)
                     with self._access:
                         del self._rows[: len(rows)]
             except Exception as error:
@@ -143,17 +144,15 @@ def _row(
     best = outcome[0] if outcome else {}
     legs = [outcome.candidates.get(leg) for leg in ("vector", "lexical")]
     stages = json.dumps({stage: round(value, 6) for stage, value in outcome.timings.items()})
-    found = [len(outcome), best.get("score_type"), best.get("score")]
+    found: list[Any] = [len(outcome), best.get("score_type"), best.get("score")]
     return [*row, *found, *legs, seconds, stages, outcome.notices, None]
 
 
-def _write(path: Path, rows: list[list[Any]]) -> None:
-    """Append rows to the file, which is made if there is none; waits for other processes for a second."""
-    if path.exists():
-        con = connect(path, False, 1.0)
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        con = duckdb.connect(str(path), config={"storage_compatibility_version": STORAGE_VERSION})
+def _write(path: Path, rows: list[list[Any]], wait_seconds: float) -> None:
+    """Append rows to the file, which is made if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    config: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION}
+    con = patiently(path, wait_seconds, lambda: duckdb.connect(str(path), config=config))
     columns = zip(*rows, strict=True)
     arrays = [pa.array(values, kind) for values, kind in zip(columns, _COLUMNS.values(), strict=True)]
     table = pa.table(arrays, list(_COLUMNS))

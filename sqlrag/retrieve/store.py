@@ -85,8 +85,9 @@ class Store:
         check_memory_limit(memory_limit)
         settings = settings or Settings.from_environment()
         wait = settings.wait_seconds if wait_seconds is None else wait_seconds
-        database = Database.open(path, read_only=read_only, wait_seconds=wait)
-        self._use(database, embedder, threads, memory_limit, settings)
+        self._use(
+            Database.open(path, read_only=read_only, wait_seconds=wait), embedder, threads, memory_limit, settings
+        )
 
     @classmethod
     def create(

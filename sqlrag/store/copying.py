@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sqlrag.store.calls import copy_rows, copy_table, qualified
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     import duckdb
+
+_CODE = re.compile(r"w\d+")
 
 # Rebuilt from the chunks wherever rows are not copied as they are.
 LEXICAL = frozenset(("fts_main_documents", name) for name in ("docs", "words", "dict", "postings"))
@@ -51,10 +54,20 @@ def copy_tables(con: duckdb.DuckDBPyConnection, database: str, skip: Collection[
         copy_rows(con, source, target, columns=[c for c in columns_of(con, source) if c in wanted])
 
 
-def code_of_others(con: duckdb.DuckDBPyConnection, database: str) -> list[str]:
-    """Return the views and macros of an attached database that are not ours; the default database is then ``new``."""
-    con.execute(f"USE {qualified([database])}")
-    known = {f"{schema}.{table}" for schema, table in tables_of(con, database)} | wanted_objects()
-    names = sorted(object_names(con) - known)
+def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Name what others added to ``old`` and has no place in ``new``: views, macros, and columns of our tables.
+
+    The default database is ``new`` afterwards.
+    """
+    con.execute("USE old")
+    tables = tables_of(con, "old")
+    names = object_names(con) - {f"{schema}.{table}" for schema, table in tables} - wanted_objects()
     con.execute("USE new")
-    return [f"the view or macro {name}" for name in names]
+    left_out = [f"the view or macro {name}" for name in sorted(names)]
+    ours = set(tables_of(con, "new"))
+    for schema, table in tables:
+        if schema == "main" and (schema, table) in ours:
+            lost = set(columns_of(con, ("old", schema, table))) - set(columns_of(con, ("new", schema, table)))
+            # Sign words are made anew, whatever their number.
+            left_out += [f"the column {table}.{column}" for column in sorted(lost) if not _CODE.fullmatch(column)]
+    return left_out

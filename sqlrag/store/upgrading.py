@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
@@ -12,7 +11,7 @@ from sqlrag.errors import NotAStoreError, StoreError
 from sqlrag.settings import seconds_to_wait
 from sqlrag.store import lexical
 from sqlrag.store.calls import attach, copy_table, detach
-from sqlrag.store.copying import LEXICAL, code_of_others, columns_of, copy_tables, tables_of
+from sqlrag.store.copying import LEXICAL, copy_tables, not_copied, tables_of
 from sqlrag.store.files import connect
 from sqlrag.store.handles import existing_file, other_version
 from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
@@ -28,8 +27,6 @@ from sqlrag.store.schema import (
 if TYPE_CHECKING:
     import os
     from pathlib import Path
-
-_CODE = re.compile(r"w\d+")
 
 
 class Upgraded(NamedTuple):
@@ -128,12 +125,12 @@ def _upgrade(path: Path, version: int, wait: float) -> Upgraded:
         for number, name in steps:
             _migrate(con, number, name, dimensions)
 
-        left_out = code_of_others(con, "old")
+        con.execute("USE new")
         create_objects(con, dimensions)
+        left_out = not_copied(con)
         con.execute("BEGIN")
         copy_tables(con, "work", {("main", "documents"), *LEXICAL})
         run_script(con, "index/copy_chunks", dimensions=dimensions)
-        left_out += _columns_left_out(con) if version else []
         if version == 0:
             failures = con.execute("SELECT doc_id, reason FROM ingest_failures ORDER BY doc_id").fetchall()
             left_out += [f"{doc_id}: {reason}" for doc_id, reason in failures]
@@ -154,13 +151,3 @@ def _migrate(con: duckdb.DuckDBPyConnection, number: int, name: str, dimensions:
     run_script(con, f"migrations/{name}", dimensions=dimensions)
     con.execute("UPDATE embedding_metadata SET value = $1 WHERE key = 'schema_version'", [str(number)])
     con.execute("COMMIT")
-
-
-def _columns_left_out(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Name the columns of the old file that the new one has no place for, but sign words of another form."""
-    left_out = []
-    for schema, table in tables_of(con, "new"):
-        lost = set(columns_of(con, ("old", schema, table))) - set(columns_of(con, ("new", schema, table)))
-        if (schema, table) not in LEXICAL:
-            left_out += [f"the column {table}.{column}" for column in sorted(lost) if not _CODE.fullmatch(column)]
-    return left_out
