@@ -149,10 +149,7 @@ class Store:
         self.path = database.path
         try:
             self._log = query_log(settings.query_log) if settings.query_log is not None else None
-            if threads is not None:
-                if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
-                    raise InputError(f"threads must be a whole number from 1 to 1024, not {threads!r}.")
-                database.cursor().execute("SET threads = $1", [threads])
+            database.limit_threads(threads)
             database.limit_memory(memory_limit)
             self._searcher = Searcher(database, required_metadata(database), embedder)
         except BaseException:

@@ -90,6 +90,14 @@ class Database:
             self._cursors.append(cursor)
         return cursor
 
+    def limit_threads(self, threads: int | None) -> None:
+        """Set how many threads DuckDB may use, for every user of this file in the process; None changes nothing."""
+        if threads is None:
+            return
+        if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
+            raise InputError(f"threads must be a whole number from 1 to 1024, not {threads!r}.")
+        self.cursor().execute("SET threads = $1", [threads])
+
     def limit_memory(self, memory_limit: str | None) -> None:
         """Set how much memory DuckDB may use, for every user of this file in the process; None changes nothing.
 
