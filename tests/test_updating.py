@@ -154,8 +154,8 @@ class TestCost:
     def test_unchanged_files_load_no_model_and_nothing_heavy(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_txt="beta", c_pdf=pdf("gamma"))
         code = (
-            # DuckDB 1.3 imports pandas by itself when it first fetches rows.
-            "import sys, duckdb; duckdb.execute('SELECT 1').fetchall(); before = set(sys.modules); "
+            # DuckDB 1.3 imports pandas by itself when a value is first bound.
+            "import sys, duckdb; duckdb.execute('SELECT $1', [1]).fetchall(); before = set(sys.modules); "
             "from sqlrag import update_embeddings; "
             "r = update_embeddings(sys.argv[1], sys.argv[2]); print(len(r.unchanged), r.embedded, r.embedding_calls); "
             "print(sorted({'pypdf', 'onnxruntime', 'fastembed', 'tokenizers', 'markdown_it', 'yaml', 'tqdm', "
