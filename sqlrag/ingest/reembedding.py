@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import StoreError
@@ -29,9 +28,9 @@ from sqlrag.store.metadata import (
     write_metadata,
 )
 from sqlrag.store.output import replacement
-from sqlrag.store.schema import create_objects, for_dimensions, read_sql
+from sqlrag.store.schema import create_objects, read_sql
 from sqlrag.store.sources import read_documents
-from sqlrag.store.vectors import sign_words, unit_vectors
+from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import Chunk, ChunkPolicy
 
 if TYPE_CHECKING:
@@ -245,16 +244,9 @@ class _Reembedding:
 
     def _insert_stored(self, rows: pa.Table, vectors: Vectors, first: int) -> None:
         """Insert chunks as they were, ids and all, with their new vectors."""
-        if not len(rows):
-            return
-        columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
-        columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        columns["rid"] = pa.array(np.arange(first, first + len(rows), dtype=np.int32))
-        for i, (upper, lower) in enumerate(sign_words(vectors)):
-            columns.update({f"w{i}_upper": upper, f"w{i}_lower": lower})
-        self.con.register("new_chunks", pa.table(columns))
-        self.con.execute(for_dimensions(read_sql("index/insert_chunks"), vectors.shape[1]))
-        self.con.unregister("new_chunks")
+        if len(rows):
+            columns = {name: rows[name] for name in rows.column_names}
+            writing.insert_chunks(self.con, columns, vectors, first)
 
     def _is_too_long(self, one: Chunk) -> bool:
         return len(self.model.token_offsets(one.embedding_text(self.policy.include_headers))) > self.window

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
+from sqlrag.errors import ModelMismatchError, NotFoundError
 from sqlrag.ingest import run as running
 from sqlrag.ingest.chunking import check_policy, chunk_metadata
 from sqlrag.ingest.planning import Planner
@@ -18,7 +18,6 @@ from sqlrag.ingest.report import Rename, UpdateReport
 from sqlrag.store import lexical, runs, writing
 from sqlrag.store.database import Database
 from sqlrag.store.metadata import (
-    GIVEN,
     chunk_policy,
     model_identity,
     policy_metadata,
@@ -272,34 +271,21 @@ class _Update:
 
     def _model(self) -> Embedder:
         """Return the file's model, loaded at the first call and checked against the file."""
-        from sqlrag.embedders import load_embedder
+        from sqlrag.embedders.stored import load_stored
 
         if self.state.embedder is None:
-            if self._given is None and self.identity.provider == GIVEN:
-                raise ModelUnavailableError(
-                    f"The vectors of {self.database.path} were given ready-made, so the file names no model to embed "
-                    "with. Pass an embedder."
-                )
-            embedder = self._given
-            if embedder is None:
-                try:
-                    embedder = load_embedder(self.identity.model_name, provider=self.identity.provider)
-                except InputError as error:  # the caller named no provider: the file did
-                    raise ModelUnavailableError(
-                        f"{self.database.path} names a model that is not here: {error}"
-                    ) from error
+            remedy = "with. Pass an embedder."
+            embedder = self._given or load_stored(self.database.path, self.identity, remedy)
             self._check(embedder)
             self.state.embedder = embedder
             self.state.known = lambda texts: known_vectors(self.database.cursor(), texts, embedder.dimensions)
         return self.state.embedder
 
     def _check(self, embedder: Embedder) -> None:
-        from sqlrag.embedders import check_identity
+        from sqlrag.embedders.stored import check_stored
 
-        # A file of ready-made vectors need not say what made them: then the dimensions have to do.
-        named = self.identity if self.identity.model_name != GIVEN else replace(self.identity, model_name="")
         try:
-            check_identity(embedder, named)
+            check_stored(embedder, self.identity)
         except ModelMismatchError as error:
             raise ModelMismatchError(f"{error} {_REEMBED}") from error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
 from sqlrag.retrieve.fusion import LegHit
+from sqlrag.retrieve.terms import idf
 from sqlrag.store.calls import call_macro
 from sqlrag.store.vectors import query_code
 
@@ -147,7 +148,7 @@ def _pruned(con: duckdb.DuckDBPyConnection, terms: Terms, options: dict[str, Any
         reached, num_docs = call_macro(con, "reached, num_docs", "score_floor", probe, options)[0]
         for df, _ in reversed(rarest[1:]):
             # 1e-6 for the rounding of what is added up.
-            most = (options["k1"] + 1) * math.log(1 + (num_docs - df + 0.5) / (df + 0.5)) + 1e-6
+            most = (options["k1"] + 1) * idf(df, num_docs) + 1e-6
             if reached is None or bound + most >= reached:
                 break
             common, bound = common + 1, bound + most

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.retrieve.store import Store
+from sqlrag.retrieve.querying import opened
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
+    from sqlrag.retrieve.store import Store
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
     from sqlrag.types import Chunk
@@ -56,7 +56,7 @@ def delete_documents(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
-    with _writable(db_path) as store:
+    with opened(db_path, read_only=False) as store:
         return store.delete_documents(
             doc_ids=doc_ids,
             checksum=checksum,
@@ -104,14 +104,5 @@ def index(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
-    with _writable(store) as opened:
-        return opened.index(chunks, vectors=vectors)
-
-
-@contextmanager
-def _writable(store: Store | str | os.PathLike[str]) -> Iterator[Store]:
-    if isinstance(store, Store):
-        yield store
-        return
-    with Store(store, read_only=False) as opened:
-        yield opened
+    with opened(store, read_only=False) as target:
+        return target.index(chunks, vectors=vectors)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sqlrag.retrieve.terms import boosted, tokenize
+from sqlrag.retrieve.terms import boosted, idf, look_up, stop_words, tokenize
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.lexical import stem_word
 from sqlrag.store.vectors import unit_vector
@@ -51,18 +51,14 @@ def expanded_terms(
     its idf here, since stop words are in the index.
     """
     rows = select_by_key(con, "SELECT node_id, text FROM documents WHERE node_id IN (...)", node_ids)
-    stops = {word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords").fetchall()}
+    stops = stop_words(con)
     shares: Counter[str] = Counter()
     for _, text in sorted(rows):
         stems = [stem_word(word, stemmer) for word in tokenize(con, text) if word not in stops]
         shares.update({stem: number / len(stems) for stem, number in Counter(stems).items()})
-    found = select_by_key(
-        con, "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)", sorted(shares)
-    )
     num_docs = con.execute("SELECT num_docs FROM fts_main_documents.stats").fetchall()[0][0]
     weighed = [
-        (-shares[term] * float(np.log(1 + (num_docs - df + 0.5) / (df + 0.5))), term, termid, df)
-        for term, termid, df in found
+        (-shares[term] * idf(df, num_docs), term, termid, df) for term, termid, df in look_up(con, sorted(shares))
     ]
     best = sorted(weighed)[:count]
     total = sum(weight for weight, *_ in best)

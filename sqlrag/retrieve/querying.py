@@ -290,10 +290,10 @@ def validate_embedding_model(
 
 
 @contextmanager
-def opened(db_path: str | os.PathLike[str] | Store) -> Iterator[Store]:
+def opened(db_path: str | os.PathLike[str] | Store, *, read_only: bool = True) -> Iterator[Store]:
     """Yield a store: the one that was passed, left open, or the file's, closed at the end."""
     if isinstance(db_path, Store):
         yield db_path
         return
-    with Store(db_path) as store:
+    with Store(db_path, read_only=read_only) as store:
         yield store

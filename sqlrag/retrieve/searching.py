@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from sqlrag.embedders.base import without_surrogates
-from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, StoreError
+from sqlrag.errors import InputError, ModelMismatchError, StoreError
 from sqlrag.retrieve.running import Run
 from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.metadata import model_identity
@@ -76,24 +75,13 @@ class Searcher:
         ModelUnavailableError, MissingExtraError
             It cannot be loaded here.
         """
-        from sqlrag.embedders import check_identity, load_embedder
+        from sqlrag.embedders.stored import check_stored, load_stored
 
-        identity = self.identity
         if self._embedder is None:
-            if identity.provider == GIVEN:
-                raise ModelUnavailableError(
-                    f"The vectors of {self.database.path} were given ready-made, so the file names no model to embed a "
-                    "question with. Pass query_vector, or an embedder to Store(path, embedder=…)."
-                )
-            try:
-                self._embedder = load_embedder(identity.model_name, provider=identity.provider)
-            except InputError as error:  # the caller named no provider: the file did
-                raise ModelUnavailableError(f"{self.database.path} names a model that is not here: {error}") from error
+            remedy = "a question with. Pass query_vector, or an embedder to Store(path, embedder=…)."
+            self._embedder = load_stored(self.database.path, self.identity, remedy)
         if not self._identity_checked:
-            # A file of ready-made vectors need not say what made them: then the dimensions have to do.
-            check_identity(
-                self._embedder, replace(identity, model_name="") if identity.model_name == GIVEN else identity
-            )
+            check_stored(self._embedder, self.identity)
             self._identity_checked = True
         return self._embedder
 

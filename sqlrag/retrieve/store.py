@@ -386,12 +386,7 @@ class Store:
         metadata: Mapping[str, Any] | None = None,
     ) -> DeleteReport:
         """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
-        filters = Filters(collection, tags_any, tags_all, metadata).parameters()
-        if metadata and all(value is None for value in metadata.values()):
-            raise InputError(
-                f"metadata={metadata!r} asks only for None, which is every document without the field. "
-                "Name what to delete by values or by doc_ids."
-            )
+        filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by()
         ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
         if checksum is not None and not isinstance(checksum, str):
             raise InputError(f"checksum must be a string, not {checksum!r}.")

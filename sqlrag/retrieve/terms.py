@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,15 +81,14 @@ def query_terms(
     quoted = [phrase for phrase in quoted if phrase]
     kept = words
     if words:
-        stops = {word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords").fetchall()}
+        stops = stop_words(con)
         kept = [word for word in words if word not in stops]
         if not kept and not quoted and not parsed.prefixes:
             kept = words
     stems = {stem_word(word, stemmer) for word in kept}
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
     wanted = sorted(stems | in_quotes)
-    rows = select_by_key(con, "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)", wanted)
-    found = sorted(rows)
+    found = look_up(con, wanted)
     terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted))
     if not quoted and not parsed.prefixes:
         return terms
@@ -134,6 +134,21 @@ def _add_prefix(con: duckdb.DuckDBPyConnection, terms: Terms, prefix: str, claus
     terms.termids.extend(termid for termid, _ in new)
     terms.dfs.extend([together] * len(new))
     terms.clauses.extend([clause] * len(new))
+
+
+def stop_words(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the words that the file's list leaves out of a question."""
+    return {word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords").fetchall()}
+
+
+def look_up(con: duckdb.DuckDBPyConnection, terms: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return ``(term, termid, df)`` of the terms that some chunk holds, in the order of the alphabet."""
+    return sorted(select_by_key(con, "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)", terms))
+
+
+def idf(df: int, num_docs: int) -> float:
+    """Return Lucene's inverse document frequency, as in ``bm25_contributions.sql``."""
+    return math.log(1 + (num_docs - df + 0.5) / (df + 0.5))
 
 
 def tokenize(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:

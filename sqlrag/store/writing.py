@@ -106,11 +106,25 @@ def insert_rows(
     con.unregister("new_sources")
     first = int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
     if chunks and vectors is not None:
-        table = _chunks_table(by_id, chunks, vectors, first, llama_index_compatible)
-        con.register("new_chunks", table)
-        con.execute(for_dimensions(read_sql("index/insert_chunks"), vectors.shape[1]))
-        con.unregister("new_chunks")
+        insert_chunks(con, _chunk_columns(by_id, chunks, llama_index_compatible), vectors, first)
     return first
+
+
+def insert_chunks(con: duckdb.DuckDBPyConnection, columns: Mapping[str, Any], vectors: Vectors, first: int) -> None:
+    """Insert rows of chunks, given as columns of Arrow or lists, numbered from ``first`` on, with their vectors.
+
+    ``vectors`` are of unit length, one a row.
+    """
+    made = {
+        **columns,
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
+        "rid": pa.array(np.arange(first, first + len(vectors), dtype=np.int32)),
+    }
+    for i, (upper, lower) in enumerate(sign_words(vectors)):
+        made.update({f"w{i}_upper": upper, f"w{i}_lower": lower})
+    con.register("new_chunks", pa.table(made))
+    con.execute(for_dimensions(read_sql("index/insert_chunks"), vectors.shape[1]))
+    con.unregister("new_chunks")
 
 
 def _check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors: int) -> None:
@@ -185,18 +199,13 @@ def _sources_table(documents: Sequence[Document], policy: str | None) -> pa.Tabl
     )
 
 
-def _chunks_table(
-    documents: Mapping[str, Document],
-    chunks: Sequence[Chunk],
-    vectors: Vectors,
-    first: int,
-    llama_index_compatible: bool,
-) -> pa.Table:
+def _chunk_columns(
+    documents: Mapping[str, Document], chunks: Sequence[Chunk], llama_index_compatible: bool
+) -> dict[str, Any]:
     known = [chunk.i_end > 0 for chunk in chunks]
-    columns: dict[str, Any] = {
+    return {
         "node_id": [c.node_id for c in chunks],
         "text": [c.content for c in chunks],
-        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
         "metadata_": [_chunk_metadata(c, llama_index_compatible) for c in chunks],
         "doc_id": [c.doc_id for c in chunks],
         "collection": [c.collection for c in chunks],
@@ -207,11 +216,7 @@ def _chunks_table(
         "heading_path": pa.array([list(c.heading_path) for c in chunks], pa.list_(pa.string())),
         "tags": pa.array([list(c.tags) for c in chunks], pa.list_(pa.string())),
         "checksum": [documents[c.doc_id].checksum for c in chunks],
-        "rid": pa.array(np.arange(first, first + len(chunks), dtype=np.int32)),
     }
-    for i, (upper, lower) in enumerate(sign_words(vectors)):
-        columns.update({f"w{i}_upper": upper, f"w{i}_lower": lower})
-    return pa.table(columns)
 
 
 def _chunk_metadata(chunk: Chunk, llama_index_compatible: bool) -> str:

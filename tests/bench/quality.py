@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import ir_measures
@@ -29,39 +29,26 @@ if TYPE_CHECKING:
 
     from sqlrag import Results
 
+    Mode = Callable[[Store, str, np.ndarray | None], Results]
+
 DEPTH = 100
 
-MODES: dict[str, Callable[[Store, str, np.ndarray | None], Results]] = {
+
+def hybrid(**options: Any) -> Mode:
+    """Return the hybrid search with these options."""
+    return lambda store, text, vector: store.hybrid_query(
+        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector, **options
+    )
+
+
+MODES: dict[str, Mode] = {
     "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH, syntax=False),
     "vectors": lambda store, text, vector: store.vector_query(text, top_k=DEPTH, query_vector=vector),
-    "RRF": lambda store, text, vector: store.hybrid_query(
-        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector
-    ),
-    "weighted": lambda store, text, vector: store.hybrid_query(
-        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector, fusion="weighted"
-    ),
-    "convex": lambda store, text, vector: store.hybrid_query(
-        text, top_k=DEPTH, vector_top_k=DEPTH, lexical_top_k=DEPTH, query_vector=vector, fusion="convex"
-    ),
-    "convex, feedback": lambda store, text, vector: store.hybrid_query(
-        text,
-        top_k=DEPTH,
-        vector_top_k=DEPTH,
-        lexical_top_k=DEPTH,
-        query_vector=vector,
-        fusion="convex",
-        alpha=0.8,
-        feedback=2,
-    ),
-    "convex, expansion": lambda store, text, vector: store.hybrid_query(
-        text,
-        top_k=DEPTH,
-        vector_top_k=DEPTH,
-        lexical_top_k=DEPTH,
-        query_vector=vector,
-        fusion="convex",
-        expansion=10,
-    ),
+    "RRF": hybrid(),
+    "weighted": hybrid(fusion="weighted"),
+    "convex": hybrid(fusion="convex"),
+    "convex, feedback": hybrid(fusion="convex", alpha=0.8, feedback=2),
+    "convex, expansion": hybrid(fusion="convex", expansion=10),
 }
 
 
