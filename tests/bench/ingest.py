@@ -73,6 +73,8 @@ def store_all(way: str, path: Path, size: int, memory_limit: str | None) -> tupl
     wall = cpu = 0.0
     rows = {"one": size, "batches": BATCH, "build": BATCH_CHUNKS // PER_DOCUMENT * PER_DOCUMENT}[way]
     with Store.create(path, DIMENSIONS, overwrite=True, memory_limit=memory_limit) as store:
+        if way == "build":
+            store.cursor().execute("SET checkpoint_threshold = '400MB'")
         first = 0
         for texts, vectors in batches(size, rows):
             documents, chunks = rows_of(first, texts)

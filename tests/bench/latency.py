@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -129,10 +130,14 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=3, help="runs over all questions; the median of the medians counts"
     )
+    parser.add_argument("--questions", type=int, default=None, help="only so many, spread evenly")
     parser.add_argument("--threads", type=int, default=None)
     arguments = parser.parse_args()
     print(f"{environment()}, seed {SEED}\n\n{WHAT}\n")
     texts, queries = questions()
+    if arguments.questions:
+        step = max(1, len(texts) // arguments.questions)
+        texts, queries = texts[::step], queries[::step]
     asked = list(zip(texts, queries, strict=True))
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -146,6 +151,7 @@ def main() -> None:
             with Store(path) as store:
                 size = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
             rows.append(measure(path, asked, nearest(queries, size, 10), arguments))
+            print(f"{path.name} done", file=sys.stderr, flush=True)
     names = ["hybrid", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain"]
     header = ["chunks", *(f"{name}: p50 / p95 / CPU ms" for name in names)]
     ends = ["full scan / hybrid", "plain / hybrid (CPU)", "recall@10", "file MB"]
