@@ -40,9 +40,7 @@ class Settings:
     wait_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        seconds = self.wait_seconds
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400:
-            raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {seconds!r}.")
+        seconds_to_wait(self.wait_seconds)
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -57,4 +55,8 @@ class Settings:
 
 def seconds_to_wait(given: float | None) -> float:
     """Return how long to wait for other processes: what a caller says, else what the environment does."""
-    return Settings.from_environment().wait_seconds if given is None else given
+    if given is None:
+        return Settings.from_environment().wait_seconds
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 86_400:
+        raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {given!r}.")
+    return given
