@@ -90,7 +90,7 @@ class Candidate:
     """A chunk that a search has found.
 
     The first fields are those of :class:`Chunk`. ``score`` is the one that the order follows, ``score_type`` what it
-    is: "vector" (cosine, -1..1), "bm25", "rrf", "weighted", "convex", "rerank" or "mmr". ``vector_score`` is a cosine and
+    is: "vector" (cosine, -1..1), "bm25", "rrf", "weighted", "convex", "rerank" or "mmr". ``vector_score`` is a cosine,
     ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are None where the leg did not
     return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless given.
     """
