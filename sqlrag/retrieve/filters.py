@@ -45,14 +45,17 @@ class Filters:
         }
         return {name: value for name, value in named.items() if value is not None}
 
-    def to_delete_by(self) -> dict[str, Any]:
+    def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
         if self.metadata and isinstance(self.metadata, Mapping) and all(v is None for v in self.metadata.values()):
             raise InputError(
                 f"metadata={self.metadata!r} asks only for None, which is every document without the field. "
                 "Name what to delete by values or by doc_ids."
             )
-        return self.parameters()
+        filters = self.parameters()
+        if doc_ids is None and checksum is None and not filters:
+            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        return filters
 
     def _metadata_json(self) -> str | None:
         if self.metadata is None:
