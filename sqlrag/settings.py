@@ -28,7 +28,7 @@ class Settings:
     Raises
     ------
     InputError
-        ``wait_seconds`` is no number of 0 or more.
+        ``wait_seconds`` is no number of 0 or more, or ``query_log`` no path.
 
     Examples
     --------
@@ -40,6 +40,8 @@ class Settings:
     wait_seconds: float = 2.0
 
     def __post_init__(self) -> None:
+        if self.query_log is not None and not isinstance(self.query_log, (str, os.PathLike)):
+            raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {self.query_log!r}.")
         seconds_to_wait(self.wait_seconds)
 
     @classmethod
@@ -51,6 +53,15 @@ class Settings:
         except ValueError as error:
             raise InputError(f"{WAIT_SECONDS} must be a number of seconds, not {wait!r}.") from error
         return cls(query_log=Path(log) if log else None, wait_seconds=seconds)
+
+
+def checked_settings(settings: object) -> Settings:
+    """Return the settings that were passed, those of the environment for None, or raise InputError."""
+    if settings is None:
+        return Settings.from_environment()
+    if not isinstance(settings, Settings):
+        raise InputError(f"settings must be a sqlrag.Settings, not {settings!r}.")
+    return settings
 
 
 def seconds_to_wait(given: float | None) -> float:

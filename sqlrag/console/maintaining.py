@@ -8,6 +8,7 @@ from sqlrag.console.app import command, noted
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, FormatName, option
 from sqlrag.console.printing import Format, flatten, size, tell, write, write_csv, write_json, write_rows
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ def check(file: File = None, db: DbInstead = None, form: FormatName = Format.tab
     path = one_file(file, db)
     problems = check(path, wait_seconds=wait)
     rows = [problem._asdict() for problem in problems]
-    lines = [f"{path}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'} found", *_lines(problems)]
+    lines = [f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'} found", *_lines(problems)]
     write_rows(rows, ["check", "rule", "rows", "examples"], form, "\n".join(lines))
     return 1 if problems else 0
 
@@ -104,7 +105,7 @@ def reembed(
         option("--model", help="Model: a name on the Hugging Face hub, or a folder. [BAAI/bge-small-en-v1.5]"),
     ] = None,
     provider: Annotated[str, option("--provider", help="Embedding provider.", show_default=True)] = "auto",
-    quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report.")] = False,
     form: FormatName = Format.table,
     wait: Wait = None,
     memory_limit: Memory = None,
@@ -128,7 +129,8 @@ def reembed(
         if line.removeprefix("note: ") not in noted:
             tell(line)
     facts = {**vars(report), "path": str(report.path)}
-    _write(facts, form, f"{first}\n{second}")
+    if not quiet or form is not Format.table:
+        _write(facts, form, f"{first}\n{second}")
 
 
 def _write(facts: dict[str, Any], form: Format, text: str) -> None:
@@ -143,6 +145,6 @@ def _write(facts: dict[str, Any], form: Format, text: str) -> None:
 def _lines(problems: Sequence[Problem]) -> list[str]:
     lines = []
     for problem in problems:
-        lines.append(f"{problem.check}: {problem.rows:,} rows; {problem.rule}")
+        lines.append(f"{problem.check}: {counted(problem.rows, 'row')}; {problem.rule}")
         lines += [f"    {example}" for example in problem.examples]
     return lines
