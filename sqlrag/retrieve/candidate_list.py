@@ -76,7 +76,8 @@ def unit_row(name: str, vector: ArrayLike, dimensions: int) -> NDArray[np.float6
     array = _as_array(name, vector)
     if array.shape not in ((dimensions,), (1, dimensions)):
         raise InputError(f"{name} must have the shape [{dimensions}] as the vectors have, not {list(array.shape)}.")
-    return _doubled(unit_vectors(array.reshape(1, -1), dimensions, [name]))[0]
+    row: NDArray[np.float64] = _doubled(unit_vectors(array.reshape(1, -1), dimensions, [name]))[0]
+    return row
 
 
 def _as_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -87,6 +88,5 @@ def _as_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def _doubled(unit: NDArray[np.float32]) -> NDArray[np.float64]:
-    rows: NDArray[np.float64] = unit.astype(np.float64)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows
+    rows = unit.astype(np.float64)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))

@@ -80,7 +80,7 @@ def compress(
         In the order of their best candidates, each with the keys of a result of that candidate and
 
         - ``text``: the texts of the spans, joined by a line with "…";
-        - ``spans``: in reading order, without overlap: ``start`` and ``end`` (characters of the source document, so that
+        - ``spans``: in reading order, without overlap: ``start`` and ``end`` (characters of the source document:
           ``source_text[start:end] == text``; None where the candidate has no offsets that fit its content), ``text``,
           ``score`` (0 or more, the greatest of its sentences), and ``node_id``, ``page`` and ``heading_path`` of the
           chunk that it begins in;
