@@ -123,7 +123,8 @@ def test_abbreviations_and_dates_end_no_sentence(language):
 def test_the_blocks_of_markdown_are_kept_apart():
     text = (
         "# First\nSecond one. Second two\ngoes on.\n\n- An item. More of it.\n- no full stop\n\n"
-        "| a | b |\n|---|---|\n| 1. x | 2 |\n| 3 | 4 |\n\n```py\nx = 1. \n\nY = 2\n```\n\n<p>So. It</p>\n\nTitle\n=====\nEnd"
+        "| a | b |\n|---|---|\n| 1. x | 2 |\n| 3 | 4 |\n\n```py\nx = 1. \n\nY = 2\n```\n\n"
+        "<p>So. It</p>\n\nTitle\n=====\nEnd"
     )
     assert sentences(text, markdown=True) == [
         "# First", "Second one.", "Second two\ngoes on.", "- An item.", "More of it.", "- no full stop",
@@ -246,8 +247,8 @@ def test_the_characters_are_a_limit():
 
 
 def test_a_row_has_the_keys_of_a_result_and_those_of_the_candidate():
-    given_ = whole(PETS, score=0.5, score_type="rrf", lexical_score=2.0, lexical_rank=1, tags=("t",), heading_path=("H",),
-                   metadata={"k": 1}, page=3)  # fmt: skip
+    scores = {"score": 0.5, "score_type": "rrf", "lexical_score": 2.0, "lexical_rank": 1}
+    given_ = whole(PETS, tags=("t",), heading_path=("H",), metadata={"k": 1}, page=3, **scores)
     (row,) = compress("cats", [given_])
     from sqlrag.retrieve.results import RESULT_KEYS
 
