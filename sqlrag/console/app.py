@@ -130,5 +130,8 @@ def _options(
     # The library's log repeats what reports and errors say; a handler keeps Python from printing it on its own.
     root = logging.getLogger()
     root.addHandler(logging.StreamHandler() if debug else logging.NullHandler())
+    if not debug and logging.lastResort:
+        # Nothing else tells that a query could not be logged.
+        logging.getLogger("sqlrag.query").addHandler(logging.lastResort)
     if debug:
         logging.getLogger("sqlrag").setLevel(logging.DEBUG)

@@ -19,6 +19,9 @@ Wait = Annotated[
     float | None,
     option("--wait", help="Seconds to wait for other processes. [2]"),
 ]
+Memory = Annotated[
+    str | None, option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]")
+]
 
 
 @command("check", "Look for faults in a file.", "sqlrag check kb.duckdb && mv kb.duckdb /srv/search/")
@@ -53,24 +56,36 @@ def repair(file: File = None, db: DbInstead = None, form: FormatName = Format.ta
 
 
 @command("compact", "Give the space of old rows back.", "sqlrag compact kb.duckdb")
-def compact(file: File = None, db: DbInstead = None, form: FormatName = Format.table, wait: Wait = None) -> None:
+def compact(
+    file: File = None,
+    db: DbInstead = None,
+    form: FormatName = Format.table,
+    wait: Wait = None,
+    memory_limit: Memory = None,
+) -> None:
     """Copy a file into a fresh one that takes its place; results are the same before and after."""
     from sqlrag.store.compacting import compact
 
-    done = compact(one_file(file, db), wait_seconds=wait)
+    done = compact(one_file(file, db), wait_seconds=wait, memory_limit=memory_limit)
     facts = {**done._asdict(), "path": str(done.path)}
     _write(facts, form, f"{done.path}: {size(done.bytes_before)} before, {size(done.bytes_after)} after")
 
 
 @command("upgrade", "Bring an older file to this version.", "sqlrag upgrade old.duckdb")
-def upgrade(file: File = None, db: DbInstead = None, form: FormatName = Format.table, wait: Wait = None) -> None:
+def upgrade(
+    file: File = None,
+    db: DbInstead = None,
+    form: FormatName = Format.table,
+    wait: Wait = None,
+    memory_limit: Memory = None,
+) -> None:
     """Turn a file of an older sqlrag, or one made by sqlrooms-rag 0.1.2, into one of this version.
 
     Ids and vectors are kept. What cannot be kept is reported, on standard error.
     """
     from sqlrag.store.upgrading import upgrade
 
-    done = upgrade(one_file(file, db), wait_seconds=wait)
+    done = upgrade(one_file(file, db), wait_seconds=wait, memory_limit=memory_limit)
     for item in done.left_out:
         tell(f"left out: {item}")
     facts = {**done._asdict(), "path": str(done.path), "steps": list(done.steps), "left_out": list(done.left_out)}
@@ -93,6 +108,7 @@ def reembed(
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report.")] = False,
     form: FormatName = Format.table,
     wait: Wait = None,
+    memory_limit: Memory = None,
 ) -> None:
     """Cut the documents of a file anew from their stored texts and embed them with another model.
 
@@ -100,7 +116,14 @@ def reembed(
     """
     from sqlrag.ingest.reembedding import reembed
 
-    report = reembed(one_file(file, db), model, provider=provider, wait_seconds=wait, verbose=not quiet)
+    report = reembed(
+        one_file(file, db),
+        model,
+        provider=provider,
+        wait_seconds=wait,
+        memory_limit=memory_limit,
+        verbose=not quiet,
+    )
     first, second, *notes = str(report).splitlines()
     for line in notes:
         if line.removeprefix("note: ") not in noted:

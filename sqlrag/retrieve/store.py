@@ -151,7 +151,7 @@ class Store:
         self._database = database
         self.path = database.path
         try:
-            self._log = query_log(settings.query_log) if settings.query_log is not None else None
+            self._log = query_log(settings.query_log, database.path) if settings.query_log is not None else None
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
             self._searcher = Searcher(database, required_metadata(database), embedder)
