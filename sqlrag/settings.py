@@ -42,7 +42,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.query_log is not None and not isinstance(self.query_log, (str, os.PathLike)):
             raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {self.query_log!r}.")
-        seconds_to_wait(self.wait_seconds)
+        _check_wait(self.wait_seconds)
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -66,8 +66,10 @@ def checked_settings(settings: object) -> Settings:
 
 def seconds_to_wait(given: float | None) -> float:
     """Return how long to wait for other processes: what a caller says, else what the environment does."""
-    if given is None:
-        return Settings.from_environment().wait_seconds
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 86_400:
-        raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {given!r}.")
-    return given
+    return Settings.from_environment().wait_seconds if given is None else _check_wait(given)
+
+
+def _check_wait(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400:
+        raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {seconds!r}.")
+    return seconds
