@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "SPEC_VERSION",
     "Candidate",
     "Candidates",
     "Chunk",
@@ -103,6 +102,7 @@ __all__ = [
     "Report",
     "Results",
     "RetrievePlan",
+    "SPEC_VERSION",
     "SchemaVersionError",
     "Settings",
     "SqlragError",
