@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         avector_query,
     )
     from sqlrag.embedders import load_embedder
+    from sqlrag.embedders.models import Models, models
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
@@ -78,6 +79,7 @@ __all__ = [
     "ModelIdentity",
     "ModelMismatchError",
     "ModelUnavailableError",
+    "Models",
     "NotAStoreError",
     "NotFoundError",
     "Prepared",
@@ -114,6 +116,7 @@ __all__ = [
     "index",
     "lexical_query",
     "load_embedder",
+    "models",
     "prepare_embeddings",
     "print_results",
     "reciprocal_rank_fusion",
@@ -130,6 +133,7 @@ _LAZY = {
     "Compacted": "sqlrag.store.compacting",
     "DeleteReport": "sqlrag.store.deleting",
     "IndexReport": "sqlrag.store.indexing",
+    "Models": "sqlrag.embedders.models",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "ReembedReport": "sqlrag.ingest.reembedding",
@@ -157,6 +161,7 @@ _LAZY = {
     "index": "sqlrag.retrieve.changing",
     "lexical_query": "sqlrag.retrieve.querying",
     "load_embedder": "sqlrag.embedders",
+    "models": "sqlrag.embedders.models",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
     "print_results": "sqlrag.retrieve.results",
     "reciprocal_rank_fusion": "sqlrag.retrieve.fusion",

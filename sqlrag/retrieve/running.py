@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError, StoreError
+from sqlrag.errors import ProviderError, StoreError
 from sqlrag.retrieve import candidates
 from sqlrag.retrieve.candidates import Leg
+from sqlrag.retrieve.embedding import EMBEDDING_FAILURES
 from sqlrag.retrieve.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
 from sqlrag.retrieve.fusion import FusedHit, fuse_legs
 from sqlrag.retrieve.planning import DEFAULT_POOL
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
     from sqlrag.retrieve.planning import Plan
     from sqlrag.retrieve.searching import Searcher
-
-_EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
 
 
 class Run:
@@ -52,20 +52,24 @@ class Run:
     def vector(self, given: ArrayLike | None) -> None:
         """Embed the question unless its vector is given, and fill the vector leg."""
         began = time.perf_counter()
+        patient = self.plan.mode == "vector" or self.plan.strict
         try:
-            self.query_vector = (
-                self.searcher.embed_query(self.query_text)
-                if given is None
-                else unit_vector(given, self.searcher.identity.dimensions)
-            )
-        except _EMBEDDING_FAILURES as error:
-            if self.plan.mode == "vector" or self.plan.strict:
+            if given is None:
+                self.query_vector = self.searcher.questions.embed(
+                    self.query_text, patient=patient, timings=self.timings
+                )
+            else:
+                self.query_vector = unit_vector(given, self.searcher.identity.dimensions)
+                self.timings["embed"] = time.perf_counter() - began
+        except EMBEDDING_FAILURES as error:
+            if patient:
                 raise
+            again = " The next question asks it again." if isinstance(error, ProviderError) else ""
             self.notices.append(
-                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}"
+                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}{again}"
             )
+            self.timings["embed"] = time.perf_counter() - began
             return
-        self.timings["embed"] = time.perf_counter() - began
         self._search_vectors()
         if self.filters and not self.vector_hits.hits:
             self.notices.append(f"No chunk passes the filters: {self.filters}.")
@@ -149,11 +153,13 @@ class Run:
         hits = hits[: plan.top_k]
         fused = time.perf_counter()
         rows = self._rows(hits, score_type)
+        # The statement gives these rows, so it is that of the leg which answered.
+        shown = replace(plan, mode="lexical") if self.query_vector is None else plan
         self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
         return Results(
             rows,
             query_text=self.query_text,
-            sql=as_sql(self.query_text, plan, self.terms, self.pool),
+            sql=as_sql(self.query_text, shown, self.terms, self.pool),
             notices=self.notices,
             timings=self.timings,
             methods={
