@@ -233,6 +233,7 @@ class TestUnreachable:
         with duckdb.connect(kb, read_only=True) as con:
             rows = con.sql(answer.sql).select("node_id, score").fetchall()
         assert rows == [(row["node_id"], row["score"]) for row in answer]
+        assert hybrid_query("zebra", kb, expansion=3).sql.startswith("-- Without expansion, which")
 
 
 class TestTimeOut:
