@@ -23,7 +23,7 @@ from sqlrag import Store
 from sqlrag.cli import app
 from sqlrag.demo import FILE_NAME, QUESTIONS, _is_earlier_demo, handbook_folder
 from sqlrag.embedders.bundled import bundle_is_installed
-from sqlrag.retrieve.results import RESULT_KEYS
+from sqlrag.retrieval.results import RESULT_KEYS
 
 ROOT = Path(__file__).parents[1]
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
@@ -36,7 +36,7 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
-    *("check", "repair", "compact", "upgrade", "reembed", "models"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {

@@ -36,7 +36,7 @@ from sqlrag import (
 )
 from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder, base
-from sqlrag.retrieve import embedding
+from sqlrag.retrieval import embedding
 
 HASHING = HashingEmbedder("hashing-64")
 

@@ -14,7 +14,7 @@ from helpers import ROOT, build, ids, python
 from stores import make_small_store
 
 from sqlrag import InputError, Settings, Store, lexical_query
-from sqlrag.retrieve import query_log
+from sqlrag.retrieval import query_log
 from sqlrag.settings import QUERY_LOG, WAIT_SECONDS
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
-from sqlrag.retrieve import options
-from sqlrag.retrieve.candidates import BM25, as_text
-from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
-from sqlrag.retrieve.filters import Filters, strings
-from sqlrag.retrieve.indexing import index_chunks
-from sqlrag.retrieve.planning import Plan
-from sqlrag.retrieve.query_log import logged, query_log
-from sqlrag.retrieve.rows import source_documents, sources_of_chunks
-from sqlrag.retrieve.searching import GIVEN, Searcher
+from sqlrag.retrieval import options
+from sqlrag.retrieval.candidates import BM25, as_text
+from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
+from sqlrag.retrieval.filters import Filters, strings
+from sqlrag.retrieval.indexing import index_chunks
+from sqlrag.retrieval.planning import Plan
+from sqlrag.retrieval.query_log import logged, query_log
+from sqlrag.retrieval.rows import source_documents, sources_of_chunks
+from sqlrag.retrieval.searching import GIVEN, Searcher
 from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import duckdb
     from numpy.typing import ArrayLike
 
-    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieval.results import Results
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
     from sqlrag.types import Chunk, Document, Embedder, Fusion, RetrievePlan

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve.fusion import LegHit
-from sqlrag.retrieve.options import items, number
-from sqlrag.retrieve.terms import idf
+from sqlrag.retrieval.fusion import LegHit
+from sqlrag.retrieval.options import items, number
+from sqlrag.retrieval.terms import idf
 from sqlrag.store.calls import call_macro
 from sqlrag.store.vectors import query_code
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sqlrag.retrieve.filters import Filters
-    from sqlrag.retrieve.fusion import ExactScores
-    from sqlrag.retrieve.terms import Terms
+    from sqlrag.retrieval.filters import Filters
+    from sqlrag.retrieval.fusion import ExactScores
+    from sqlrag.retrieval.terms import Terms
 
 
 FIELDS = ("text", "heading_path")

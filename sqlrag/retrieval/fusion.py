@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve import options
+from sqlrag.retrieval import options
 from sqlrag.types import DEFAULT_ALPHA, Fusion
 
 DECIMALS = 9
