@@ -22,7 +22,17 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
-from sqlrag.types import Chunk, ChunkPolicy, Document, Embedder, ModelIdentity
+from sqlrag.types import (
+    SPEC_VERSION,
+    Candidate,
+    Candidates,
+    Chunk,
+    ChunkPolicy,
+    Document,
+    Embedder,
+    ModelIdentity,
+    RetrievePlan,
+)
 
 if TYPE_CHECKING:
     from sqlrag.asynchronous import (
@@ -36,10 +46,12 @@ if TYPE_CHECKING:
         avector_query,
     )
     from sqlrag.embedders import load_embedder
+    from sqlrag.ingest.chunking import chunk
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
+    from sqlrag.retrieve.blocks import fuse, package
     from sqlrag.retrieve.changing import delete_documents, index
     from sqlrag.retrieve.fusion import reciprocal_rank_fusion
     from sqlrag.retrieve.querying import (
@@ -64,6 +76,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Candidate",
+    "Candidates",
     "Chunk",
     "ChunkPolicy",
     "Compacted",
@@ -87,6 +101,8 @@ __all__ = [
     "Repaired",
     "Report",
     "Results",
+    "RetrievePlan",
+    "SPEC_VERSION",
     "SchemaVersionError",
     "Settings",
     "SqlragError",
@@ -105,15 +121,18 @@ __all__ = [
     "aupdate_embeddings",
     "avector_query",
     "check",
+    "chunk",
     "compact",
     "delete_documents",
     "errors",
+    "fuse",
     "get_embedding_metadata",
     "get_source_documents",
     "hybrid_query",
     "index",
     "lexical_query",
     "load_embedder",
+    "package",
     "prepare_embeddings",
     "print_results",
     "reciprocal_rank_fusion",
@@ -149,14 +168,17 @@ _LAZY = {
     "aupdate_embeddings": "sqlrag.asynchronous",
     "avector_query": "sqlrag.asynchronous",
     "check": "sqlrag.store.inspecting",
+    "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
     "delete_documents": "sqlrag.retrieve.changing",
+    "fuse": "sqlrag.retrieve.blocks",
     "get_embedding_metadata": "sqlrag.retrieve.querying",
     "get_source_documents": "sqlrag.retrieve.querying",
     "hybrid_query": "sqlrag.retrieve.querying",
     "index": "sqlrag.retrieve.changing",
     "lexical_query": "sqlrag.retrieve.querying",
     "load_embedder": "sqlrag.embedders",
+    "package": "sqlrag.retrieve.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
     "print_results": "sqlrag.retrieve.results",
     "reciprocal_rank_fusion": "sqlrag.retrieve.fusion",

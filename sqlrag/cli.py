@@ -20,6 +20,9 @@ from sqlrag.console import changing, queries  # noqa: F401
 
 # isort: split
 from sqlrag.console import maintaining  # noqa: F401
+
+# isort: split
+from sqlrag.console import conforming  # noqa: F401
 from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 DEFAULT_COLLECTION = "default"
+SPEC_VERSION = "1.0.0"
+"""The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""
 # The share of the vector leg in convex fusion, chosen on public collections; hybrid_query.sql has the same.
 DEFAULT_ALPHA = 0.75
 # The share of the best chunks' vectors in a question's vector after feedback, chosen in the same way.
@@ -116,6 +118,21 @@ class Candidate:
     def __post_init__(self) -> None:
         if not self.node_id:
             object.__setattr__(self, "node_id", f"{self.doc_id}#{self.chunk_index}")
+
+
+class Candidates(list[Candidate]):
+    """Candidates, best first, with what a caller should know of them (``notices``) and seconds by stage."""
+
+    def __init__(
+        self,
+        candidates: Iterable[Candidate] = (),
+        *,
+        notices: Iterable[str] = (),
+        timings: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(candidates)
+        self.notices = list(notices)
+        self.timings = dict(timings or {})
 
 
 @dataclass(frozen=True)

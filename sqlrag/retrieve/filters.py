@@ -15,6 +15,7 @@ from sqlrag.normalizing import clean_metadata
 # Of other systems' filters, as sole keys of an object.
 _OPERATORS = {
     *("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "any", "all", "and", "or", "not"),
+    *("nor", "exists", "type", "regex", "like", "size", "elemmatch"),
     *("==", "!=", ">", ">=", "<", "<="),
 }
 
@@ -71,7 +72,7 @@ class Filters:
         if not self.metadata:
             return None  # no condition
         for key, value in self.metadata.items():
-            if key.startswith("$") or (isinstance(value, Mapping) and value and all(map(_is_operator, value))):
+            if (key.startswith("$") and _is_operator(key)) or (isinstance(value, Mapping) and value and all(map(_is_operator, value))):
                 raise InputError(
                     f"The metadata filter {{{key!r}: {value!r}}} looks like an operator. Fields are only compared for "
                     "being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."
@@ -86,7 +87,7 @@ class Filters:
 
 
 def _is_operator(key: object) -> bool:
-    return isinstance(key, str) and (key.startswith("$") or key.lower() in _OPERATORS)
+    return isinstance(key, str) and key.removeprefix("$").lower() in _OPERATORS
 
 
 def strings(name: str, values: Sequence[str] | None) -> list[str] | None:

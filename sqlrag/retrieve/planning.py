@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from sqlrag.errors import InputError
 from sqlrag.retrieve.candidates import BM25
 from sqlrag.retrieve.filters import Filters
-from sqlrag.retrieve.options import choice, flag, number, weights, whole
-from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Fusion
+from sqlrag.retrieve.options import choice, flag, number, shown, weights, whole
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Fusion, RetrievePlan
 
 DEFAULT_POOL = 50
 # The options that only one fusion looks at.
@@ -72,6 +73,28 @@ class Plan:
             checked["min_similarity"] = number("min_similarity", self.min_similarity, -1, 1, "cosine")
         for name, value in checked.items():
             object.__setattr__(self, name, value)  # scalars of numpy have become plain ones
+
+    @classmethod
+    def of(cls, plan: RetrievePlan, bm25: BM25) -> Plan:
+        """Return the plan of a search for what a program asks of :func:`sqlrag.retrieve`."""
+        if not isinstance(plan, RetrievePlan):
+            raise InputError(f"plan must be a sqlrag.RetrievePlan, not {shown(plan)}.")
+        pool = max(whole("candidate_pool", plan.candidate_pool, 1), whole("k", plan.k, 1))
+        return cls(
+            mode=choice("mode", plan.mode, ("hybrid", "vector", "lexical")),
+            top_k=plan.k,
+            fusion=plan.fusion,
+            vector_weight=plan.vector_weight,
+            alpha=plan.alpha,
+            rrf_k=plan.rrf_k,
+            rrf_weights=plan.rrf_weights,
+            vector_top_k=pool,
+            lexical_top_k=pool,
+            exact=plan.exact,
+            min_similarity=plan.min_similarity,
+            bm25=bm25,
+            filters=Filters(plan.collection, plan.tags_any or None, plan.tags_all or None, plan.metadata or None),
+        )
 
     def without_effect(self) -> list[str]:
         """Return a remark for each option that was given another value than its default and changes nothing."""

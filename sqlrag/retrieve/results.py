@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from sqlrag.types import Candidate
+
 # The keys of a result, in order, with the Arrow type of each column; "json" is a string that holds JSON.
 COLUMN_TYPES = {
     "node_id": "string",
@@ -103,6 +105,8 @@ class Results(list[dict[str, Any]]):
         self.timings = dict(timings or {})
         self.methods = dict(methods or {})
         self.candidates = dict(candidates or {})
+        # What a query has found, whatever is sliced or changed later.
+        self.found: tuple[Candidate, ...] = ()
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...

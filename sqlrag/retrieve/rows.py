@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, NotFoundError
 from sqlrag.retrieve.options import items
+from sqlrag.retrieve.results import RESULT_KEYS
 from sqlrag.store.calls import select_by_key
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import duckdb
 
+    from sqlrag.types import Candidate
+
 _CHUNK_COLUMNS = (
-    "node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page", "i_start", "i_end"
-)  # fmt: skip
+    *("node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page"),
+    *("i_start", "i_end", "tags"),
+)
 _SOURCE_COLUMNS = ("doc_id", "file_path", "file_name", "text", "metadata")
 
 
@@ -28,13 +32,28 @@ def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[
     rows = select_by_key(
         con,
         "SELECT node_id, text, public_metadata(metadata_), doc_id, chunk_index, collection, heading_path, page, "
-        "i_start, i_end FROM documents WHERE node_id IN (...)",
+        "i_start, i_end, tags FROM documents WHERE node_id IN (...)",
         node_ids,
     )
     chunks = [dict(zip(_CHUNK_COLUMNS, row, strict=True)) for row in rows]
     for chunk in chunks:
         chunk["metadata"] = json.loads(chunk["metadata"])
     return {chunk["node_id"]: chunk for chunk in chunks}
+
+
+def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a candidate as the plain dict that a query gives; the keys are those of ``RESULT_KEYS``."""
+    row: dict[str, Any] = {
+        "node_id": found.node_id,
+        "text": found.content,
+        "metadata": dict(found.metadata),
+        "score": found.score,
+        "score_type": found.score_type,
+        "source_doc": None if source is None else dict(source),
+    }
+    row.update({name: getattr(found, name) for name in RESULT_KEYS if name not in row})
+    row["heading_path"] = list(found.heading_path)
+    return row
 
 
 def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -14,10 +14,11 @@ from sqlrag.retrieve.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vec
 from sqlrag.retrieve.fusion import FusedHit, fuse_legs
 from sqlrag.retrieve.planning import DEFAULT_POOL
 from sqlrag.retrieve.results import Results
-from sqlrag.retrieve.rows import chunk_rows, source_documents
+from sqlrag.retrieve.rows import as_row, chunk_rows, source_documents
 from sqlrag.retrieve.statements import as_sql
 from sqlrag.retrieve.terms import Terms, query_terms
 from sqlrag.store.vectors import unit_vector
+from sqlrag.types import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieve.planning import Plan
     from sqlrag.retrieve.searching import Searcher
 
+_SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
 _EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
 
 
@@ -180,10 +182,13 @@ class Run:
         hits, score_type = self._fused()
         hits = hits[: plan.top_k]
         fused = time.perf_counter()
-        rows = self._rows(hits, score_type)
+        found = self._found(hits, score_type)
+        sources = {}
+        if plan.include_source_docs:
+            sources = source_documents(self.searcher.database.cursor(), [candidate.doc_id for candidate in found])
         self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
-        return Results(
-            rows,
+        results = Results(
+            [as_row(candidate, sources.get(candidate.doc_id)) for candidate in found],
             query_text=self.query_text,
             sql=as_sql(self.query_text, plan, self.terms, self.pool),
             notices=self.notices,
@@ -195,6 +200,8 @@ class Run:
             },
             candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
         )
+        results.found = tuple(found)
+        return results
 
     def _fused(self) -> tuple[list[FusedHit], str]:
         plan = self.plan
@@ -224,33 +231,16 @@ class Run:
         )
         return fused, plan.fusion
 
-    def _rows(self, hits: Sequence[FusedHit], score_type: str) -> list[dict[str, Any]]:
-        con = self.searcher.database.cursor()
+    def _found(self, hits: Sequence[FusedHit], score_type: str) -> list[Candidate]:
         node_ids = self._node_ids()
-        found = chunk_rows(con, [node_ids[hit.rid] for hit in hits])
-        sources = (
-            source_documents(con, [row["doc_id"] for row in found.values()]) if self.plan.include_source_docs else {}
-        )
-        rows = []
+        chunks = chunk_rows(self.searcher.database.cursor(), [node_ids[hit.rid] for hit in hits])
+        found = []
         for hit in hits:
-            row = found[node_ids[hit.rid]]
-            rows.append(
-                {
-                    "node_id": row["node_id"],
-                    "text": row["text"],
-                    "metadata": row["metadata"],
-                    "score": hit.score,
-                    "score_type": score_type,
-                    "source_doc": sources.get(row["doc_id"]),
-                    **{key: row[key] for key in ("doc_id", "chunk_index", "collection", "heading_path", "page")},
-                    **{key: row[key] for key in ("i_start", "i_end")},
-                    "vector_score": hit.vector_score,
-                    "vector_rank": hit.vector_rank,
-                    "lexical_score": hit.lexical_score,
-                    "lexical_rank": hit.lexical_rank,
-                }
-            )
-        return rows
+            chunk = dict(chunks[node_ids[hit.rid]])
+            chunk["heading_path"], chunk["tags"] = tuple(chunk["heading_path"]), tuple(chunk["tags"])
+            scores = {name: getattr(hit, name) for name in _SCORES}
+            found.append(Candidate(content=chunk.pop("text"), score_type=score_type, **chunk, **scores))
+        return found
 
     def _node_ids(self) -> dict[int, str]:
         return {**self.lexical_hits.node_ids, **self.vector_hits.node_ids}

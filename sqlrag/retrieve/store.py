@@ -14,14 +14,14 @@ from sqlrag.retrieve.filters import Filters, strings
 from sqlrag.retrieve.indexing import index_chunks
 from sqlrag.retrieve.planning import Plan
 from sqlrag.retrieve.query_log import logged, query_log
-from sqlrag.retrieve.rows import sources_of_chunks
+from sqlrag.retrieve.rows import source_documents, sources_of_chunks
 from sqlrag.retrieve.searching import GIVEN, Searcher
 from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
-from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, ChunkPolicy, ModelIdentity
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Candidates, ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieve.results import Results
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import Chunk, Document, Embedder, Fusion
+    from sqlrag.types import Chunk, Document, Embedder, Fusion, RetrievePlan
 
 DEFAULT_HEADING_WEIGHT = 3.0
 
@@ -303,6 +303,15 @@ class Store:
             heading_weight=heading_weight,
         )
         return self._ask(query_text, plan)
+
+    def retrieve(self, query: str, plan: RetrievePlan, *, query_vector: ArrayLike | None = None) -> Candidates:
+        """Return the candidates for a question, best first; see :func:`sqlrag.retrieve`."""
+        found = self._ask(query, Plan.of(plan, self._bm25(1.2, 0.75, None, None)), query_vector=query_vector)
+        return Candidates(found.found, notices=found.notices, timings=found.timings)
+
+    def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return stored documents by ``doc_id``, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
+        return source_documents(self.cursor(), doc_ids)
 
     def _ask(
         self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
