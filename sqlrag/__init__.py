@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         avector_query,
     )
     from sqlrag.embedders import load_embedder
+    from sqlrag.embedders.models import Models, models
     from sqlrag.ingest.chunking import chunk
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "SPEC_VERSION",
     "Candidate",
     "Candidates",
     "Chunk",
@@ -92,6 +94,7 @@ __all__ = [
     "ModelIdentity",
     "ModelMismatchError",
     "ModelUnavailableError",
+    "Models",
     "NotAStoreError",
     "NotFoundError",
     "Prepared",
@@ -102,7 +105,6 @@ __all__ = [
     "Report",
     "Results",
     "RetrievePlan",
-    "SPEC_VERSION",
     "SchemaVersionError",
     "Settings",
     "SqlragError",
@@ -132,6 +134,7 @@ __all__ = [
     "index",
     "lexical_query",
     "load_embedder",
+    "models",
     "package",
     "prepare_embeddings",
     "print_results",
@@ -149,6 +152,7 @@ _LAZY = {
     "Compacted": "sqlrag.store.compacting",
     "DeleteReport": "sqlrag.store.deleting",
     "IndexReport": "sqlrag.store.indexing",
+    "Models": "sqlrag.embedders.models",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "ReembedReport": "sqlrag.ingest.reembedding",
@@ -178,6 +182,7 @@ _LAZY = {
     "index": "sqlrag.retrieve.changing",
     "lexical_query": "sqlrag.retrieve.querying",
     "load_embedder": "sqlrag.embedders",
+    "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieve.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
     "print_results": "sqlrag.retrieve.results",

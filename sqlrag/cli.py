@@ -6,6 +6,9 @@ Ctrl-C. Heavy modules are imported inside the commands, so that ``--help`` answe
 
 from __future__ import annotations
 
+from sqlrag.console import clock  # first, because it looks at the time
+
+# isort: split
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +22,7 @@ from sqlrag.console import preparing  # noqa: F401 - they register their command
 from sqlrag.console import changing, queries  # noqa: F401
 
 # isort: split
-from sqlrag.console import maintaining  # noqa: F401
+from sqlrag.console import maintaining, modelling  # noqa: F401
 
 # isort: split
 from sqlrag.console import conforming  # noqa: F401
@@ -95,6 +98,7 @@ def demo(
 
 def main() -> None:
     """Run the command line."""
+    clock.imports_done()
     # --debug may stand behind the command as well, where people add it after a failure.
     arguments = sys.argv[1:]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments

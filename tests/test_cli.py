@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -35,7 +36,7 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
-    *("check", "repair", "compact", "upgrade", "reembed"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {
@@ -355,7 +356,9 @@ def test_timings_and_notices_go_to_stderr(kb):
     assert result.exit_code == 0
     json.loads(result.stdout)
     assert "note: The question has no words" in result.stderr
-    assert "timings: import " in result.stderr
+    number = r"\d+\.\d ms"
+    stages = ", ".join(f"{stage} {number}" for stage in ("import", "open", "load", "embed", "search"))
+    assert re.search(rf"^timings: {stages} \((\w+ {number}(, )?)+\), total {number}$", result.stderr, re.MULTILINE)
     assert "no words" not in run("hybrid-query", "???", "--db", kb).stdout
 
 

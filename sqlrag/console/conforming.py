@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlrag.console.app import command
-from sqlrag.console.options import FormatName
+from sqlrag.console.options import FormatName  # noqa: TC001 - typer reads the annotations
 from sqlrag.console.printing import Format, write, write_csv, write_json
 
 

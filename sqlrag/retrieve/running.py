@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, StoreError
+from sqlrag.errors import InputError, ProviderError, StoreError
 from sqlrag.retrieve import candidates
 from sqlrag.retrieve.candidates import Leg
+from sqlrag.retrieve.embedding import EMBEDDING_FAILURES
 from sqlrag.retrieve.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
 from sqlrag.retrieve.fusion import FusedHit, fuse_legs
 from sqlrag.retrieve.planning import DEFAULT_POOL
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from sqlrag.retrieve.searching import Searcher
 
 _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
-_EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
 
 
 class Run:
@@ -53,23 +54,31 @@ class Run:
     def vector(self, given: ArrayLike | None) -> None:
         """Embed the question unless its vector is given, and fill the vector leg."""
         began = time.perf_counter()
+        patient = self.plan.mode == "vector" or self.plan.strict
         try:
-            self.query_vector = (
-                self.searcher.embed_query(self.query_text)
-                if given is None
-                else unit_vector(given, self.searcher.identity.dimensions)
+            if given is None:
+                self.query_vector = self.searcher.questions.embed(
+                    self.query_text, patient=patient, timings=self.timings
+                )
+            else:
+                self.query_vector = self._given_vector(given)
+                self.timings["embed"] = time.perf_counter() - began
+        except EMBEDDING_FAILURES as error:
+            if patient:
+                raise
+            again = " The next question asks it again." if isinstance(error, ProviderError) else ""
+            self.notices.append(
+                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}{again}"
             )
+            self.timings["embed"] = time.perf_counter() - began - self.timings.get("load", 0.0)
+            return
+        self._search_vectors()
+
+    def _given_vector(self, given: ArrayLike) -> NDArray[np.float32]:
+        try:
+            return unit_vector(given, self.searcher.identity.dimensions)
         except InputError as error:
             raise InputError(f"query_vector cannot be used. {error}") from error
-        except _EMBEDDING_FAILURES as error:
-            if self.plan.mode == "vector" or self.plan.strict:
-                raise
-            self.notices.append(
-                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}"
-            )
-            return
-        self.timings["embed"] = time.perf_counter() - began
-        self._search_vectors()
 
     def _search_vectors(self) -> None:
         assert self.query_vector is not None  # noqa: S101 - the callers have seen to it
@@ -186,11 +195,13 @@ class Run:
         sources = {}
         if plan.include_source_docs:
             sources = source_documents(self.searcher.database.cursor(), [candidate.doc_id for candidate in found])
+        # The statement gives these rows, so it is that of the leg which answered.
+        shown = replace(plan, mode="lexical") if self.query_vector is None else plan
         self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
         results = Results(
             [as_row(candidate, sources.get(candidate.doc_id)) for candidate in found],
             query_text=self.query_text,
-            sql=as_sql(self.query_text, plan, self.terms, self.pool),
+            sql=as_sql(self.query_text, shown, self.terms, self.pool),
             notices=self.notices,
             timings=self.timings,
             methods={

@@ -12,6 +12,7 @@ import duckdb
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, StoreError
+from sqlrag.retrieve.embedding import QuestionEmbedder
 from sqlrag.retrieve.running import Run
 from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.metadata import model_identity
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from sqlrag.types import Embedder, ModelIdentity
 
 GIVEN = "given"  # the provider of a file whose vectors were computed elsewhere
-
-_CACHED_QUERIES = 256
+_LOAD_FOLDERS = ("onnx", "huggingface")
 
 
 class Searcher:
@@ -36,9 +36,7 @@ class Searcher:
     def __init__(self, database: Database, metadata: dict[str, str], embedder: Embedder | None = None) -> None:
         self.database = database
         self.metadata = metadata
-        self._embedder = embedder
-        self._query_vectors: dict[str, NDArray[np.float32]] = {}
-        self._identity_checked = False
+        self.questions = QuestionEmbedder(database.path, self.identity, embedder)
         self._counted = (-1, 0)
         self._use_workers()
 
@@ -66,24 +64,8 @@ class Searcher:
         self._workers.shutdown()
 
     def embedder(self) -> Embedder:
-        """Return the embedder of the file, loaded once and checked against the file.
-
-        Raises
-        ------
-        ModelMismatchError
-            The model's vectors are not those that the file was built with.
-        ModelUnavailableError, MissingExtraError
-            It cannot be loaded here.
-        """
-        from sqlrag.embedders.stored import check_stored, load_stored
-
-        if self._embedder is None:
-            remedy = "a question with. Pass query_vector, or an embedder to Store(path, embedder=…)."
-            self._embedder = load_stored(self.database.path, self.identity, remedy)
-        if not self._identity_checked:
-            check_stored(self._embedder, self.identity)
-            self._identity_checked = True
-        return self._embedder
+        """Return the embedder of the file, loaded once and checked against the file."""
+        return self.questions.embedder()
 
     def check_model_name(self, model_name: str) -> None:
         """Raise ModelMismatchError unless this is the file's model: by its name, or a local folder by its vectors."""
@@ -93,7 +75,8 @@ class Searcher:
         if same_model(model_name, identity.model_name) or identity.model_name == GIVEN:
             return
         if Path(model_name).is_dir():
-            check_identity(load_embedder(model_name), identity)
+            provider = identity.provider if identity.provider in _LOAD_FOLDERS else "auto"
+            check_identity(load_embedder(model_name, provider=provider), identity)
             return
         raise ModelMismatchError(
             f"{self.database.path} was built with the model {identity.model_name!r}; you passed model_name="
@@ -101,17 +84,8 @@ class Searcher:
         )
 
     def embed_query(self, query_text: str) -> NDArray[np.float32]:
-        """Return the vector of a question, ``[dimensions] float32`` of unit norm; the last 256 are remembered."""
-        from sqlrag.embedders import embed_texts
-
-        embedder = self.embedder()
-        vector = self._query_vectors.pop(query_text, None)
-        if vector is None:
-            vector = embed_texts(embedder, [query_text], kind="query")[0]
-            while len(self._query_vectors) >= _CACHED_QUERIES:
-                self._query_vectors.pop(next(iter(list(self._query_vectors)), ""), None)
-        self._query_vectors[query_text] = vector  # last, as the one used last
-        return vector
+        """Return the vector of a question, ``[dimensions] float32`` of unit norm."""
+        return self.questions.embed(query_text)
 
     def search(
         self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None

@@ -56,7 +56,7 @@ def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
             return _clause_search(terms, options)
         if plan.conjunctive:
             options["conjunctive"] = True
-        return _call("lexical_query", [words], options)
+        return _note(["expansion"] if plan.expansion else []) + _call("lexical_query", [words], options)
     if plan.mode == "vector":
         options = {"k": plan.top_k, **filters}
         if pool not in (None, _DEFAULT_POOL):
@@ -71,11 +71,9 @@ def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
         options["codes_pool"] = _EVERY_CHUNK
     elif pool not in (None, _DEFAULT_POOL):
         options["codes_pool"] = pool
-    # An honest statement says what it does not do.
     lost = [name for name in ("feedback", "expansion") if getattr(plan, name)]
     lost += ["phrases and prefixes"] if terms.clauses else []
-    note = f"-- Without {', '.join(lost)}, which the macro does not have.\n" if lost else ""
-    return note + _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
+    return _note(lost) + _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
 
 
 def _clause_search(terms: Terms, options: dict[str, Any]) -> str:
@@ -87,6 +85,11 @@ def _clause_search(terms: Terms, options: dict[str, Any]) -> str:
     lists = [_LIST.replace("$name", name) for name in ("termid", "df", "clause")]
     search = _call("clause_search", [*lists, literal(terms.required), literal(terms.phrases)], options)
     return _CLAUSES.replace("$asked", "\n    UNION ALL ".join(asked)) + search
+
+
+def _note(lost: list[str]) -> str:
+    """Return a comment that says what the statement leaves out, if it does."""
+    return f"-- Without {', '.join(lost)}, which the macro does not have.\n" if lost else ""
 
 
 def literal(value: Any) -> str:
