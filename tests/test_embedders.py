@@ -27,7 +27,7 @@ from sqlrag.embedders import (
     provider_names,
 )
 from sqlrag.embedders.prefixes import prefixes_of
-from sqlrag.errors import InputError, ModelMismatchError, ProviderError
+from sqlrag.errors import InputError, MissingExtraError, ModelMismatchError, ProviderError
 from sqlrag.types import ModelIdentity
 
 
@@ -107,7 +107,7 @@ def test_a_third_party_provider_comes_from_its_entry_point(monkeypatch):
 def test_a_broken_provider_is_named_with_the_cause_and_the_valid_names(monkeypatch):
     install(monkeypatch, broken="no_such_module_of_anyone:Thing")
     with pytest.raises(
-        InputError, match=r"'broken' \(no_such_module.*Valid names: auto, broken, hashing, huggingface, ollama, onnx, openai"
+        InputError, match=r"'broken' \(no_such_module.*Valid names: auto, broken, hashing, .*, onnx"
     ) as caught:
         load_embedder(provider="broken")
     assert isinstance(caught.value.__cause__, ImportError)
@@ -115,7 +115,7 @@ def test_a_broken_provider_is_named_with_the_cause_and_the_valid_names(monkeypat
 
 def test_an_unknown_provider_is_refused_with_the_valid_names(monkeypatch):
     install(monkeypatch)
-    with pytest.raises(InputError, match=r"no embedding provider 'opnai'. Valid names: auto, hashing, huggingface, ollama, onnx, openai"):
+    with pytest.raises(InputError, match=r"no embedding provider 'opnai'. Valid names: auto, hashing, .*, openai"):
         load_embedder(provider="opnai")
 
 

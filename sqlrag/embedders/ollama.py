@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import Any
 
 from sqlrag.embedders.service import Failure, ServiceEmbedder
 from sqlrag.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 USUAL_URL = "http://127.0.0.1:11434"
 
@@ -92,25 +89,23 @@ class OllamaEmbedder(ServiceEmbedder):
         self.model_remedy = f"Fetch the model with: ollama pull {model_name}"
         # Without a header of ours the client would send OLLAMA_API_KEY in any case.
         headers = {"authorization": f"Bearer {self._key}" if self._key else "none"}
-        connect: Callable[..., Any] = Client
-        self._client = partial(connect, self.base_url, headers=headers)
+        self._client = Client(self.base_url, headers=headers, timeout=self.timeout)
+        weakref.finalize(self, _close, self._client)
         self.revision = ""
         self._describe(max_tokens)
         self._measure()
 
     def _describe(self, max_tokens: int | None) -> None:
         """Take what the server tells of the model."""
-        shown = self._asked(lambda seconds: self._client(timeout=seconds).show(self.model_name), patient=False)
+        shown = self._asked(lambda _: self._client.show(self.model_name), patient=False)
         limits = [int(number) for number in _NUM_CTX.findall(shown.parameters or "")]
         limits += [int(value) for key, value in (shown.modelinfo or {}).items() if key.endswith(".context_length")]
         self.max_tokens = max_tokens or min(limits, default=self.max_tokens)
         weights = _WEIGHTS.search(shown.modelfile or "")
         self.revision = weights[1] if weights else ""
 
-    def _ask(self, texts: list[str], seconds: float) -> list[Any]:
-        answer = self._client(timeout=seconds).embed(
-            self.model_name, texts, truncate=False, dimensions=self._dimensions
-        )
+    def _ask(self, texts: list[str], seconds: float) -> list[Any]:  # noqa: ARG002 - the client has one time-out
+        answer = self._client.embed(self.model_name, texts, truncate=False, dimensions=self._dimensions)
         return list(answer.embeddings)
 
     def _failure(self, error: Exception) -> Failure | None:
@@ -120,10 +115,14 @@ class OllamaEmbedder(ServiceEmbedder):
         if isinstance(error, ollama.ResponseError):
             # The client hides the answer, whose headers say how long to wait.
             headers = getattr(getattr(error.__context__, "response", None), "headers", {})
-            return Failure(error.status_code, error.error, headers)
+            return Failure(error.status_code, str(error.error), headers)
         if isinstance(error, (httpx.TransportError, ConnectionError)):
             return Failure(None, str(error) or type(error).__name__, {})
         return None
+
+
+def _close(client: Any) -> None:
+    client.close()
 
 
 def _address(host: str) -> str:
@@ -132,6 +131,7 @@ def _address(host: str) -> str:
     if not host:
         return ""
     scheme, _, rest = host.rpartition("://")
-    name, colon, port = rest.rpartition(":")
-    rest = f"{'127.0.0.1' if name in ('0.0.0.0', '') else name}:{port}" if colon else f"{rest}:11434"  # noqa: S104
-    return f"{scheme or 'http'}://{rest}"
+    name, _, port = rest.rpartition(":") if ":" in rest else (rest, ":", "11434")
+    # The address to listen on, which the server itself takes from the same variable, is none to connect to.
+    name = "127.0.0.1" if name in ("0.0.0.0", "") else name  # noqa: S104
+    return f"{scheme or 'http'}://{name}:{port}"

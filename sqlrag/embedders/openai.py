@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.service import Failure, ServiceEmbedder
@@ -11,6 +12,8 @@ from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderErro
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from openai._types import RequestOptions
 
 USUAL_URL = "https://api.openai.com/v1"
 
@@ -103,6 +106,7 @@ class OpenAIEmbedder(ServiceEmbedder):
                 "your own, name it by base_url."
             )
         self._client = OpenAI(api_key=self._key or "none", base_url=self.base_url, max_retries=0)
+        weakref.finalize(self, self._client.close)
         self._floats = {"encoding_format": "float"}
         self._is_openai = model_name in _KNOWN
         if self._is_openai and max_tokens is None:
@@ -124,13 +128,14 @@ class OpenAIEmbedder(ServiceEmbedder):
             body["dimensions"] = self._dimensions
         # The client's own method would ask for base64, which not every server has, and would drop a wrong index.
         client = self._client.with_options(timeout=seconds)
+        header: RequestOptions = {"headers": {"Authorization": f"Bearer {self._key or 'none'}"}}
         try:
-            answer = client.post("/embeddings", cast_to=object, body={**body, **self._floats})
+            answer = client.post("/embeddings", cast_to=object, body={**body, **self._floats}, options=header)
         except APIStatusError as error:
             if not self._floats or error.status_code not in (400, 422) or "encoding_format" not in str(error):
                 raise
             self._floats = {}
-            answer = client.post("/embeddings", cast_to=object, body=body)
+            answer = client.post("/embeddings", cast_to=object, body=body, options=header)
         return self._in_order(answer, len(texts))
 
     def _in_order(self, answer: object, count: int) -> list[Any]:
@@ -151,7 +156,9 @@ class OpenAIEmbedder(ServiceEmbedder):
         import openai
 
         if isinstance(error, openai.APIStatusError):
-            return Failure(error.status_code, error.message, error.response.headers)
+            said = error.body.get("message") if isinstance(error.body, dict) else None
+            code = f" ({error.code})" if said and error.code else ""
+            return Failure(error.status_code, f"{said or error.response.text}{code}", error.response.headers)
         if isinstance(error, openai.APIConnectionError):  # a time-out is one
             cause = f" ({error.__cause__})" if error.__cause__ else ""
             return Failure(None, f"{str(error).rstrip('.')}{cause}", {})

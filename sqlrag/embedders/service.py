@@ -60,7 +60,7 @@ class ServiceEmbedder:
     """
 
     provider = ""
-    special_tokens = 2
+    special_tokens = 0  # the estimate of a text's tokens has room for them
     # The address that is taken where none is given, and is not written into files.
     usual_url = ""
     # What to do where the server refuses the key, and where it does not have the model.
@@ -156,7 +156,7 @@ class ServiceEmbedder:
 
     def _refuse(self, failure: Failure, error: Exception) -> NoReturn:
         """Raise what a failure of a request means."""
-        words = scrub(failure.message, self._key)
+        words = scrub(failure.message, self._key).strip().rstrip(".")
         # An exception that holds a secret is no cause to be shown.
         cause = error if scrub(str(error), self._key) == str(error) else None
         words = words if len(words) <= _LONGEST_WORDS else words[:_LONGEST_WORDS] + " …"
@@ -178,12 +178,12 @@ class ServiceEmbedder:
 
 def _wait(state: RetryCallState) -> float:
     """Return how long to wait: what the server says, else twice as long as before and a little by chance."""
-    from tenacity import wait_exponential_jitter
+    from tenacity import wait_exponential, wait_random
 
     error = state.outcome.exception() if state.outcome is not None else None
     if isinstance(error, _AgainError) and error.wait is not None:
         return error.wait
-    return wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=FIRST_WAIT)(state)
+    return (wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT) + wait_random(0, FIRST_WAIT))(state)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
