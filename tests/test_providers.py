@@ -26,7 +26,9 @@ from embedding_server import (
     serving,
     wants,
 )  # fmt: skip
+from handbook import HANDBOOK, blocks
 from helpers import ids, write
+from test_documentation import run_shell
 
 import sqlrag
 from sqlrag import Store, embedders, hybrid_query, load_embedder, prepare_embeddings, reembed, update_embeddings
@@ -44,9 +46,6 @@ from sqlrag.embedders import (
 from sqlrag.embedders.scrubbing import scrub
 from sqlrag.embedders.tokens import estimated_offsets, openai_offsets
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, ProviderError, SqlragError
-
-pytest.importorskip("openai")
-pytest.importorskip("ollama")
 
 SERVICES = ["openai", "ollama"]
 
@@ -753,3 +752,21 @@ def test_the_options_of_load_embedder_are_those_that_some_provider_takes():
 def test_every_error_of_a_provider_is_one_of_ours():
     assert issubclass(embedders.batching.RefusedBatchError, ProviderError)
     assert issubclass(service._AgainError, SqlragError)
+
+
+class TestHandbook:
+    @pytest.mark.parametrize("provider", ["openai", "vllm", "ollama"])
+    def test_the_command_of_a_provider_works(self, provider, tmp_path, monkeypatch):
+        (block,) = [
+            block
+            for block in blocks(HANDBOOK / "guides" / "embedding-models.md")
+            if block.language == "bash" and f"-o {provider}.duckdb" in block.text
+        ]
+        write(tmp_path / "docs", a_md="alpha", b_md="beta")
+        monkeypatch.chdir(tmp_path)
+        with serving(EmbeddingServer(8)) as address:
+            monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
+            monkeypatch.setenv("OLLAMA_HOST", address)
+            run_shell(block.text.replace("http://localhost:8000", address).replace("sk-…", KEY), block.line)
+            monkeypatch.setenv("OPENAI_API_KEY", KEY)
+            assert ids(hybrid_query("beta", tmp_path / f"{provider}.duckdb"))[0] == "b.md#0"

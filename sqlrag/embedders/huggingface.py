@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ from sqlrag.embedders.prefixes import prefixes_of
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlrag.types import TextKind, Vectors
 
@@ -75,13 +76,14 @@ class HuggingFaceEmbedder:
             raise InputError(f"This machine computes no bfloat16 on {device or 'its device'}. Leave out dtype.")
         options: dict[str, Any] = {} if cache_dir is None else {"cache_folder": str(cache_dir)}
         try:
-            self._model: Any = HuggingFaceEmbedding(
-                model_name,
-                device=device,
-                embed_batch_size=batch_size,
-                model_kwargs={"dtype": getattr(torch, dtype)},
-                **options,
-            )
+            with _without_bars():
+                self._model: Any = HuggingFaceEmbedding(
+                    model_name,
+                    device=device,
+                    embed_batch_size=batch_size,
+                    model_kwargs={"dtype": getattr(torch, dtype)},
+                    **options,
+                )
         except Exception as error:
             raise ModelUnavailableError(
                 f"The huggingface model {model_name!r} cannot be loaded: {error} Give the name of a "
@@ -120,6 +122,20 @@ class HuggingFaceEmbedder:
                 verbose=False,
             )
         return [(int(start), int(end)) for start, end in encoding["offset_mapping"]]
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep the bars off the terminal that transformers draws while it loads weights."""
+    from transformers.utils import logging
+
+    were_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_on:
+            logging.enable_progress_bar()
 
 
 def _dimensions(transformer: Any) -> int:
