@@ -24,6 +24,7 @@ from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option
 from sqlrag.console.printing import Format, flatten, silence_broken_pipe, tell, write, write_json, write_rows
+from sqlrag.wording import counted
 
 
 @command(
@@ -41,7 +42,7 @@ def get_source_documents(
 
     documents = get_source_documents(node_id, db)
     columns = ["doc_id", "file_path", "file_name", "text", "metadata"]
-    texts = [f"==> {d['doc_id']} ({len(d['text']):,} characters) <==\n{d['text']}" for d in documents]
+    texts = [f"==> {d['doc_id']} ({counted(len(d['text']), 'character')}) <==\n{d['text']}" for d in documents]
     write_rows(documents, columns, form, "\n\n".join(texts))
 
 

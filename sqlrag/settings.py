@@ -28,7 +28,7 @@ class Settings:
     Raises
     ------
     InputError
-        ``wait_seconds`` is no number of 0 or more.
+        ``wait_seconds`` is no number of 0 or more, or ``query_log`` no path.
 
     Examples
     --------
@@ -40,9 +40,9 @@ class Settings:
     wait_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        seconds = self.wait_seconds
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400:
-            raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {seconds!r}.")
+        if self.query_log is not None and not isinstance(self.query_log, (str, os.PathLike)):
+            raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {self.query_log!r}.")
+        _check_wait(self.wait_seconds)
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -55,6 +55,21 @@ class Settings:
         return cls(query_log=Path(log) if log else None, wait_seconds=seconds)
 
 
+def checked_settings(settings: object) -> Settings:
+    """Return the settings that were passed, those of the environment for None, or raise InputError."""
+    if settings is None:
+        return Settings.from_environment()
+    if not isinstance(settings, Settings):
+        raise InputError(f"settings must be a sqlrag.Settings, not {settings!r}.")
+    return settings
+
+
 def seconds_to_wait(given: float | None) -> float:
     """Return how long to wait for other processes: what a caller says, else what the environment does."""
-    return Settings.from_environment().wait_seconds if given is None else given
+    return Settings.from_environment().wait_seconds if given is None else _check_wait(given)
+
+
+def _check_wait(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400:
+        raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {seconds!r}.")
+    return seconds

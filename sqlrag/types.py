@@ -88,6 +88,65 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A chunk that a search has found.
+
+    The first fields are those of :class:`Chunk`. ``score`` is the one that the order follows, ``score_type`` what it
+    is: "vector" (cosine, -1..1), "bm25", "rrf", "weighted", "convex", "rerank" or "mmr". ``vector_score`` is a cosine,
+    ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are None where the leg did not
+    return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless given.
+    """
+
+    doc_id: str
+    chunk_index: int
+    content: str
+    score: float = 0.0
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    collection: str = DEFAULT_COLLECTION
+    i_start: int | None = None
+    i_end: int | None = None
+    page: int | None = None
+    heading_path: tuple[str, ...] = ()
+    score_type: str = ""
+    vector_score: float | None = None
+    vector_rank: int | None = None
+    lexical_score: float | None = None
+    lexical_rank: int | None = None
+    node_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.node_id:
+            object.__setattr__(self, "node_id", f"{self.doc_id}#{self.chunk_index}")
+
+
+@dataclass(frozen=True)
+class RetrievePlan:
+    """What :func:`sqlrag.retrieve` does beside the question.
+
+    ``mode`` is "hybrid", "vector" or "lexical"; ``k`` how many candidates come back, ``candidate_pool`` how many each
+    leg gives to the fusion (never fewer than ``k``). ``rrf_k`` is the constant of Reciprocal Rank Fusion, ``alpha`` the
+    share of the vector leg in "convex" fusion, ``vector_weight`` that in "weighted". A chunk passes the filters if it
+    is in one of the collections, has one of ``tags_any`` and all of ``tags_all``, and its metadata equal ``metadata``.
+    """
+
+    mode: Literal["hybrid", "vector", "lexical"] = "hybrid"
+    k: int = 12
+    candidate_pool: int = 50
+    rrf_k: float = 60
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    collection: str | tuple[str, ...] | None = None
+    fusion: Fusion = "rrf"
+    rrf_weights: tuple[float, float] = (1.0, 1.0)
+    alpha: float = DEFAULT_ALPHA
+    vector_weight: float = 0.5
+    min_similarity: float | None = None
+    exact: bool = False
+
+
+@dataclass(frozen=True)
 class ChunkPolicy:
     """How a document is cut.
 

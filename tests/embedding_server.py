@@ -108,6 +108,15 @@ def serving(server):
             except OSError:
                 self.close_connection = True  # the client did not wait
 
+        def do_GET(self):
+            assert self.path == "/api/tags", self.path
+            models = [{"model": name} for name in ("nomic-embed-text:latest", "all-minilm:latest")]
+            content = json.dumps({"models": models}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
         def log_message(self, *_):
             pass
 

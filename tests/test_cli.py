@@ -93,9 +93,10 @@ def kb(folder, tmp_path_factory):
 
 
 def test_the_commands_are_those_that_are_promised_in_their_order():
-    listed = run("--help").stdout.partition("Commands:")[2].split("Two commands")[0]
+    listed, _, examples = run("--help").stdout.partition("Commands:")[2].partition("Begin with:")
     assert [line.split()[0] for line in listed.splitlines() if line.strip()] == COMMANDS
     assert "..." not in listed  # each short help is whole
+    assert [line.split()[0] for line in examples.splitlines() if line.strip()] == ["sqlrag"] * 3
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -402,7 +403,7 @@ def test_check_finds_what_is_broken_and_says_so_by_its_exit_code(kb, tmp_path):
         con.execute("DELETE FROM source_documents WHERE doc_id = 'mango.md'")
     bad = run("check", path)
     assert bad.exit_code == 1
-    assert "chunks_without_source: 1 rows" in bad.stdout
+    assert "chunks_without_source: 1 row" in bad.stdout
     assert "mango.md" in bad.stdout
     problems = json.loads(run("check", path, "--format", "json").stdout)
     assert "chunks_without_source" in {problem["check"] for problem in problems}
@@ -718,3 +719,48 @@ def test_without_its_extra_the_demo_names_the_install_line(tmp_path, monkeypatch
     assert result.exit_code == 1
     assert "pip install 'sqlrag-duckdb[offline]'" in result.stderr
     assert names_in(tmp_path) == []
+
+
+FILE_COMMANDS = ("info", "check", "repair", "compact", "upgrade", "reembed")
+
+
+@pytest.mark.parametrize("command", [*FILE_COMMANDS, "update"])
+def test_two_files_that_differ_are_refused(command, kb, tmp_path, monkeypatch):
+    first, second = tmp_path / "first.duckdb", tmp_path / "second.duckdb"
+    for path in (first, second):
+        path.write_bytes(kb.read_bytes())
+    before = first.read_bytes(), second.read_bytes()
+    folder = [str(tmp_path)] if command == "update" else []
+    done = run(command, *folder, first, "--db", second)
+    assert done.exit_code == 2
+    assert f"Two files are named, {first} and --db {second}." in " ".join(done.stderr.split())
+    assert (first.read_bytes(), second.read_bytes()) == before
+    if command in ("info", "check"):
+        assert run(command, first, "--db", first).exit_code == 0
+        monkeypatch.setenv("SQLRAG_DB", str(second))  # only a default
+        assert str(first) in run(command, first).stdout
+
+
+def test_quiet_prints_nothing(tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.md").write_text("zebra", encoding="utf-8")
+    path = tmp_path / "kb.duckdb"
+    for arguments in (
+        ["prepare-embeddings", docs, "-o", path, *HASHING],
+        ["update", docs, path],
+        ["reembed", path, *HASHING],
+    ):
+        done = run(*arguments, "--quiet")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", ""), arguments
+        # A form for programs is what was asked for.
+    assert run("update", docs, path, "-q", "--format", "json").stdout.startswith("{")
+
+
+def test_an_unknown_chunk_is_told_with_its_neighbours(kb):
+    done = run("get-source-documents", "no-such-thing-at-all", "--db", kb)
+    assert (done.exit_code, "take it from a result" in done.stderr) == (1, True)
+    for wrong in ("guides/pump.md", "GUIDES/PUMP.md#0", "guides/pump.md#9", "guides/pumps.md#0", "guide/pump.md"):
+        done = run("get-source-documents", wrong, "--db", kb)
+        assert done.exit_code == 1
+        assert f"holds no chunk '{wrong}'. Similar ones: guides/pump.md#0" in done.stderr

@@ -105,7 +105,7 @@ def test_the_pool_grows_with_the_store(store: Store) -> None:
     assert default_pool(10_000, 384, 200) == 1200
     results = store.hybrid_query("heat", query_vector=np.eye(8)[0])
     assert results.methods == {
-        "vector": f"sign codes, then the exact cosines of the best {default_pool(5, 8):,}",
+        "vector": f"exact: the pool of {default_pool(5, 8):,} holds every chunk",
         "lexical": "every posting scored",
     }
     assert f"codes_pool := {default_pool(5, 8)}" in results.sql

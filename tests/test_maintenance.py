@@ -637,7 +637,7 @@ class TestCommands:
         done = self.run("repair", small, "--format", "json")
         assert done.exit_code == 1
         assert [problem["check"] for problem in json.loads(done.stdout)["left"]] == ["not_unit_vectors"]
-        assert "Not repaired:\nnot_unit_vectors: 1 rows" in self.run("repair", small).stdout
+        assert "Not repaired:\nnot_unit_vectors: 1 row;" in self.run("repair", small).stdout
 
     def test_upgrade(self, tmp_path):
         path = tmp_path / "odd.duckdb"

@@ -9,7 +9,7 @@ from helpers import HASHING, ids, write
 from stores import POND, make_small_store
 from typer.testing import CliRunner
 
-from sqlrag import Chunk, Document, InputError, Store, StoreError, prepare_embeddings
+from sqlrag import Chunk, Document, InputError, Store, StoreError, compact, prepare_embeddings, reembed, upgrade
 from sqlrag.cli import app
 from sqlrag.retrieve import candidates
 from sqlrag.store.database import Database
@@ -58,6 +58,9 @@ def test_what_is_no_size_is_refused_before_anything_is_made(path, tmp_path, wron
         lambda: Store(path, memory_limit=wrong),
         lambda: Store.create(tmp_path / "new.duckdb", 8, memory_limit=wrong),
         lambda: prepare_embeddings(docs, tmp_path / "new.duckdb", memory_limit=wrong, **HASHING),
+        lambda: compact(path, memory_limit=wrong),
+        lambda: upgrade(path, memory_limit=wrong),
+        lambda: reembed(path, "hashing-64", provider="hashing", memory_limit=wrong),
     ]
     for call in calls:
         with pytest.raises(InputError, match=r"memory_limit .*'(250MB|2GB)'"):
@@ -100,6 +103,22 @@ def test_the_command_line_passes_the_limit_on(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, [*command, "--overwrite", "--memory-limit", "much"])
     assert done.exit_code == 1
     assert "'2GB'" in done.output
+
+
+def test_a_rewrite_that_needs_more_leaves_the_file_as_it_was(tmp_path):
+    rng = np.random.default_rng(7)
+    with Store.create(tmp_path / "kb.duckdb", 768) as store:
+        for part in range(4):
+            names = [f"{part}-{i}.md" for i in range(5_000)]
+            chunks = [Chunk(name, 0, f"text {name}") for name in names]
+            store.upsert([Document(name, "") for name in names], chunks, rng.normal(size=(len(names), 768)))
+    path = tmp_path / "kb.duckdb"
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"ran out of the memory that memory_limit allows\. The file is as it was"):
+        compact(path, memory_limit="64MB")
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["kb.duckdb"]
+    assert compact(path, memory_limit="1GB").bytes_after > 0
 
 
 def test_work_that_needs_more_is_undone_and_told(path):

@@ -168,6 +168,22 @@ class TestTrouble:
         elif what == "text":
             assert log.read_text() == "my notes"
 
+    def test_the_store_itself_is_no_log(self, small):
+        with pytest.raises(InputError, match="is the store"):
+            Store(small, settings=Settings(query_log=os.path.relpath(small)))
+        assert Store(small).lexical_query("duck") is not None
+
+    def test_the_command_line_says_that_it_cannot_log(self, small, tmp_path):
+        (tmp_path / "folder").mkdir()
+        done = subprocess.run(
+            [sys.executable, "-m", "sqlrag", "lexical-query", "duck", "--db", str(small)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), QUERY_LOG: str(tmp_path / "folder")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("cannot be written; queries are answered all the same") == 1
+
     def test_only_so_many_rows_wait(self, small, log, monkeypatch):
         monkeypatch.setattr(query_log, "_MOST_ROWS", 3)
         log.mkdir()
@@ -175,7 +191,7 @@ class TestTrouble:
             for n in range(9):
                 store.lexical_query(f"duck{n}")
         log.rmdir()
-        query_log.query_log(log).flush()
+        query_log.query_log(log, small).flush()
         assert rows(log, "SELECT query_text FROM queries ORDER BY asked_at") == [("duck6",), ("duck7",), ("duck8",)]
 
     def test_many_threads_lose_no_row(self, tmp_path, log, monkeypatch):

@@ -268,3 +268,61 @@ def test_a_query_of_5000_words(zipf: Store) -> None:
     assert [(r["node_id"], r["score"]) for r in results] == [
         (r["node_id"], r["score"]) for r in zipf.lexical_query(" ".join(WORDS) + " w x 2", top_k=7)
     ]
+
+
+@pytest.mark.parametrize(
+    "query", ['"vector database" pointer', "vectori* engin*", '"of vectors" keep* naïv*', "vec* vector*"]
+)
+@pytest.mark.parametrize("conjunctive", [False, True])
+def test_the_sql_of_phrases_stays_true_when_term_numbers_change(small: Store, query: str, conjunctive: bool) -> None:
+    """A statement that was kept names words, not numbers, which an update or a repair gives anew."""
+
+    def rows(sql: str) -> list[tuple[str, float]]:
+        return small.cursor().execute(f"SELECT node_id, score FROM ({sql.rstrip(';')})").fetchall()
+
+    def asked() -> list[tuple[str, float]]:
+        answer = small.lexical_query(query, top_k=10, conjunctive=conjunctive)
+        return [(row["node_id"], row["score"]) for row in answer]
+
+    kept = small.lexical_query(query, top_k=10, conjunctive=conjunctive).sql
+    assert rows(kept) == asked()
+    numbers = small.cursor().execute("SELECT term, termid FROM fts_main_documents.dict").fetchall()
+    text = "A vectorial pointer of vectors keeps an engine; the vector database vectorizes naïvely."
+    small.delete_documents(doc_ids=["a.md"])
+    small.upsert([Document("e.md", text)], [Chunk("e.md", 0, text)], np.ones((1, 8)))
+    con = small.cursor()
+    # As a rebuilt index would: the same terms under other numbers.
+    con.execute("UPDATE fts_main_documents.postings SET termid = termid + 1000")
+    con.execute("UPDATE fts_main_documents.dict SET termid = termid + 1000")
+    assert not set(numbers) & set(con.execute("SELECT term, termid FROM fts_main_documents.dict").fetchall())
+    assert rows(kept) == asked()
+    assert "e.md" in {node_id.partition("#")[0] for node_id, _ in rows(kept)} or conjunctive
+
+
+def test_sigma_at_the_end_of_a_word_is_a_sigma(tmp_path: Path) -> None:
+    texts = {"a.md": "ΟΔΟΣ", "b.md": "οδός", "c.md": "Οδοσ", "d.md": "οδοί"}
+    with Store.create(tmp_path / "kb.duckdb", 8, stemmer="none") as store:
+        store.upsert(
+            [Document(n, t) for n, t in texts.items()], [Chunk(n, 0, t) for n, t in texts.items()], np.eye(4, 8)
+        )
+        for query in ("ΟΔΟΣ", "οδός", "οδοσ", '"ΟΔΌΣ"'):
+            assert {row["doc_id"] for row in store.lexical_query(query)} == {"a.md", "b.md", "c.md"}
+            plain = query.strip('"')
+            rows = store.cursor().execute("SELECT doc_id FROM lexical_query($1)", [plain]).fetchall()
+            assert {row[0] for row in rows} == {"a.md", "b.md", "c.md"}
+
+
+@pytest.mark.parametrize("word", ["POINTER", "Pointer", "ΟΔΌΣ", "οδός", "Größe", "GROSSE\u0308"])
+def test_a_stop_word_in_any_writing(small: Store, word: str) -> None:
+    """What a user adds to the list is folded as a question is, in Python and in SQL."""
+    text = "pointer οδός Größe Grösse zebra"
+    small.upsert([Document("e.md", text)], [Chunk("e.md", 0, text)], np.ones((1, 8)))
+    con = small.cursor()
+    con.execute("INSERT INTO fts_main_documents.stopwords VALUES ($1)", [word])
+    question = f"{word} zebra"
+    words = {row[0] for row in con.execute("FROM query_words($1)", [question]).fetchall()}
+    assert words == {"zebra"}
+    assert small.lexical_query(question).sql  # answers
+    alone, both = small.lexical_query("zebra"), small.lexical_query(question)
+    assert [(row["node_id"], row["score"]) for row in both] == [(row["node_id"], row["score"]) for row in alone]
+    assert both[0]["doc_id"] == "e.md"

@@ -14,7 +14,7 @@ from helpers import HASHING, Recorder, build, ids, python, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlrag import Chunk, Document, Store, lexical_query, prepare_embeddings, update_embeddings
+from sqlrag import Chunk, Document, Store, check, lexical_query, prepare_embeddings, repair, update_embeddings
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run as running
@@ -126,6 +126,18 @@ class TestWhatIsDone:
         report = update(root, path)
         assert (report.changed, report.unchanged) == (["a.md"], ["b.md"])
         assert_as_from_scratch(path, root, tmp_path)  # the new time of b.md included
+
+    @pytest.mark.parametrize("lost", ["chunk_index = 0", "chunk_index = 1", "chunk_index = 2", "true"])
+    def test_chunks_that_somebody_deleted_come_back(self, tmp_path, lost):
+        text = "# One\n\nalpha\n\n# Two\n\nbeta\n\n# Three\n\ngamma"
+        path = build(tmp_path, a_md=text, b_md="beta", options={"chunk_size": 64})
+        with duckdb.connect(str(path)) as con:
+            con.execute(f"DELETE FROM documents WHERE doc_id = 'a.md' AND {lost}")
+        assert "missing_chunks" in [problem.check for problem in check(path)]
+        assert [problem.check for problem in repair(path).left] == ["missing_chunks"]
+        assert update(tmp_path / "docs", path).changed == ["a.md"]
+        assert_as_from_scratch(path, tmp_path / "docs", tmp_path, chunk_size=64)
+        assert check(path) == []
 
     def test_an_empty_folder_empties_no_file(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
@@ -286,6 +298,47 @@ class TestPrune:
         finally:
             (tmp_path / "docs" / "sub").chmod(0o700)
 
+    def test_a_document_of_the_same_name_in_two_folders_is_refused(self, tmp_path):
+        path = build(tmp_path, a_md="alpha", b_md="beta")
+        other = write(tmp_path / "other", a_md="another alpha", b_md="beta", c_md="gamma")
+        for _ in range(2):
+            report = update(other, path, prune=True)
+            assert [(f.doc_id, f.status) for f in report.failures] == [("a.md", "failed")]
+            assert "docs/a.md, which is still there" in report.failures[0].reason
+            assert (report.changed, report.removed, report.missing) == ([], [], [])
+        assert ids(lexical_query("alpha", path)) == ["a.md#0"]
+        # What is the same in both stays with the first, and goes with it.
+        (tmp_path / "docs" / "b.md").unlink()
+        assert update(tmp_path / "docs", path, prune=True).removed == ["b.md"]
+        assert update(other, path, collection="other").added == ["other:a.md", "other:b.md", "other:c.md"]
+
+    def test_a_name_that_is_stored_in_another_form_is_found_in_two_folders(self, tmp_path):
+        decomposed = "u\u0308ber.md"
+        for folder, text in (("docs", "alpha"), ("other", "beta")):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / decomposed).write_text(text)
+        path = prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", **HASHING).path
+        assert [f.doc_id for f in update(tmp_path / "other", path).failures] == ["\u00fcber.md"]
+        (tmp_path / "docs" / decomposed).write_text("changed")
+        assert update(tmp_path / "docs", path).changed == ["\u00fcber.md"]
+
+    def test_a_folder_that_was_moved_is_known_by_its_names(self, tmp_path):
+        path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma", d_md="delta")
+        root = (tmp_path / "docs").rename(tmp_path / "moved")
+        (root / "a.md").unlink()
+        write(root, b_md="another beta")
+        for _ in range(2):
+            assert update(root, path).missing == ["a.md"]
+        assert update(root, path, prune=True).removed == ["a.md"]
+        assert_as_from_scratch(path, root, tmp_path)
+
+    def test_a_folder_that_is_out_of_reach_is_not_taken_for_moved(self, tmp_path):
+        path = build(tmp_path, a_md="alpha", b_md="beta", readme_md="ours")
+        (tmp_path / "docs").rename(tmp_path / "elsewhere")
+        other = write(tmp_path / "other", readme_md="theirs", x_md="x", y_md="y")
+        report = update(other, path, prune=True)
+        assert (report.missing, report.removed) == ([], [])
+
     def test_an_unreadable_folder_protects_what_is_below(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="alpha", sub__b_md="beta", subway__c_md="gamma")
         root = tmp_path / "docs"
@@ -329,6 +382,16 @@ class TestDuplicates:
         assert (report.removed, report.duplicates) == ([], [("b.md", "a.md")])
         assert update(root, path, skip_duplicates=True, prune=True).removed == ["b.md"]
         assert_as_from_scratch(path, root, tmp_path, skip_duplicates=True)
+
+    def test_a_good_text_does_not_go_for_a_file_that_cannot_be_read(self, tmp_path):
+        path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")
+        root = tmp_path / "docs"
+        for name in ("a.md", "b.md"):
+            (root / name).write_bytes(b"%PDF-1.4 no text")
+        report = update(root, path, skip_duplicates=True, prune=True)
+        assert (report.removed, [f.doc_id for f in report.failures]) == ([], ["a.md"])
+        assert ids(lexical_query("beta", path)) == ["b.md#0"]
+        assert ids(lexical_query("alpha", path)) == ["a.md#0"]
 
 
 class TestSettings:
@@ -441,7 +504,16 @@ class TestSettings:
 
     @pytest.mark.parametrize(
         "options",
-        [{"chunk_size": 0}, {"chunk_overlap": 600}, {"stemmer": "klingon"}, {"collection": "a:b"}, {"max_bytes": 0}],
+        [
+            *(
+                {"chunk_size": 0},
+                {"chunk_overlap": 600},
+                {"stemmer": "klingon"},
+                {"collection": "a:b"},
+                {"max_bytes": 0},
+            ),
+            *({"prune": "no"}, {"skip_duplicates": 1}, {"wait_seconds": "x"}, {"wait_seconds": -1}),
+        ],
     )
     def test_wrong_options(self, tmp_path, options):
         path = build(tmp_path, a_md="alpha")

@@ -273,3 +273,64 @@ def test_unit_vectors() -> None:
 def test_no_vector_is_an_error(store: Store, call: str) -> None:
     with pytest.raises(duckdb.InvalidInputException, match="there is no query vector"):
         store.cursor().execute(f"SELECT node_id, score FROM {call}").fetchall()
+
+
+def test_no_cosine_is_beyond_one(tmp_path: Path) -> None:
+    """Rounding in FLOAT puts the product of a vector with itself beyond 1; no surface gives such a cosine."""
+    rng = np.random.default_rng(0)
+    rows = unit_vectors(rng.standard_normal((60, 384)) + np.arange(60)[:, None], 384)
+    names = [f"{number:02}" for number in range(60)]
+    with Store.create(tmp_path / "kb.duckdb", 384) as store:
+        store.upsert([Document(name, "x") for name in names], [Chunk(name, 0, "x") for name in names], rows)
+        con = store.cursor()
+        beyond = con.execute("SELECT count(*) FROM documents WHERE array_inner_product(embedding, embedding) > 1")
+        assert beyond.fetchall()[0][0] > 5
+        for row in rows[::4]:
+            for vector in (row, -row):
+                given = [str(vector.tolist())]
+                scores = {}
+                for macro in ("vector_query", "exact_vector_query"):
+                    scores[macro] = con.execute(f"SELECT score FROM {macro}($1, k := 60)", given).fetchall()
+                pairs = con.execute(
+                    "SELECT vector_score FROM pair_scores([0], [1], $1, range(60)) ORDER BY 1 DESC", given
+                ).fetchall()
+                python = [(hit["score"],) for hit in store.vector_query(query_vector=vector, top_k=60)]
+                everything = np.array([*scores.values(), pairs, python])
+                assert np.abs(everything).max() <= 1
+                assert np.abs(everything).max() > 1 - 1e-6
+        hybrid = store.hybrid_query("x", query_vector=rows[0], fusion="convex", top_k=60)
+        assert max(hit["vector_score"] for hit in hybrid) <= 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_hundred_repeats_give_the_same_results(store: Store, vectors: np.ndarray, threads: int) -> None:
+    """Each search, over and over and with any number of threads: the same rows with the same scores to the last bit."""
+    searches = {
+        "vector": lambda s: s.vector_query(query_vector=vectors[7] + vectors[90], top_k=20),
+        "exact": lambda s: s.vector_query(query_vector=vectors[7] + vectors[90], top_k=20, exact=True),
+        "lexical": lambda s: s.lexical_query("how to create a table from a file", top_k=20),
+        "phrase": lambda s: s.lexical_query('"the table" creat*', top_k=20),
+        **{
+            fusion: lambda s, fusion=fusion: s.hybrid_query(
+                "how to create a table from a file", query_vector=vectors[7] + vectors[90], top_k=20, fusion=fusion
+            )
+            for fusion in ("rrf", "weighted", "convex")
+        },
+    }
+    con = store.cursor()
+    before = con.execute("SELECT current_setting('threads')").fetchall()[0][0]
+    try:
+        con.execute(f"SET threads = {threads}")
+        for name, search in searches.items():
+            first = search(store)
+            assert len(first) == 20 or name == "phrase", name
+            assert len(first) > 0, name
+            for _ in range(99):
+                assert search(store) == first, name
+            # What the other numbers of threads have to give as well.
+            assert _FIRST.setdefault(name, list(first)) == first, name
+    finally:
+        con.execute(f"SET threads = {before}")
+
+
+_FIRST: dict[str, list[dict[str, Any]]] = {}

@@ -1,10 +1,11 @@
--- The k chunks nearest to a vector by cosine, from a scan of every vector.
+-- The k chunks nearest to a vector by cosine, from a scan of every vector. A cosine that rounding puts beyond 1 is 1, here
+-- and in vector_search and pair_scores.
 CREATE OR REPLACE MACRO exact_vector_query(query_vector, k := 10,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH searched AS MATERIALIZED (
         SELECT given_vector(g.v) AS v FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g
     )
-    SELECT d.node_id, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9) AS score,
+    SELECT d.node_id, greatest(-1, least(1, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9))) AS score,
            d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
     FROM documents AS d, searched
     WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)

@@ -14,7 +14,7 @@ CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2,
     )
     SELECT d.rid,
            CASE WHEN isfinite(TRY(array_inner_product(d.embedding, searched.v)))
-                THEN round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9) END AS vector_score,
+                THEN greatest(-1, least(1, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9))) END AS vector_score,
            coalesce(added.score, 0) AS lexical_score
     FROM documents AS d LEFT JOIN added ON added.rid = d.rid, searched
     WHERE d.rid IN (SELECT wanted.rid FROM wanted)

@@ -22,8 +22,8 @@ CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, p
     )
     SELECT * FROM (
         SELECT s.node_id,
-               CASE WHEN isfinite(s.product) THEN round(s.product / sqrt(array_inner_product(
-                   CAST(query_vector AS FLOAT[384]), CAST(query_vector AS FLOAT[384]))), 9) END AS score,
+               CASE WHEN isfinite(s.product) THEN greatest(-1, least(1, round(s.product / sqrt(array_inner_product(
+                   CAST(query_vector AS FLOAT[384]), CAST(query_vector AS FLOAT[384]))), 9))) END AS score,
                s.text, s.doc_id, s.chunk_index, s.heading_path, s.page, s.collection, s.tags, s.rid
         FROM (
             -- The list of one, because TRY takes no subquery, which query_vector may be.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="sqlrag",
     help="Hybrid search (vectors + BM25) over your documents in one DuckDB file.",
-    epilog="\b\nTwo commands to begin with:\n  sqlrag demo\n"
+    epilog="\b\nBegin with:\n  sqlrag demo\n"
     "  sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2\n"
     "  sqlrag hybrid-query 'my question' --db kb.duckdb",
     add_completion=False,
@@ -130,5 +130,8 @@ def _options(
     # The library's log repeats what reports and errors say; a handler keeps Python from printing it on its own.
     root = logging.getLogger()
     root.addHandler(logging.StreamHandler() if debug else logging.NullHandler())
+    if not debug and logging.lastResort:
+        # Nothing else tells that a query could not be logged.
+        logging.getLogger("sqlrag.query").addHandler(logging.lastResort)
     if debug:
         logging.getLogger("sqlrag").setLevel(logging.DEBUG)

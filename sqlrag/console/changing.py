@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
@@ -158,6 +159,9 @@ def delete(
 
 def one_file(file: Path | None, db: Path | None) -> Path:
     """Return the file that was named, as an argument or else by --db or SQLRAG_DB."""
+    by_option = str(db) != os.environ.get("SQLRAG_DB")
+    if file and db and by_option and file.resolve() != db.resolve():
+        raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
     named = file or db
     if named is None:
         raise typer.BadParameter("Name a file, such as kb.duckdb.")

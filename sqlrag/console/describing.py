@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.console.printing import size
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,8 @@ def description(facts: Mapping[str, Any]) -> str:
     embedding, chunking, corpus, store = (facts[key] for key in ("embedding", "chunking", "corpus", "store"))
     window = f", window {embedding['max_tokens']:,} tokens" if embedding["max_tokens"] else ""
     collections = [
-        f"{c['collection']} ({c['documents']:,} documents, {c['chunks']:,} chunks)" for c in facts["collections"]
+        f"{c['collection']} ({counted(c['documents'], 'document')}, {counted(c['chunks'], 'chunk')})"
+        for c in facts["collections"]
     ]
     sizes = facts["chunks"]
     headings = "embedded" if chunking["include_headers"] else "not embedded"
@@ -50,13 +52,13 @@ def description(facts: Mapping[str, Any]) -> str:
         "made": f"{facts['created_at']} by sqlrag {store['sqlrag_version']}, DuckDB {store['duckdb_version']}, "
         f"schema {store['schema_version']}",
         "model": f"{embedding['model']} ({embedding['provider']}, {embedding['dimensions']} dimensions{window})",
-        "documents": f"{corpus['documents']:,} ({corpus['characters']:,} characters)",
+        "documents": f"{corpus['documents']:,} ({counted(corpus['characters'], 'character')})",
         "chunks": f"{corpus['chunks']:,} ({sizes['min_chunk_size']:,} to {sizes['max_chunk_size']:,} characters, "
         f"median {sizes['median_chunk_size']:,})",
         "chunking": f"{chunking['strategy']}, at most {chunking['chunk_size']} {chunking['chunk_unit']}, "
         f"overlap {chunking['chunk_overlap']}, headings {headings}, "
         f"heading weight {chunking['header_weight']}",
-        "words": f"{corpus['terms']:,} terms, stemmer {store['stemmer']}",
+        "words": f"{counted(corpus['terms'], 'term')}, stemmer {store['stemmer']}",
         "collections": ", ".join(collections) or "none",
         "indexes": ", ".join(indexes),
         "questions": f"{facts['queries_embedded']:,} embedded for the shell",

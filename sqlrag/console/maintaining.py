@@ -8,6 +8,7 @@ from sqlrag.console.app import command, noted
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, FormatName, option
 from sqlrag.console.printing import Format, flatten, size, tell, write, write_csv, write_json, write_rows
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 Wait = Annotated[
     float | None,
     option("--wait", help="Seconds to wait for other processes. [2]"),
+]
+Memory = Annotated[
+    str | None, option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]")
 ]
 
 
@@ -28,7 +32,7 @@ def check(file: File = None, db: DbInstead = None, form: FormatName = Format.tab
     path = one_file(file, db)
     problems = check(path, wait_seconds=wait)
     rows = [problem._asdict() for problem in problems]
-    lines = [f"{path}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'} found", *_lines(problems)]
+    lines = [f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'} found", *_lines(problems)]
     write_rows(rows, ["check", "rule", "rows", "examples"], form, "\n".join(lines))
     return 1 if problems else 0
 
@@ -52,24 +56,36 @@ def repair(file: File = None, db: DbInstead = None, form: FormatName = Format.ta
 
 
 @command("compact", "Give the space of old rows back.", "sqlrag compact kb.duckdb")
-def compact(file: File = None, db: DbInstead = None, form: FormatName = Format.table, wait: Wait = None) -> None:
+def compact(
+    file: File = None,
+    db: DbInstead = None,
+    form: FormatName = Format.table,
+    wait: Wait = None,
+    memory_limit: Memory = None,
+) -> None:
     """Copy a file into a fresh one that takes its place; results are the same before and after."""
     from sqlrag.store.compacting import compact
 
-    done = compact(one_file(file, db), wait_seconds=wait)
+    done = compact(one_file(file, db), wait_seconds=wait, memory_limit=memory_limit)
     facts = {**done._asdict(), "path": str(done.path)}
     _write(facts, form, f"{done.path}: {size(done.bytes_before)} before, {size(done.bytes_after)} after")
 
 
 @command("upgrade", "Bring an older file to this version.", "sqlrag upgrade old.duckdb")
-def upgrade(file: File = None, db: DbInstead = None, form: FormatName = Format.table, wait: Wait = None) -> None:
+def upgrade(
+    file: File = None,
+    db: DbInstead = None,
+    form: FormatName = Format.table,
+    wait: Wait = None,
+    memory_limit: Memory = None,
+) -> None:
     """Turn a file of an older sqlrag, or one made by sqlrooms-rag 0.1.2, into one of this version.
 
     Ids and vectors are kept. What cannot be kept is reported, on standard error.
     """
     from sqlrag.store.upgrading import upgrade
 
-    done = upgrade(one_file(file, db), wait_seconds=wait)
+    done = upgrade(one_file(file, db), wait_seconds=wait, memory_limit=memory_limit)
     for item in done.left_out:
         tell(f"left out: {item}")
     facts = {**done._asdict(), "path": str(done.path), "steps": list(done.steps), "left_out": list(done.left_out)}
@@ -89,9 +105,10 @@ def reembed(
         option("--model", help="Model: a name on the Hugging Face hub, or a folder. [BAAI/bge-small-en-v1.5]"),
     ] = None,
     provider: Annotated[str, option("--provider", help="Embedding provider.", show_default=True)] = "auto",
-    quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report.")] = False,
     form: FormatName = Format.table,
     wait: Wait = None,
+    memory_limit: Memory = None,
 ) -> None:
     """Cut the documents of a file anew from their stored texts and embed them with another model.
 
@@ -99,13 +116,21 @@ def reembed(
     """
     from sqlrag.ingest.reembedding import reembed
 
-    report = reembed(one_file(file, db), model, provider=provider, wait_seconds=wait, verbose=not quiet)
+    report = reembed(
+        one_file(file, db),
+        model,
+        provider=provider,
+        wait_seconds=wait,
+        memory_limit=memory_limit,
+        verbose=not quiet,
+    )
     first, second, *notes = str(report).splitlines()
     for line in notes:
         if line.removeprefix("note: ") not in noted:
             tell(line)
     facts = {**vars(report), "path": str(report.path)}
-    _write(facts, form, f"{first}\n{second}")
+    if not quiet or form is not Format.table:
+        _write(facts, form, f"{first}\n{second}")
 
 
 def _write(facts: dict[str, Any], form: Format, text: str) -> None:
@@ -120,6 +145,6 @@ def _write(facts: dict[str, Any], form: Format, text: str) -> None:
 def _lines(problems: Sequence[Problem]) -> list[str]:
     lines = []
     for problem in problems:
-        lines.append(f"{problem.check}: {problem.rows:,} rows; {problem.rule}")
+        lines.append(f"{problem.check}: {counted(problem.rows, 'row')}; {problem.rule}")
         lines += [f"    {example}" for example in problem.examples]
     return lines

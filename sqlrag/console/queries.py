@@ -232,7 +232,7 @@ def _answer(
         opened = time.perf_counter()
         results = ask(store)
         known = "query_embeddings" not in results.sql or _is_embedded(store, query_text)
-    for notice in results.notices:
+    for notice in results.notices if not sql else ():  # which came from a stand-in for the question's vector
         tell(f"note: {notice}")
     if timings:
         stages = {"import": imported - began, "open": opened - imported, **results.timings}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,6 +106,13 @@ class HuggingFaceEmbedder:
         usual_query, usual_passage = prefixes_of(model_name)
         self.query_prefix = usual_query if query_prefix is None else query_prefix
         self.passage_prefix = usual_passage if passage_prefix is None else passage_prefix
+
+    @staticmethod
+    def obstacle() -> str | None:
+        """Return what keeps the provider from being used here, None where nothing does."""
+        if find_spec("sentence_transformers") is None:
+            return str(MissingExtraError("The embedding provider 'huggingface'", "huggingface"))
+        return None
 
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:  # noqa: ARG002 - both kinds are alike here
         """Return one row per text, in order, ``[n, dimensions] float32``; texts beyond the window are cut off."""

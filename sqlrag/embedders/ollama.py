@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
+from importlib.util import find_spec
 from typing import Any
 
 from sqlrag.embedders.service import Failure, ServiceEmbedder
@@ -77,7 +78,7 @@ class OllamaEmbedder(ServiceEmbedder):
 
         super().__init__(
             model_name,
-            base_url=base_url or _address(os.environ.get("OLLAMA_HOST", "")) or USUAL_URL,
+            base_url=base_url or _usual_address(),
             api_key=os.environ.get("OLLAMA_API_KEY") if api_key is None else api_key,
             dimensions=dimensions,
             max_tokens=max_tokens,
@@ -94,6 +95,30 @@ class OllamaEmbedder(ServiceEmbedder):
         self.revision = ""
         self._describe(max_tokens)
         self._measure()
+
+    @staticmethod
+    def obstacle() -> str | None:
+        """Return what keeps the provider from being used here, None where nothing does; waits a second at most."""
+        if find_spec("ollama") is None:
+            return str(MissingExtraError("The embedding provider 'ollama'", "ollama"))
+        try:
+            OllamaEmbedder.ready_models()
+        except Exception as error:
+            return (
+                f"The server at {_usual_address()} does not answer: {error} Start it, or name another in OLLAMA_HOST."
+            )
+        return None
+
+    @staticmethod
+    def ready_models() -> list[str]:
+        """Return the models that the server holds, of which not all may be embedding models."""
+        from ollama import Client
+
+        client = Client(_usual_address(), timeout=1)
+        try:
+            return sorted(str(one.model) for one in client.list().models)
+        finally:
+            _close(client)
 
     def _describe(self, max_tokens: int | None) -> None:
         """Take what the server tells of the model."""
@@ -123,6 +148,10 @@ class OllamaEmbedder(ServiceEmbedder):
 
 def _close(client: Any) -> None:
     client.close()
+
+
+def _usual_address() -> str:
+    return _address(os.environ.get("OLLAMA_HOST", "")) or USUAL_URL
 
 
 def _address(host: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.service import Failure, ServiceEmbedder
@@ -115,6 +116,15 @@ class OpenAIEmbedder(ServiceEmbedder):
             self.dimensions = dimensions or _KNOWN[model_name]
         else:
             self._measure()
+
+    @staticmethod
+    def obstacle() -> str | None:
+        """Return what keeps the provider from being used here, None where nothing does."""
+        if find_spec("openai") is None:
+            return str(MissingExtraError("The embedding provider 'openai'", "openai"))
+        if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
+            return None
+        return "It needs OPENAI_API_KEY, or a server of your own in OPENAI_BASE_URL or base_url."
 
     def token_offsets(self, text: str) -> Sequence[tuple[int, int]]:
         """Return ``(start, end)`` in characters of every token of ``text``."""

@@ -55,8 +55,8 @@ class ServiceEmbedder:
     """A model behind a server; a subclass says how to ask it.
 
     A request without an answer, or with HTTP 408, 409, 425, 429 or 5xx, is sent again: at most 6 times and for 180
-    seconds, a query 3 times and for ``timeout`` seconds. ``Retry-After`` is respected within these limits. Any other
-    failure is told at once.
+    seconds. A query is sent 3 times and for ``timeout`` seconds, and where there is no answer at all, once.
+    ``Retry-After`` is respected within these limits. Any other failure is told at once.
     """
 
     provider = ""
@@ -139,7 +139,7 @@ class ServiceEmbedder:
                 failure = self._failure(error)
                 if failure is None:
                     raise
-                self._refuse(failure, error)
+                self._refuse(failure, error, patient=patient)
 
         retrying = Retrying(
             retry=retry_if_exception_type(_AgainError),
@@ -154,7 +154,7 @@ class ServiceEmbedder:
             message = f"{error} Given up after {attempts} attempts in {seconds:.1f} s."
             raise ProviderError(message) from error.__cause__
 
-    def _refuse(self, failure: Failure, error: Exception) -> NoReturn:
+    def _refuse(self, failure: Failure, error: Exception, *, patient: bool) -> NoReturn:
         """Raise what a failure of a request means."""
         words = scrub(failure.message, self._key).strip().rstrip(".")
         # An exception that holds a secret is no cause to be shown.
@@ -163,7 +163,9 @@ class ServiceEmbedder:
         status = failure.status
         where = f"The {self.provider} model {self.model_name!r} at {self.base_url}"
         if status is None:
-            raise _AgainError(f"{where} gives no answer: {words}.", None) from cause
+            silent = f"{where} gives no answer: {words}."
+            # A question does not wait for a server that is not there.
+            raise (_AgainError(silent, None) if patient else ProviderError(silent)) from cause
         said = f"{where} answered HTTP {status}: {words}."
         if status in (401, 403):
             raise ProviderError(f"{said} {self.key_remedy}") from cause

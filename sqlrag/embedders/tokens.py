@@ -47,7 +47,7 @@ def estimated_offsets(text: str) -> list[tuple[int, int]]:
 
 def openai_offsets(text: str) -> Sequence[tuple[int, int]]:
     """Return ``(start, end)`` of the tokens of OpenAI's embedding models; the estimate where their file is missing."""
-    encoding = _cl100k()
+    encoding = _cl100k() if text else None
     if encoding is None:
         return estimated_offsets(text)
     starts = encoding.decode_with_offsets(encoding.encode_ordinary(text))[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag.ingest.reading import FileState, clean_path, document_id, file_state, matches
@@ -13,7 +14,7 @@ from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from datetime import datetime
 
     from sqlrag.ingest.reading import SkippedFile
     from sqlrag.ingest.report import UpdateReport
@@ -34,14 +35,16 @@ class Work(NamedTuple):
 class Plan:
     """What has to be done.
 
-    ``renamed`` is by new id; ``touched`` are unchanged but for path or time; ``found`` are all that have a file,
-    whether it can be used or not.
+    ``renamed`` is by new id; ``touched`` are unchanged but for path or time; ``repeated`` are stored documents that go
+    because they are now the same as another one, if that one can be read; ``found`` are all that have a file, whether
+    it can be used or not.
     """
 
     work: list[Work] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
-    touched: list[tuple[str, FileState]] = field(default_factory=list)
+    touched: list[tuple[str, str, datetime | None]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    repeated: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     found: set[str] = field(default_factory=set)
@@ -71,8 +74,13 @@ class Planner:
         self.max_bytes = max_bytes
         self.prune = prune
         self.skip_duplicates = skip_duplicates
-        self._roots: dict[str, bool] = {}
-        self._twins = {(old.checksum, old.mime): doc_id for doc_id, old in stored.items() if old.chunk_policy == policy}
+        self._names: dict[Path, set[str]] = {}
+        self._twins = {
+            (old.checksum, old.mime): doc_id
+            for doc_id, old in stored.items()
+            if old.chunk_policy == policy and old.is_whole
+        }
+        self._root = clean_path(str(run.root.absolute()))
         self._real_root = clean_path(os.path.realpath(run.root))
 
     def plan(self, files: Sequence[Path], report: UpdateReport) -> Plan:
@@ -87,7 +95,7 @@ class Planner:
                     path,
                     file_state(path, self.run.root, collection=self.run.collection, max_bytes=self.max_bytes),
                 )
-        plan.missing = self._missing(plan.found, report.skipped)
+        plan.missing = self._missing(plan, report.skipped)
         left_out = self._duplicates(states, plan, report)
         moved = self._moved(plan, states)
         for doc_id, (path, state) in states.items():
@@ -97,11 +105,19 @@ class Planner:
             if old is not None and old.collection != self.run.collection:
                 reason = f"collection {old.collection!r} has a document of this doc_id; rename the file"
                 self.run.fail(Failure(doc_id, "failed", reason))
-            elif old is not None and (old.checksum, old.mime) == (state.checksum, state.mime):
-                if (old.file_path, old.modified_at) != (state.file_path, state.modified_at):
-                    plan.touched.append((doc_id, state))
+                continue
+            elsewhere = old is not None and self._has_another_file(old, path)
+            if old is not None and old.is_whole and (old.checksum, old.mime) == (state.checksum, state.mime):
+                if not elsewhere and (old.file_path, old.modified_at) != (state.file_path, state.modified_at):
+                    plan.touched.append((doc_id, state.file_path, state.modified_at))
                 if old.chunk_policy in (None, self.policy):
                     plan.unchanged.append(doc_id)
+            elif old is not None and elsewhere:
+                reason = (
+                    f"the store has a document of this doc_id from {old.file_path}, which is still there; "
+                    "give one of the two folders a collection of its own (collection)"
+                )
+                self.run.fail(Failure(doc_id, "failed", reason))
             else:
                 twin = moved.get(doc_id) or self._twins.get((state.checksum, state.mime))
                 plan.work.append(Work(doc_id, path, state.checksum, twin))
@@ -138,26 +154,46 @@ class Planner:
             )
         )
 
-    def _missing(self, found: set[str], skipped: Sequence[SkippedFile]) -> list[str]:
+    def _missing(self, plan: Plan, skipped: Sequence[SkippedFile]) -> list[str]:
         """Return the documents that were read from this folder and are not in it any more."""
-        return [
-            doc_id
-            for doc_id, state in self.stored.items()
-            if state.collection == self.run.collection
-            and doc_id not in found
-            and self._is_ours(doc_id, state)
-            and self.is_gone(doc_id, found, skipped)
-        ]
+        missing = []
+        for root, doc_ids in self._by_root().items():
+            here = root == self._root or clean_path(os.path.realpath(root)) == self._real_root
+            # A folder that is gone, most of whose documents are here by name, has been moved here.
+            moved = not here and not Path(root).exists() and 2 * len(plan.found.intersection(doc_ids)) >= len(doc_ids)
+            if not (here or moved):
+                continue
+            gone = [doc_id for doc_id in doc_ids if self.is_gone(doc_id, plan.found, skipped)]
+            missing += gone
+            if moved:  # else the next run would not know them for its own
+                plan.touched += [
+                    (doc_id, f"{self._root}/{self.relative(doc_id)}", self.stored[doc_id].modified_at)
+                    for doc_id in gone
+                ]
+        return sorted(missing)
 
-    def _is_ours(self, doc_id: str, state: SourceState) -> bool:
-        """Return whether a document was read from this folder, by whatever links: its path says so."""
-        name = "/" + self.relative(doc_id)
-        if not state.file_path.endswith(name):
-            return False  # a program gave it
-        root = state.file_path.removesuffix(name) or "/"
-        if root not in self._roots:
-            self._roots[root] = clean_path(os.path.realpath(root)) == self._real_root
-        return self._roots[root]
+    def _by_root(self) -> dict[str, list[str]]:
+        """Return the documents of this collection by the folder that they were read from."""
+        roots: dict[str, list[str]] = {}
+        for doc_id, state in self.stored.items():
+            name = "/" + self.relative(doc_id)
+            # A document that a program gave has another path, or none.
+            if state.collection == self.run.collection and state.file_path.endswith(name):
+                roots.setdefault(state.file_path.removesuffix(name) or "/", []).append(doc_id)
+        return roots
+
+    def _has_another_file(self, old: SourceState, path: Path) -> bool:
+        """Return whether a document was read from another file than this one, and that file is still there."""
+        if not old.file_path or old.file_path == clean_path(str(path.absolute())):
+            return False
+        stored = Path(old.file_path)
+        if stored.exists():
+            return not stored.samefile(path)
+        # A path is stored normalised; a file system may have the name in another form.
+        folder = stored.parent
+        if folder not in self._names:
+            self._names[folder] = {clean_path(file.name) for file in folder.iterdir()} if folder.is_dir() else set()
+        return stored.name in self._names[folder] and not folder.samefile(path.parent)
 
     def _duplicates(self, states: Mapping[str, tuple[Path, FileState]], plan: Plan, report: UpdateReport) -> set[str]:
         """Report files of the same bytes; return those to leave out."""
@@ -170,7 +206,8 @@ class Planner:
         report.duplicates = find_duplicates(checksums, kept)
         if not self.skip_duplicates:
             return set()
-        plan.removed = [twin.doc_id for twin in report.duplicates if self.prune and twin.doc_id in self.stored]
+        if self.prune:
+            plan.repeated = {twin.doc_id: twin.same_as for twin in report.duplicates if twin.doc_id in self.stored}
         return {twin.doc_id for twin in report.duplicates if twin.doc_id not in self.stored or self.prune}
 
     def _moved(self, plan: Plan, states: Mapping[str, tuple[Path, FileState]]) -> dict[str, str]:
@@ -183,6 +220,6 @@ class Planner:
             candidates = left.get((state.checksum, state.mime))
             if doc_id not in self.stored and candidates:
                 old = candidates.pop()
-                if self.stored[old].chunk_policy == self.policy:
+                if self.stored[old].chunk_policy == self.policy and self.stored[old].is_whole:
                     moved[doc_id] = old
         return moved

@@ -17,6 +17,7 @@ from sqlrag.store import lexical, runs, writing
 from sqlrag.store.calls import detach
 from sqlrag.store.copying import LEXICAL, copy_tables, not_copied
 from sqlrag.store.database import Database
+from sqlrag.store.files import check_memory_limit
 from sqlrag.store.handles import existing_file
 from sqlrag.store.metadata import (
     chunk_policy,
@@ -89,6 +90,7 @@ def reembed(
     provider: str = "auto",
     embedder: AnyEmbedder | None = None,
     wait_seconds: float | None = None,
+    memory_limit: str | None = None,
     verbose: bool = True,
     progress: Progress = "auto",
 ) -> ReembedReport:
@@ -111,6 +113,8 @@ def reembed(
         An embedder of your own, in place of model name and provider; whatever :func:`prepare_embeddings` takes.
     wait_seconds
         How long to wait for a process that writes to the file. None: as :class:`sqlrag.Settings` says.
+    memory_limit
+        How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
     verbose
         Show a progress bar in a terminal or notebook.
     progress
@@ -123,6 +127,8 @@ def reembed(
 
     Raises
     ------
+    InputError
+        ``memory_limit`` is no size.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be read or replaced; see :mod:`sqlrag.errors`.
     ModelUnavailableError, MissingExtraError, ProviderError
@@ -132,11 +138,12 @@ def reembed(
 
     began = time.perf_counter()
     wait = seconds_to_wait(wait_seconds)
+    memory_limit = check_memory_limit(memory_limit)
     path = existing_file(db_path)
     Database.open(path, wait_seconds=wait).close()
     model = load_embedder(model_name, provider=provider) if embedder is None else as_embedder(embedder)
     report = ReembedReport(path, model.model_name, model.dimensions)
-    with replacement(path, wait) as (con, _):
+    with replacement(path, wait, memory_limit) as (con, _):
         work = _Reembedding(con, model, report)
         work.run(bars(verbose, progress))
         work.finish(began)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sqlrag.embedders.base import as_embedder
-from sqlrag.errors import ModelMismatchError, NotFoundError
+from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest import run as running
 from sqlrag.ingest.chunking import check_policy, chunk_metadata
 from sqlrag.ingest.planning import Planner
@@ -130,6 +130,9 @@ def update_embeddings(
         The model cannot be loaded, or does not do what it says. Documents that were finished stay.
     """
     running.check_options(collection, max_bytes)
+    for name, flag in (("prune", prune), ("skip_duplicates", skip_duplicates)):
+        if not isinstance(flag, bool):
+            raise InputError(f"{name} must be True or False, not {flag!r}.")
     if stemmer is not None:
         lexical.check_stemmer(stemmer)
     files, skipped = find_files(input_dir, patterns=patterns)
@@ -209,7 +212,7 @@ class _Update:
         late: list[Work] = []
         fresh = self._parsed(work for work in plan.work if work.twin is None)
         first = next(fresh, None)
-        leaving = {*(work.doc_id for work in plan.work), *plan.removed, *plan.renamed.values()}
+        leaving = {*(work.doc_id for work in plan.work), *plan.removed, *plan.repeated, *plan.renamed.values()}
         rest = [doc_id for doc_id in planner.cut_otherwise() if doc_id not in leaving]
         if first is not None or rest:
             self._model()
@@ -248,13 +251,16 @@ class _Update:
         if planner.prune:
             emptied = {failure.doc_id for failure in report.failures if failure.status == "empty"}
             plan.removed += emptied & planner.stored.keys()
+            # Where the other one cannot be read, the text that is stored is the only one there is.
+            unread = failing - emptied
+            plan.removed += [doc_id for doc_id, same_as in plan.repeated.items() if same_as not in unread]
         with self.database.transaction() as con:
             removed = writing.delete(con, plan.removed)
             if removed:
                 refresh_counts(con)
             report.removed = removed
             if plan.touched:
-                refresh_sources(con, [(doc_id, seen.file_path, seen.modified_at) for doc_id, seen in plan.touched])
+                refresh_sources(con, plan.touched)
             root = runs.folder_of(con, state.collection)
             healed = [
                 doc_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
 from sqlrag.retrieve.fusion import LegHit
+from sqlrag.retrieve.options import items, number
 from sqlrag.retrieve.terms import idf
 from sqlrag.store.calls import call_macro
 from sqlrag.store.vectors import query_code
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from sqlrag.retrieve.filters import Filters
     from sqlrag.retrieve.fusion import ExactScores
     from sqlrag.retrieve.terms import Terms
 
@@ -41,29 +43,28 @@ class BM25:
     text_weight: float = 1.0
     heading_weight: float = 3.0
 
+    def __post_init__(self) -> None:
+        for name in ("k1", "b", "text_weight", "heading_weight"):
+            value = number(name, getattr(self, name), 0, 1 if name == "b" else 1000)
+            object.__setattr__(self, name, float(value))
+
     @classmethod
     def of(cls, k1: float, b: float, heading_weight: float, fields: str | Sequence[str] | None) -> BM25:
         """Return the parameters for a search in some of the fields, or raise InputError."""
-        names = FIELDS if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
+        valid = ", ".join(FIELDS)
+        names = FIELDS if fields is None else [fields] if isinstance(fields, str) else items("fields", fields, valid)
         for name in names:
-            if name not in FIELDS:
-                raise InputError(f"There is no field {name!r}. Valid names: {', '.join(FIELDS)}.")
+            if not isinstance(name, str) or name not in FIELDS:
+                raise InputError(f"fields={fields!r}: there is no field {name!r}. Valid names: {valid}.")
         if not names:
-            raise InputError(f"fields is empty. Name one or more of {', '.join(FIELDS)}.")
-        heading = heading_weight or (0.0 if "text" in names else 1.0)  # alone, its weight is only a unit
+            raise InputError(f"fields={fields!r} is empty. Name one or more of {valid}.")
+        # Alone, its weight is only a unit.
+        heading = number("heading_weight", heading_weight, 0, 1000) or (0.0 if "text" in names else 1.0)
         return cls(k1, b, float("text" in names), heading if "heading_path" in names else 0.0)
 
     def parameters(self) -> dict[str, float]:
-        """Return them as named parameters of the search macros, or raise InputError."""
-        for name, value, low, high in (
-            ("k1", self.k1, 0, 1000),
-            ("b", self.b, 0, 1),
-            ("text_weight", self.text_weight, 0, 1000),
-            ("heading_weight", self.heading_weight, 0, 1000),
-        ):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise InputError(f"{name} must be a number from {low} to {high}, not {value!r}.")
-        return {name: float(value) for name, value in vars(self).items()}
+        """Return them as named parameters of the search macros."""
+        return dict(vars(self))
 
 
 @dataclass
@@ -92,18 +93,27 @@ def vector_leg(
     filters: dict[str, Any],
     *,
     pool: int | None,
+    chunks: int,
 ) -> Leg:
     """Return the ``k`` chunks nearest to ``vector``, ``[dimensions] float32`` of unit norm, by cosine.
 
-    ``pool`` is the number of candidates of the sign codes; None: compare every vector.
+    ``pool`` is the number of candidates of the sign codes; None: compare every vector. ``chunks``: those of the file.
     """
     options: dict[str, Any] = {"k": k, **filters}
     arguments: dict[str, Any] = {"query_vector": as_text(vector)}
     if pool is None:
-        return _leg(con, "exact_vector_query", arguments, options, "every vector compared")
-    options["pool"] = pool
+        return _leg(con, "exact_vector_query", arguments, options, "exact: every vector compared")
+    pool = max(pool, k)
+    # With filters nobody knows how many chunks pass them, but all of the pool can be had: fewer, and they are all.
+    unknown = bool(filters) and chunks > pool
+    options.update(pool=pool, k=pool if unknown else k)
     arguments.update({name: str(words) for name, words in query_code(vector)._asdict().items()})
-    return _leg(con, "vector_search", arguments, options, f"sign codes, then the exact cosines of the best {pool:,}")
+    leg = _leg(con, "vector_search", arguments, options, f"sign codes, then the exact cosines of the best {pool:,}")
+    if chunks <= pool or (unknown and len(leg.hits) < pool):
+        passing = "chunk that passes the filters" if filters else "chunk"
+        leg.method = f"exact: the pool of {pool:,} holds every {passing}"
+    del leg.hits[k:]
+    return leg
 
 
 def lexical_leg(
@@ -160,6 +170,16 @@ def _pruned(con: duckdb.DuckDBPyConnection, terms: Terms, options: dict[str, Any
     }
     method = f"MaxScore, {split} terms scored and {common} common ones looked up"
     return _leg(con, "pruned_search", {**groups, "common_bound": bound}, options, method)
+
+
+def any_passes(con: duckdb.DuckDBPyConnection, filters: Filters) -> bool:
+    """Return whether any chunk passes the filters."""
+    named: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all", "metadata"))
+    statement = (
+        "SELECT 1 FROM documents AS d WHERE passes_filters(d.collection, d.tags, d.metadata_, "
+        "$collection, $tags_any, $tags_all, $metadata) LIMIT 1"
+    )
+    return bool(con.execute(statement, {**named, **filters.parameters()}).fetchall())
 
 
 def pair_scores(

@@ -12,6 +12,12 @@ from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.normalizing import clean_metadata
 
+# Of other systems' filters, as sole keys of an object.
+_OPERATORS = {
+    *("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "any", "all", "and", "or", "not"),
+    *("==", "!=", ">", ">=", "<", "<="),
+}
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -45,14 +51,17 @@ class Filters:
         }
         return {name: value for name, value in named.items() if value is not None}
 
-    def to_delete_by(self) -> dict[str, Any]:
+    def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
         if self.metadata and isinstance(self.metadata, Mapping) and all(v is None for v in self.metadata.values()):
             raise InputError(
                 f"metadata={self.metadata!r} asks only for None, which is every document without the field. "
                 "Name what to delete by values or by doc_ids."
             )
-        return self.parameters()
+        filters = self.parameters()
+        if doc_ids is None and checksum is None and not filters:
+            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        return filters
 
     def _metadata_json(self) -> str | None:
         if self.metadata is None:
@@ -61,6 +70,12 @@ class Filters:
             raise InputError(f"metadata must be a mapping of field names to values, not {self.metadata!r}.")
         if not self.metadata:
             return None  # no condition
+        for key, value in self.metadata.items():
+            if key.startswith("$") or (isinstance(value, Mapping) and value and all(map(_is_operator, value))):
+                raise InputError(
+                    f"The metadata filter {{{key!r}: {value!r}}} looks like an operator. Fields are only compared for "
+                    "being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."
+                )
         if any(isinstance(value, float) and not math.isfinite(value) for value in self.metadata.values()):
             raise InputError(f"The metadata filter {self.metadata!r} has a value that is no number; leave it out.")
         try:
@@ -68,6 +83,10 @@ class Filters:
             return json.dumps(clean_metadata(self.metadata), ensure_ascii=False, sort_keys=True)
         except InputError as error:
             raise InputError(f"The metadata filter {self.metadata!r} cannot be used: {error}.") from error
+
+
+def _is_operator(key: object) -> bool:
+    return isinstance(key, str) and (key.startswith("$") or key.lower() in _OPERATORS)
 
 
 def strings(name: str, values: Sequence[str] | None) -> list[str] | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from numbers import Real
 from typing import NamedTuple, TypeVar, get_args
 
 from sqlrag.errors import InputError
+from sqlrag.retrieve import options
 from sqlrag.types import DEFAULT_ALPHA, Fusion
 
 DECIMALS = 9
@@ -81,7 +81,7 @@ def reciprocal_rank_fusion(
     ------
     InputError
         If ``k`` or a weight is negative or not finite, all weights are 0, their number is not that of the rankings,
-        or a ranking is a string instead of a list of ids.
+        a ranking is a string instead of a list of ids, or ids cannot be compared with each other.
 
     References
     ----------
@@ -94,17 +94,24 @@ def reciprocal_rank_fusion(
     [('b', 0.032522475), ('a', 0.016393443), ('c', 0.016129032)]
     """
     # A string is a sequence of strings too: its letters would pass for ids.
-    if any(isinstance(ranking, str) for ranking in rankings):
-        raise InputError("rankings must be a list of lists of ids, for example [['a', 'b'], ['b', 'c']]")
-    _check_rrf(len(rankings), k, weights)
+    example = "[['a', 'b'], ['b', 'c']]"
+    lists = [
+        options.items("Each of rankings", ranking, "['a', 'b']")
+        for ranking in options.items("rankings", rankings, example)
+    ]
+    k = options.number("k", k, 0, math.inf)
+    factors = None if weights is None or not lists else options.weights("weights", weights, len(lists))
     ranks: list[dict[str, int]] = []
-    for ranking in rankings:
-        best: dict[str, int] = {}
-        for rank, item in enumerate(ranking, start=1):
-            best.setdefault(item, rank)
-        ranks.append(best)
-    scores = _reciprocal_ranks(ranks, k, weights)
-    return sorted(((item, round(score, DECIMALS)) for item, score in scores.items()), key=lambda x: (-x[1], x[0]))
+    try:
+        for ranking in lists:
+            best: dict[str, int] = {}
+            for rank, item in enumerate(ranking, start=1):
+                best.setdefault(item, rank)
+            ranks.append(best)
+        scores = _reciprocal_ranks(ranks, k, factors)
+        return sorted(((item, round(score, DECIMALS)) for item, score in scores.items()), key=lambda x: (-x[1], x[0]))
+    except TypeError as error:
+        raise InputError(f"The ids in rankings must be strings, as in {example}: {error}.") from error
 
 
 def fuse_legs(
@@ -166,13 +173,17 @@ def fuse_legs(
     >>> [(hit.doc_id, hit.score, hit.vector_rank, hit.lexical_rank) for hit in hits]
     [('b.md', 0.032522475, 2, 1), ('a.md', 0.016393443, 1, None)]
     """
-    _check_options(fusion, rrf_k, weights, vector_weight, alpha)
+    options.choice("fusion", fusion, get_args(Fusion))
+    rrf_k = options.number("rrf_k", rrf_k, 0, math.inf)
+    vector_weight = options.number("vector_weight", vector_weight, 0, 1)
+    alpha = options.number("alpha", alpha, 0, 1)
+    factors = options.weights("weights", weights, 2)
     vector_leg, lexical_leg = _rank(vector), _rank(lexical)
     union = lexical_leg | vector_leg
     known: ExactScores = {}
     if fusion == "rrf":
         ranks = [{rid: hit.rank for rid, hit in leg.items()} for leg in (vector_leg, lexical_leg)]
-        scores = _reciprocal_ranks(ranks, rrf_k, weights)
+        scores = _reciprocal_ranks(ranks, rrf_k, factors)
     elif fusion == "weighted":
         scores = _weighted(vector_leg, lexical_leg, vector_weight)
     else:
@@ -266,27 +277,3 @@ def _rounded(score: float) -> float:
     if not math.isfinite(score):
         raise InputError(f"a score to be fused is {score}; it must be a finite number")
     return round(score, DECIMALS)
-
-
-def _check_options(fusion: str, rrf_k: float, weights: Sequence[float], vector_weight: float, alpha: float) -> None:
-    if fusion not in get_args(Fusion):
-        raise InputError(f"fusion={fusion!r} is unknown; use one of {', '.join(get_args(Fusion))}")
-    _check_rrf(2, rrf_k, weights)
-    for name, value in (("vector_weight", vector_weight), ("alpha", alpha)):
-        if not _is_number(value) or not 0 <= value <= 1:
-            raise InputError(f"{name}={value!r} is out of range; use a number from 0 to 1")
-
-
-def _check_rrf(count: int, k: float, weights: Sequence[float] | None) -> None:
-    if not _is_number(k) or not 0 <= k < math.inf:
-        raise InputError(f"k={k!r} is out of range; Reciprocal Rank Fusion needs a finite k of 0 or more (usually 60)")
-    if weights is None:
-        return
-    if len(weights) != count:
-        raise InputError(f"{len(weights)} weights for {count} rankings; give one weight per ranking")
-    if not all(_is_number(weight) and 0 <= weight < math.inf for weight in weights) or (count and not any(weights)):
-        raise InputError(f"weights={list(weights)} are out of range; use finite numbers of 0 or more, not all 0")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ from sqlrag.retrieve.cleaning import cleaned_chunk
 from sqlrag.store import writing
 from sqlrag.store.indexing import IndexReport, with_sources
 from sqlrag.store.vectors import unit_vectors
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,8 @@ def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike
     else:
         unit = unit_vectors(vectors, dimensions, [chunk.node_id for chunk in given])
         if len(unit) != len(given):
-            raise InputError(f"There are {len(given)} chunks and {len(unit)} vectors; there must be one for each.")
+            counts = f"{counted(len(given), 'chunk')} and {counted(len(unit), 'vector')}"
+            raise InputError(f"{counts} were passed; there must be one vector for each chunk.")
         rows = {chunk.node_id: row for chunk, row in zip(given, unit, strict=True)}
     writing.upsert(
         searcher.database, documents, placed, [rows[chunk.node_id] for chunk in placed], dimensions=dimensions

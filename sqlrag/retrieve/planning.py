@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, get_args
 
-from sqlrag.errors import InputError
 from sqlrag.retrieve.candidates import BM25
 from sqlrag.retrieve.filters import Filters
-from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
-
-if TYPE_CHECKING:
-    from sqlrag.types import Fusion
+from sqlrag.retrieve.options import choice, flag, number, weights, whole
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Fusion
 
 DEFAULT_POOL = 50
-MOST = 2**31 - 1  # results, and so chunks in a file
+# The options that only one fusion looks at.
+_OF_FUSION = {"alpha": "convex", "vector_weight": "weighted", "rrf_k": "rrf", "rrf_weights": "rrf"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,8 @@ class Plan:
     never fewer than ``top_k``. ``codes_pool`` is how many candidates the sign codes hand to the exact scores.
     ``syntax`` says whether quotes and stars in the question mean phrases and prefixes.
     ``feedback`` is how many of the best chunks pull the question's vector towards them, ``expansion`` how many of their
-    terms are added to the question's words.
+    terms are added to the question's words. ``heading_weight`` is what the caller gave, if anything; that of ``bm25``
+    counts.
     """
 
     mode: str = "hybrid"
@@ -49,21 +49,44 @@ class Plan:
     feedback: int = 0
     feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT
     expansion: int = 0
+    heading_weight: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("top_k", "vector_top_k", "lexical_top_k", "codes_pool"):
+        checked: dict[str, Any] = {
+            "top_k": whole("top_k", self.top_k, 1),
+            "fusion": choice("fusion", self.fusion, get_args(Fusion)),
+            "vector_weight": number("vector_weight", self.vector_weight, 0, 1),
+            "alpha": number("alpha", self.alpha, 0, 1),
+            "rrf_k": number("rrf_k", self.rrf_k, 0, math.inf),
+            "rrf_weights": weights("rrf_weights", self.rrf_weights, 2),
+            "feedback": whole("feedback", self.feedback, 0, DEFAULT_POOL),
+            "feedback_weight": number("feedback_weight", self.feedback_weight, 0, 1),
+            "expansion": whole("expansion", self.expansion, 0, 1000),
+        }
+        for name in ("vector_top_k", "lexical_top_k", "codes_pool"):
             value = getattr(self, name)
-            if name != "top_k" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
-                raise InputError(f"{name} must be a whole number from 1 to {MOST}, not {value!r}.")
-        for name, most in (("feedback", DEFAULT_POOL), ("expansion", 1000)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-                raise InputError(f"{name} must be a whole number from 0 to {most}, not {value!r}.")
-        share = self.feedback_weight
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise InputError(f"feedback_weight must be a number from 0 to 1, not {share!r}.")
-        low = self.min_similarity
-        if low is not None and (isinstance(low, bool) or not isinstance(low, (int, float)) or not -1 <= low <= 1):
-            raise InputError(f"min_similarity must be a cosine from -1 to 1, not {low!r}.")
+            checked[name] = None if value is None else whole(name, value, 1)
+        for name in ("exact", "conjunctive", "syntax", "include_source_docs", "strict"):
+            checked[name] = flag(name, getattr(self, name))
+        if self.min_similarity is not None:
+            checked["min_similarity"] = number("min_similarity", self.min_similarity, -1, 1, "cosine")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)  # scalars of numpy have become plain ones
+
+    def without_effect(self) -> list[str]:
+        """Return a remark for each option that was given another value than its default and changes nothing."""
+        if self.mode == "lexical":
+            unused = []
+        else:
+            unused = [
+                (name, f"with fusion={self.fusion!r}, only with {of!r}")
+                for name, of in _OF_FUSION.items()
+                if of != self.fusion
+            ]
+            unused += [] if self.feedback else [("feedback_weight", "without feedback")]
+            unused += [("codes_pool", "with exact=True")] if self.exact else []
+        if self.heading_weight and not self.bm25.heading_weight:
+            unused.append(("heading_weight", "where the headings are not searched"))
+        defaults = {name: spec.default for name, spec in type(self).__dataclass_fields__.items()}
+        given = [(name, getattr(self, name), why) for name, why in unused]
+        return [f"{name}={value!r} has no effect {why}." for name, value, why in given if value != defaults[name]]

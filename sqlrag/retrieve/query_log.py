@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from sqlrag.errors import InputError
 from sqlrag.store.files import patiently, real_path
 from sqlrag.store.metadata import now
 from sqlrag.store.schema import STORAGE_VERSION, read_sql
@@ -56,9 +57,11 @@ _logs: dict[Path, QueryLog] = {}
 _lock = threading.Lock()
 
 
-def query_log(path: str | os.PathLike[str]) -> QueryLog:
-    """Return the log of a file, one for the whole process."""
+def query_log(path: str | os.PathLike[str], store: Path) -> QueryLog:
+    """Return the log of a file, one for the whole process; raises InputError where that file is the store itself."""
     real = real_path(path)
+    if real == real_path(store):
+        raise InputError(f"query_log is the store {store} itself. Name another file; it is made if there is none.")
     with _lock:
         return _logs.setdefault(real, QueryLog(real))
 

@@ -6,9 +6,11 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.retrieve.options import flag, path, whole
 from sqlrag.retrieve.searching import same_model
 from sqlrag.retrieve.store import Store
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -132,11 +134,13 @@ def hybrid_query(
     >>> results[0]["node_id"], results[0]["score"]  # doctest: +SKIP
     ('guides/filters.md#2', 0.032787)
     """
+    use_rrf, verbose = flag("use_rrf", use_rrf), flag("verbose", verbose)
+    fts_top_k = None if fts_top_k is None else whole("fts_top_k", fts_top_k, 1)
     with opened(db_path) as store:
         results = store.hybrid_query(
             query_text,
             top_k=top_k,
-            fusion=fusion or ("rrf" if use_rrf else "weighted"),
+            fusion=("rrf" if use_rrf else "weighted") if fusion is None else fusion,
             vector_weight=vector_weight,
             alpha=alpha,
             rrf_k=rrf_k,
@@ -162,9 +166,11 @@ def hybrid_query(
             expansion=expansion,
             syntax=syntax,
         )
+    if not use_rrf and fusion not in (None, "weighted"):
+        results.notices.append(f"use_rrf=False has no effect with fusion={fusion!r}.")
     if verbose:
         stages = ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in results.timings.items())
-        log.info("%d results for %r: %s", len(results), query_text, stages)
+        log.info("%s for %r: %s", counted(len(results), "result"), query_text, stages)
     return results
 
 
@@ -285,6 +291,8 @@ def validate_embedding_model(
 
     Only names and numbers are compared; every query compares the vectors as well.
     """
+    if expected_dimensions is not None:
+        whole("expected_dimensions", expected_dimensions, 1)
     embedding = get_embedding_metadata(db_path)["embedding"]
     return same_model(model_name, embedding["model"]) and expected_dimensions in (None, embedding["dimensions"])
 
@@ -295,5 +303,6 @@ def opened(db_path: str | os.PathLike[str] | Store, *, read_only: bool = True) -
     if isinstance(db_path, Store):
         yield db_path
         return
+    path("db_path", db_path)
     with Store(db_path, read_only=read_only) as store:
         yield store

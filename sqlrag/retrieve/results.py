@@ -10,6 +10,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, SupportsIndex, TextIO, overload
 
 from sqlrag.errors import MissingExtraError
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -228,7 +229,7 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
         Say hello.
     """
     lines = _wrap(f"Query: {_clean(query_text)}")
-    lines.append(f"{len(results) or 'No'} result{'' if len(results) == 1 else 's'}")
+    lines.append(counted(len(results), "result") if results else "No results")
     for notice in getattr(results, "notices", ()):
         lines += _wrap(f"Note: {_clean(notice)}")
     for rank, row in enumerate(results, start=1):

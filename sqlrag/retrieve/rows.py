@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, NotFoundError
+from sqlrag.retrieve.options import items
 from sqlrag.store.calls import select_by_key
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,16 +52,27 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
 
 def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them."""
-    if isinstance(chunk_ids, str) or not all(isinstance(chunk_id, str) for chunk_id in chunk_ids):
+    wanted = items("chunk_ids", chunk_ids, "['guides/setup.md#3']")
+    if not all(isinstance(chunk_id, str) for chunk_id in wanted):
         raise InputError(f"chunk_ids must be a list of node_id, such as ['guides/setup.md#3'], not {chunk_ids!r}.")
-    rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", list(chunk_ids))
+    wanted = [without_surrogates(chunk_id) for chunk_id in wanted]
+    rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", wanted)
     doc_of = dict(rows)
-    missing = [chunk_id for chunk_id in chunk_ids if chunk_id not in doc_of]
+    missing = [chunk_id for chunk_id in wanted if chunk_id not in doc_of]
     if missing:
-        raise NotFoundError(
-            f"{path} holds no chunk {missing[0]!r}"
-            + (f" (nor {len(missing) - 1} others of those asked for)." if missing[1:] else ".")
-            + " A node_id looks like guides/setup.md#3; take it from a result."
-        )
+        others = f" (nor {counted(len(missing) - 1, 'other')} of those asked for)" if missing[1:] else ""
+        near = ", ".join(_near(con, missing[0]))
+        hint = f"Similar ones: {near}." if near else "A node_id looks like guides/setup.md#3; take it from a result."
+        raise NotFoundError(f"{path} holds no chunk {missing[0]!r}{others}. {hint}")
     sources = source_documents(con, list(doc_of.values()))
-    return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in chunk_ids)]
+    return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
+
+
+def _near(con: duckdb.DuckDBPyConnection, node_id: str) -> list[str]:
+    """Return up to three ids that are written almost like one that does not exist."""
+    rows = con.execute(
+        "SELECT node_id FROM documents WHERE jaro_winkler_similarity(lower(node_id), lower($1)) > 0.8 "
+        "ORDER BY jaro_winkler_similarity(lower(node_id), lower($1)) DESC, doc_id, chunk_index LIMIT 3",
+        [node_id],
+    ).fetchall()
+    return [row[0] for row in rows]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError, StoreError
+from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, StoreError
 from sqlrag.retrieve import candidates
 from sqlrag.retrieve.candidates import Leg
 from sqlrag.retrieve.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
@@ -45,9 +45,8 @@ class Run:
         self.terms = Terms()
         self.pool: int | None = None
         self.has_lexical_index = True
-        self.notices: list[str] = []
+        self.notices: list[str] = plan.without_effect()
         self.timings: dict[str, float] = {}
-        plan.bm25.parameters()
 
     def vector(self, given: ArrayLike | None) -> None:
         """Embed the question unless its vector is given, and fill the vector leg."""
@@ -58,6 +57,8 @@ class Run:
                 if given is None
                 else unit_vector(given, self.searcher.identity.dimensions)
             )
+        except InputError as error:
+            raise InputError(f"query_vector cannot be used. {error}") from error
         except _EMBEDDING_FAILURES as error:
             if self.plan.mode == "vector" or self.plan.strict:
                 raise
@@ -67,18 +68,18 @@ class Run:
             return
         self.timings["embed"] = time.perf_counter() - began
         self._search_vectors()
-        if self.filters and not self.vector_hits.hits:
-            self.notices.append(f"No chunk passes the filters: {self.filters}.")
 
     def _search_vectors(self) -> None:
         assert self.query_vector is not None  # noqa: S101 - the callers have seen to it
         began = time.perf_counter()
         plan = self.plan
         k = max(plan.top_k, plan.vector_top_k or DEFAULT_POOL)
+        chunks = self.searcher.chunks()
         if not plan.exact:
-            chunks, dimensions = self.searcher.chunks(), len(self.query_vector)
-            self.pool = plan.codes_pool or candidates.default_pool(chunks, dimensions, k)
-        leg = candidates.vector_leg(self.searcher.database.cursor(), self.query_vector, k, self.filters, pool=self.pool)
+            self.pool = plan.codes_pool or candidates.default_pool(chunks, len(self.query_vector), k)
+        leg = candidates.vector_leg(
+            self.searcher.database.cursor(), self.query_vector, k, self.filters, pool=self.pool, chunks=chunks
+        )
         if plan.min_similarity is not None:
             leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
         self.vector_hits = leg
@@ -99,9 +100,6 @@ class Run:
             if not self.terms.wanted and not self.terms.clauses:
                 self.notices.append("The question has no words that the lexical leg could look for.")
             self._search_words(con)
-            if self.terms.phrases and not self.lexical_hits.hits:
-                quoted = ", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases)
-                self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
         except duckdb.CatalogException as error:
             if plan.mode == "lexical" or plan.strict:
                 path = self.searcher.database.path
@@ -131,7 +129,9 @@ class Run:
         best = [self._node_ids()[hit.rid] for hit in self._fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
         if not best:
             return
-        if plan.expansion and self.terms.termids and not self.terms.clauses:
+        if plan.expansion and self.terms.clauses:
+            self.notices.append(f"expansion={plan.expansion} has no effect with quotes or stars in the question.")
+        elif plan.expansion and self.terms.termids:
             self.terms = expanded_terms(
                 con, self.terms, best[:EXPANSION_CHUNKS], plan.expansion, self.searcher.metadata["stemmer"]
             )
@@ -141,10 +141,42 @@ class Run:
             self._search_vectors()
         self.timings["feedback"] = time.perf_counter() - began
 
+    def _explain_nothing(self) -> None:
+        """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
+        plan, con = self.plan, self.searcher.database.cursor()
+        vector_empty = self.query_vector is not None and not self.vector_hits.hits
+        words_empty = self._asks_for_words() and not self.lexical_hits.hits
+        if not (vector_empty or words_empty):
+            return
+        any_passes = not self.filters or candidates.any_passes(con, plan.filters)
+        if not any_passes:
+            self.notices.append(f"No chunk passes the filters: {self.filters}.")
+            return
+        passing = "chunk that passes the filters" if self.filters else "chunk"
+        if vector_empty and plan.min_similarity is not None:
+            self.notices.append(f"No {passing} has a cosine of {plan.min_similarity} or more.")
+        if words_empty:
+            self._explain_words(con, passing)
+
+    def _explain_words(self, con: duckdb.DuckDBPyConnection, passing: str) -> None:
+        """Say what no chunk holds, and whether that is so with the filters only."""
+        plan = self.plan
+        quoted = ", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases)
+        asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
+        if asked and candidates.lexical_leg(con, self.terms, 1, plan.bm25, {}, conjunctive=plan.conjunctive).hits:
+            self.notices.append(f"No {passing} holds {quoted or 'the words'}; others do. Filters: {self.filters}.")
+            return
+        if quoted:
+            self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
+
+    def _asks_for_words(self) -> bool:
+        return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
+
     def package(self) -> Results:
         """Fuse the legs and fetch the rows of the best."""
         began = time.perf_counter()
         plan = self.plan
+        self._explain_nothing()
         hits, score_type = self._fused()
         hits = hits[: plan.top_k]
         fused = time.perf_counter()

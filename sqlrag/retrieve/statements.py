@@ -14,6 +14,25 @@ if TYPE_CHECKING:
 _DEFAULT_POOL = 750  # of the macros
 _EVERY_CHUNK = 2**31 - 1  # a pool that no store exceeds: its rid is an INTEGER
 
+# The terms of clause_search, as query_terms in Python finds them: a term of several clauses counts for the first; all
+# terms of a clause weigh alike, by the chunks that hold one of them.
+_CLAUSES = """WITH asked_terms AS (
+    $asked
+), found_terms AS (
+    SELECT d.termid, min(a.clause) AS clause
+    FROM asked_terms AS a JOIN fts_main_documents.dict AS d ON d.term = a.term
+    GROUP BY d.termid
+), counted_terms AS (
+    SELECT f.clause, count(DISTINCT p.rid) AS df
+    FROM found_terms AS f JOIN fts_main_documents.postings AS p ON p.termid = f.termid
+    GROUP BY f.clause
+), known_terms AS (
+    SELECT f.termid, f.clause, c.df FROM found_terms AS f JOIN counted_terms AS c ON c.clause = f.clause
+)
+"""
+_FORMS = "SELECT w.term, $clause FROM fts_main_documents.words AS w WHERE starts_with(w.word, $prefix)"
+_LIST = "(SELECT list(t.$name ORDER BY t.termid) FROM known_terms AS t)"
+
 
 def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
     """Return the statement that gives the same rows in the shell; ``pool`` is the number of candidates by sign code.
@@ -34,8 +53,7 @@ def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
     if plan.mode == "lexical":
         options = {"k": plan.top_k, **bm25, **filters}
         if terms.clauses:
-            lists = [terms.termids, terms.dfs, terms.clauses, terms.required, terms.phrases]
-            return _call("clause_search", [literal(values) for values in lists], options)
+            return _clause_search(terms, options)
         if plan.conjunctive:
             options["conjunctive"] = True
         return _call("lexical_query", [words], options)
@@ -58,6 +76,17 @@ def as_sql(query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:
     lost += ["phrases and prefixes"] if terms.clauses else []
     note = f"-- Without {', '.join(lost)}, which the macro does not have.\n" if lost else ""
     return note + _call("hybrid_query", [words, vector], {**options, **bm25, **filters})
+
+
+def _clause_search(terms: Terms, options: dict[str, Any]) -> str:
+    """Return a search for words and prefixes by their text: the number of a term may change when documents do."""
+    clauses = list(range(len(terms.texts)))
+    asked = [f"SELECT unnest({literal(terms.texts)}) AS term, unnest({literal(clauses)}) AS clause"]
+    for clause, prefix in enumerate(terms.prefixes, len(clauses)):
+        asked.append(_FORMS.replace("$clause", str(clause)).replace("$prefix", literal(prefix)))
+    lists = [_LIST.replace("$name", name) for name in ("termid", "df", "clause")]
+    search = _call("clause_search", [*lists, literal(terms.required), literal(terms.phrases)], options)
+    return _CLAUSES.replace("$asked", "\n    UNION ALL ".join(asked)) + search
 
 
 def literal(value: Any) -> str:

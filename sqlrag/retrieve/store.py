@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
+from sqlrag.retrieve import options
 from sqlrag.retrieve.candidates import BM25, as_text
 from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieve.filters import Filters, strings
@@ -15,7 +16,7 @@ from sqlrag.retrieve.planning import Plan
 from sqlrag.retrieve.query_log import logged, query_log
 from sqlrag.retrieve.rows import sources_of_chunks
 from sqlrag.retrieve.searching import GIVEN, Searcher
-from sqlrag.settings import Settings
+from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
@@ -25,7 +26,6 @@ from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, ChunkPolicy, Mo
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     import duckdb
     from numpy.typing import ArrayLike
@@ -82,12 +82,14 @@ class Store:
         memory_limit: str | None = None,
         settings: Settings | None = None,
     ) -> None:
+        options.path("path", path)
+        read_only = options.flag("read_only", read_only)
         check_memory_limit(memory_limit)
-        settings = settings or Settings.from_environment()
-        wait = settings.wait_seconds if wait_seconds is None else wait_seconds
-        self._use(
-            Database.open(path, read_only=read_only, wait_seconds=wait), embedder, threads, memory_limit, settings
-        )
+        threads = None if threads is None else options.whole("threads", threads, 1, 1024)
+        settings = checked_settings(settings)
+        wait = settings.wait_seconds if wait_seconds is None else Settings(wait_seconds=wait_seconds).wait_seconds
+        database = Database.open(path, read_only=read_only, wait_seconds=wait)
+        self._use(database, embedder, threads, memory_limit, settings)
 
     @classmethod
     def create(
@@ -118,13 +120,14 @@ class Store:
         """
         from sqlrag.embedders import probe
 
-        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= 65_536:
-            raise InputError(f"dimensions must be a whole number from 1 to 65536, not {dimensions!r}.")
+        options.path("path", path)
+        dimensions = options.whole("dimensions", dimensions, 1, 65_536)
+        overwrite = options.flag("overwrite", overwrite)
         lexical.check_stemmer(stemmer)
         check_memory_limit(memory_limit)
-        BM25(heading_weight=heading_weight).parameters()
-        if not isinstance(model_name, str) or not model_name.strip():
-            raise InputError(f"model_name must be the name of a model, not {model_name!r}.")
+        heading_weight = BM25(heading_weight=heading_weight).heading_weight
+        if not options.text("model_name", model_name).strip():
+            raise InputError("model_name is blank.")
         check_replaceable(check_output(path, overwrite=overwrite))
         identity = probe(embedder) if embedder else ModelIdentity(GIVEN, model_name, dimensions)
         if identity.dimensions != dimensions:
@@ -148,7 +151,7 @@ class Store:
         self._database = database
         self.path = database.path
         try:
-            self._log = query_log(settings.query_log) if settings.query_log is not None else None
+            self._log = query_log(settings.query_log, database.path) if settings.query_log is not None else None
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
             self._searcher = Searcher(database, required_metadata(database), embedder)
@@ -164,9 +167,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -239,6 +240,7 @@ class Store:
             feedback_weight=feedback_weight,
             expansion=expansion,
             syntax=syntax,
+            heading_weight=heading_weight,
         )
         return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
 
@@ -298,12 +300,14 @@ class Store:
             bm25=self._bm25(k1, b, heading_weight, fields),
             filters=Filters(collection, tags_any, tags_all, metadata),
             include_source_docs=include_source_docs,
+            heading_weight=heading_weight,
         )
         return self._ask(query_text, plan)
 
     def _ask(
         self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
     ) -> Results:
+        options.texts(query_text=query_text, model_name=model_name)
         search = partial(self._searcher.search, query_text, plan, query_vector=query_vector, model_name=model_name)
         return logged(self._log, self.path, query_text, plan, search)
 
@@ -319,7 +323,7 @@ class Store:
         StoreError
             The store is open for reading only.
         """
-        if not isinstance(query_text, str) or not query_text.strip():
+        if not options.text("query_text", query_text).strip():
             raise InputError("The query is blank. Pass a question or some words.")
         query_text = without_surrogates(query_text)
         vector = self._searcher.embed_query(query_text)
@@ -386,12 +390,9 @@ class Store:
         metadata: Mapping[str, Any] | None = None,
     ) -> DeleteReport:
         """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
-        filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by()
+        options.texts(checksum=checksum)
         ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
-        if checksum is not None and not isinstance(checksum, str):
-            raise InputError(f"checksum must be a string, not {checksum!r}.")
-        if ids is None and checksum is None and not filters:
-            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by(ids, checksum)
         return deleting.delete_documents(self._database, ids, checksum, filters)
 
     def check(self) -> list[checking.Problem]:

@@ -43,7 +43,8 @@ class Terms:
 
     ``wanted`` is how many terms it has in all. ``clauses`` numbers the words of the question that each term comes
     from, ``required`` those that a chunk must hold, ``phrases`` are words that must follow each other, with blanks
-    around and between them; these three are empty for plain words. ``boosts`` multiply what a term adds.
+    around and between them; these three are empty for plain words, as are ``texts`` and ``prefixes``, which the clauses
+    stand for, in their order. ``boosts`` multiply what a term adds.
     """
 
     termids: list[int] = field(default_factory=list)
@@ -53,6 +54,8 @@ class Terms:
     required: list[int] = field(default_factory=list)
     phrases: list[str] = field(default_factory=list)
     boosts: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
 
     @property
     def unreachable(self) -> bool:
@@ -93,11 +96,13 @@ def query_terms(
     if not quoted and not parsed.prefixes:
         return terms
     number = {term: clause for clause, term in enumerate(wanted)}
+    terms.texts.extend(wanted)
     terms.clauses.extend(number[term] for term, _, _ in found)
     terms.required.extend(number[term] for term in wanted if conjunctive or term in in_quotes)
     terms.phrases.extend(f" {' '.join(phrase)} " for phrase in quoted)
     # A longer one first: where a shorter one shares its terms, holding the longer is holding the shorter.
-    for clause, prefix in enumerate(sorted(parsed.prefixes, key=lambda word: (-len(word), word)), len(wanted)):
+    terms.prefixes.extend(sorted(parsed.prefixes, key=lambda word: (-len(word), word)))
+    for clause, prefix in enumerate(terms.prefixes, len(wanted)):
         _add_prefix(con, terms, prefix, clause, required=conjunctive)
     return terms
 
@@ -117,28 +122,32 @@ def _with_single_words(con: duckdb.DuckDBPyConnection, parsed: Parsed) -> Parsed
 def _add_prefix(con: duckdb.DuckDBPyConnection, terms: Terms, prefix: str, clause: int, *, required: bool) -> None:
     """Add every term that words with this beginning count as; they weigh alike, by how many chunks hold one of them."""
     rows = con.execute(
-        "SELECT termid, df FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words "
+        "SELECT termid FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words "
         "WHERE starts_with(word, $prefix)) ORDER BY term",
         {"prefix": prefix},
     ).fetchall()
     known = set(terms.termids)
-    new = [(termid, df) for termid, df in rows if termid not in known]
+    new = [termid for (termid,) in rows if termid not in known]
     if required and len(new) == len(rows):  # else another word that is required stands for it
         terms.required.append(clause)
     if not new:
         return
     together = con.execute(
         "SELECT count(DISTINCT rid) FROM fts_main_documents.postings WHERE termid IN (SELECT unnest($termids))",
-        {"termids": [termid for termid, _ in new]},
+        {"termids": new},
     ).fetchall()[0][0]
-    terms.termids.extend(termid for termid, _ in new)
+    terms.termids.extend(new)
     terms.dfs.extend([together] * len(new))
     terms.clauses.extend([clause] * len(new))
 
 
 def stop_words(con: duckdb.DuckDBPyConnection) -> set[str]:
-    """Return the words that the file's list leaves out of a question."""
-    return {word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords").fetchall()}
+    """Return the words that the file's list leaves out of a question, folded as those of a question are."""
+    words = [word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords").fetchall()]
+    others = [word for word in words if not word.isascii()]
+    fold = "SELECT list_transform($words, lambda word: fts_main_documents.fold(fts_main_documents.composed(word)))"
+    folded = con.execute(fold, {"words": others}).fetchall()[0][0] if others else []
+    return {*(word.lower() for word in words if word.isascii()), *folded}
 
 
 def look_up(con: duckdb.DuckDBPyConnection, terms: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -9,6 +9,7 @@ from sqlrag.settings import seconds_to_wait
 from sqlrag.store.calls import copy_rows, count_rows, detach, qualified
 from sqlrag.store.copying import tables_of
 from sqlrag.store.database import Database
+from sqlrag.store.files import check_memory_limit
 from sqlrag.store.handles import existing_file
 from sqlrag.store.output import replacement
 
@@ -40,7 +41,9 @@ class Compacted(NamedTuple):
         return f"{self.path}: {self.bytes_before:,} bytes before, {self.bytes_after:,} after"
 
 
-def compact(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> Compacted:
+def compact(
+    db_path: str | os.PathLike[str], *, wait_seconds: float | None = None, memory_limit: str | None = None
+) -> Compacted:
     """Copy a store into a fresh file that takes its place.
 
     Deleted and replaced rows keep their space in a DuckDB file; a copy has none of it. Every row, table, view and macro
@@ -54,6 +57,8 @@ def compact(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
         The file.
     wait_seconds
         How long to wait for a process that writes to it. None: as :class:`sqlrag.Settings` says.
+    memory_limit
+        How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
 
     Returns
     -------
@@ -62,6 +67,8 @@ def compact(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
 
     Raises
     ------
+    InputError
+        ``memory_limit`` is no size.
     NotFoundError, NotAStoreError, SchemaVersionError
         It is no store of this version.
     StoreLockedError
@@ -70,9 +77,10 @@ def compact(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
         The copy could not be written; the file is as it was.
     """
     wait = seconds_to_wait(wait_seconds)
+    memory_limit = check_memory_limit(memory_limit)
     path = existing_file(db_path)
     Database.open(path, wait_seconds=wait).close()
-    with replacement(path, wait) as (con, temporary):
+    with replacement(path, wait, memory_limit) as (con, temporary):
         before = path.stat().st_size
         # Tables, views and macros with their comments, in an order in which each finds what it names.
         con.execute("COPY FROM DATABASE old TO new (SCHEMA)")

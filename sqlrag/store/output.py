@@ -14,15 +14,21 @@ import duckdb
 from sqlrag.errors import SchemaVersionError, StoreError, StoreExistsError, StoreLockedError
 from sqlrag.store.calls import attach
 from sqlrag.store.database import Database, check_replaceable
-from sqlrag.store.files import connect, held_here, is_open_here, patiently, prepare_to_write, remove_files
+from sqlrag.store.files import (
+    connect,
+    held_here,
+    is_open_here,
+    out_of_memory,
+    patiently,
+    prepare_to_write,
+    remove_files,
+)
 from sqlrag.store.handles import DEFAULT_WAIT, reserved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
-MEMORY_LIMIT = "1GB"
 
 # The temporary files of this process; looking into one would give up the lock that DuckDB holds on it.
 _under_way: set[Path] = set()
@@ -46,12 +52,14 @@ def new_file(output: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def replacement(path: Path, wait_seconds: float) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+def replacement(
+    path: Path, wait_seconds: float, memory_limit: str | None
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
     """Make a new file out of an old one, which it replaces at the end; after an error the old one is as it was.
 
     Yield a connection that has the old file attached as ``old`` and the new, empty one as ``new``, the default, and
     the path of the new one, to be detached when it is whole. Nobody can write to the old file meanwhile; other
-    processes can read it.
+    processes can read it. ``memory_limit`` is checked by the caller.
 
     Raises
     ------
@@ -65,7 +73,8 @@ def replacement(path: Path, wait_seconds: float) -> Iterator[tuple[duckdb.DuckDB
             raise held_here(path, "open through duckdb.connect", "Close that connection")
         _settle(path, wait_seconds)
         # Sorts that do not fit into memory go to a folder that is removed with the temporary file.
-        con = duckdb.connect(config={"temp_directory": f"{temporary}.tmp", "memory_limit": MEMORY_LIMIT})
+        memory = {} if memory_limit is None else {"memory_limit": memory_limit}
+        con = duckdb.connect(config={"temp_directory": f"{temporary}.tmp", **memory})
         with con:
             prepare_to_write(con)
             patiently(path, wait_seconds, lambda: attach(con, path, "old", read_only=True))
@@ -74,6 +83,8 @@ def replacement(path: Path, wait_seconds: float) -> Iterator[tuple[duckdb.DuckDB
                 con.execute("USE new")
                 yield con, temporary
                 temporary.replace(path)
+            except duckdb.OutOfMemoryException as error:
+                raise out_of_memory(path, error, "The file is as it was") from error
             except (duckdb.Error, OSError) as error:
                 raise StoreError(
                     path, f"{path} could not be rewritten and is as it was: {error}. Is the disk full?"

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class SourceState(NamedTuple):
-    """What tells whether a document has changed. ``chunk_policy`` is None where a program made its chunks."""
+    """What tells whether a document has changed.
+
+    ``chunk_policy`` is None where a program made its chunks; ``is_whole`` is False where chunks of it are missing.
+    """
 
     collection: str
     checksum: str
@@ -29,6 +32,7 @@ class SourceState(NamedTuple):
     file_path: str
     modified_at: datetime | None
     chunk_policy: str | None
+    is_whole: bool
 
 
 class Slice(NamedTuple):
@@ -46,7 +50,8 @@ def read_states(con: duckdb.DuckDBPyConnection) -> dict[str, SourceState]:
         "SELECT doc_id, collection, checksum, mime, file_path, modified_at, chunk_policy "
         "FROM source_documents ORDER BY doc_id"
     ).fetchall()
-    return {row[0]: SourceState(*row[1:]) for row in rows}
+    incomplete = set(con.execute(read_sql("checks/missing_chunks")).fetchall())
+    return {row[0]: SourceState._make((*row[1:], (row[0],) not in incomplete)) for row in rows}
 
 
 def read_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[Document]:

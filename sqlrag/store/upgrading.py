@@ -12,7 +12,7 @@ from sqlrag.settings import seconds_to_wait
 from sqlrag.store import lexical
 from sqlrag.store.calls import attach, copy_table, detach
 from sqlrag.store.copying import LEXICAL, copy_tables, not_copied, tables_of
-from sqlrag.store.files import connect
+from sqlrag.store.files import check_memory_limit, connect
 from sqlrag.store.handles import existing_file, other_version
 from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
 from sqlrag.store.output import remove_left_overs, replacement
@@ -49,7 +49,9 @@ class Upgraded(NamedTuple):
         return "\n".join([*lines, *(f"left out: {item}" for item in self.left_out)])
 
 
-def upgrade(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> Upgraded:
+def upgrade(
+    db_path: str | os.PathLike[str], *, wait_seconds: float | None = None, memory_limit: str | None = None
+) -> Upgraded:
     """Turn a file of an older schema, or one made by ``sqlrooms-rag`` 0.1.2, into a store of this version.
 
     The numbered scripts of ``sql/migrations`` are applied in their order to a copy, which then takes the place of the
@@ -62,6 +64,8 @@ def upgrade(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
         The file.
     wait_seconds
         How long to wait for a process that writes to it. None: as :class:`sqlrag.Settings` says.
+    memory_limit
+        How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
 
     Returns
     -------
@@ -70,6 +74,8 @@ def upgrade(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
 
     Raises
     ------
+    InputError
+        ``memory_limit`` is no size.
     NotFoundError, NotAStoreError
         There is no such file, or it has other tables.
     SchemaVersionError
@@ -78,13 +84,14 @@ def upgrade(db_path: str | os.PathLike[str], *, wait_seconds: float | None = Non
         It is in use, or the copy cannot be written; it is as it was.
     """
     wait = seconds_to_wait(wait_seconds)
+    memory_limit = check_memory_limit(memory_limit)
     path = existing_file(db_path)
     with connect(path, True, wait) as con:
         version = _version(con, path)
     if version == int(SCHEMA_VERSION):
         remove_left_overs(path)  # of a run that was killed after the last step
         return Upgraded(path, version, version)
-    return _upgrade(path, version, wait)
+    return _upgrade(path, version, wait, memory_limit)
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -111,8 +118,8 @@ def _version(con: duckdb.DuckDBPyConnection, path: Path) -> int:
     return int(version)
 
 
-def _upgrade(path: Path, version: int, wait: float) -> Upgraded:
-    with replacement(path, wait) as (con, temporary):
+def _upgrade(path: Path, version: int, wait: float, memory_limit: str | None) -> Upgraded:
+    with replacement(path, wait, memory_limit) as (con, temporary):
         # The copy that the steps are applied to. The file is made out of it at the end, without what they leave behind.
         attach(con, temporary.with_name(f"{temporary.name}.steps"), "work")
         for schema, table in tables_of(con, "old"):

@@ -158,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(COLLECTIONS))
     names = parser.parse_args().only.split(",")
-    print(environment())
+    print(f"{environment()}, no seed (nothing is drawn at random)\n")
     rows = []
     for name in names:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,103 @@
+"""Checks of what callers pass: each returns the value as plain Python, or raises an InputError that names the option.
+
+Scalars of numpy are taken for their Python twins; True is no number, 1 is no truth value.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, cast
+
+from sqlrag.errors import InputError
+
+MOST = 2**31 - 1  # results, and so chunks in a file
+_LONGEST = 200  # characters of a value in a message
+
+
+def number(name: str, value: object, low: float, high: float, what: str = "number") -> float:
+    """Return a number from ``low`` to ``high``; where ``high`` is infinite it must be finite."""
+    # The comparison refuses NaN.
+    given = cast("float", value if isinstance(value, Real) and not isinstance(value, bool) else math.nan)
+    if not (low <= given <= high and given < math.inf):
+        span = f"from {low} to {high}" if high < math.inf else f"of {low} or more"
+        raise InputError(f"{name} must be a {what} {span}, not {shown(value)}.")
+    return given if isinstance(given, int) else float(given)
+
+
+def whole(name: str, value: object, low: int, high: int = MOST) -> int:
+    """Return a whole number from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
+        raise InputError(f"{name} must be a whole number from {low} to {high}, not {shown(value)}.")
+    return int(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a truth value."""
+    scalar = str(getattr(value, "dtype", "")) == "bool" and getattr(value, "shape", None) == ()  # of numpy
+    if not isinstance(value, bool) and not scalar:
+        raise InputError(f"{name} must be True or False, not {shown(value)}.")
+    return bool(value)
+
+
+def choice(name: str, value: object, valid: Iterable[str]) -> str:
+    """Return one of the valid names."""
+    names = tuple(valid)
+    if not isinstance(value, str) or value not in names:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, names))}, not {shown(value)}.")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    """Return a string."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a string, not {shown(value)}.")
+    return value
+
+
+def texts(**values: object) -> None:
+    """Check that each is a string or None."""
+    for name, value in values.items():
+        if value is not None:
+            text(name, value)
+
+
+def path(name: str, value: object) -> str | os.PathLike[str]:
+    """Return a path: a string or what has one, such as :class:`pathlib.Path`."""
+    named = value if isinstance(value, (str, os.PathLike)) else None
+    if named is None or not isinstance(os.fspath(named), str) or not os.fspath(named):
+        raise InputError(f"{name} must be a path, such as 'kb.duckdb', not {shown(value)}.")
+    return named
+
+
+def items(name: str, values: object, example: str) -> list[Any]:
+    """Return what a list, a tuple, an array or another iterable holds; a string and a mapping are none."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list, such as {example}, not {shown(values)}.")
+    try:
+        return list(values)
+    except TypeError as error:  # an array without dimensions
+        raise InputError(f"{name} must be a list, such as {example}, not {shown(values)}.") from error
+
+
+def weights(name: str, values: object, count: int) -> tuple[float, ...]:
+    """Return ``count`` finite numbers of 0 or more, not all 0."""
+    try:
+        checked = tuple(number(name, value, 0, math.inf) for value in items(name, values, str([1] * count)))
+    except InputError:
+        checked = ()
+    if len(checked) != count or not any(checked):
+        wanted = f"{count} finite numbers of 0 or more, not all of them 0"
+        raise InputError(f"{name} must be {wanted}, not {shown(values)}.")
+    return checked
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: cut short, also where Python refuses to write an integer."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} of very many digits"
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
