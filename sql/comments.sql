@@ -191,6 +191,7 @@ COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a questio
 COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
 COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';
 COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector and the two bits of each dimension''s weight given as words of 128 bits.';
+COMMENT ON MACRO vector_length IS 'The length of a vector, summed in DOUBLE.';
 COMMENT ON MACRO given_vector IS 'The vector of a query, or an error where it is NULL.';
 COMMENT ON MACRO pack_words IS 'A list of truth values as words of 128 bits, the first value in the highest bit.';
 COMMENT ON MACRO fts_main_documents.composed IS 'A text with its accents composed (NFC), ligatures spelled out and without soft hyphens and the like.';

@@ -22,7 +22,17 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
-from sqlrag.types import Chunk, ChunkPolicy, Document, Embedder, ModelIdentity
+from sqlrag.types import (
+    SPEC_VERSION,
+    Candidate,
+    Candidates,
+    Chunk,
+    ChunkPolicy,
+    Document,
+    Embedder,
+    ModelIdentity,
+    RetrievePlan,
+)
 
 if TYPE_CHECKING:
     from sqlrag.asynchronous import (
@@ -36,13 +46,16 @@ if TYPE_CHECKING:
         avector_query,
     )
     from sqlrag.embedders import load_embedder
+    from sqlrag.embedders.models import Models, models
+    from sqlrag.ingest.chunking import chunk
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
-    from sqlrag.retrieve.changing import delete_documents, index
-    from sqlrag.retrieve.fusion import reciprocal_rank_fusion
-    from sqlrag.retrieve.querying import (
+    from sqlrag.retrieval.blocks import fuse, package, retrieve
+    from sqlrag.retrieval.changing import delete_documents, index
+    from sqlrag.retrieval.fusion import reciprocal_rank_fusion
+    from sqlrag.retrieval.querying import (
         get_embedding_metadata,
         get_source_documents,
         hybrid_query,
@@ -50,8 +63,8 @@ if TYPE_CHECKING:
         validate_embedding_model,
         vector_query,
     )
-    from sqlrag.retrieve.results import Results, print_results
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.results import Results, print_results
+    from sqlrag.retrieval.store import Store
     from sqlrag.settings import Settings
     from sqlrag.store.checking import Problem
     from sqlrag.store.compacting import Compacted, compact
@@ -64,6 +77,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "SPEC_VERSION",
+    "Candidate",
+    "Candidates",
     "Chunk",
     "ChunkPolicy",
     "Compacted",
@@ -78,6 +94,7 @@ __all__ = [
     "ModelIdentity",
     "ModelMismatchError",
     "ModelUnavailableError",
+    "Models",
     "NotAStoreError",
     "NotFoundError",
     "Prepared",
@@ -87,6 +104,7 @@ __all__ = [
     "Repaired",
     "Report",
     "Results",
+    "RetrievePlan",
     "SchemaVersionError",
     "Settings",
     "SqlragError",
@@ -105,20 +123,25 @@ __all__ = [
     "aupdate_embeddings",
     "avector_query",
     "check",
+    "chunk",
     "compact",
     "delete_documents",
     "errors",
+    "fuse",
     "get_embedding_metadata",
     "get_source_documents",
     "hybrid_query",
     "index",
     "lexical_query",
     "load_embedder",
+    "models",
+    "package",
     "prepare_embeddings",
     "print_results",
     "reciprocal_rank_fusion",
     "reembed",
     "repair",
+    "retrieve",
     "update_embeddings",
     "upgrade",
     "validate_embedding_model",
@@ -130,14 +153,15 @@ _LAZY = {
     "Compacted": "sqlrag.store.compacting",
     "DeleteReport": "sqlrag.store.deleting",
     "IndexReport": "sqlrag.store.indexing",
+    "Models": "sqlrag.embedders.models",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "ReembedReport": "sqlrag.ingest.reembedding",
     "Repaired": "sqlrag.store.repairing",
     "Report": "sqlrag.ingest.report",
-    "Results": "sqlrag.retrieve.results",
+    "Results": "sqlrag.retrieval.results",
     "Settings": "sqlrag.settings",
-    "Store": "sqlrag.retrieve.store",
+    "Store": "sqlrag.retrieval.store",
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
     "aget_embedding_metadata": "sqlrag.asynchronous",
@@ -149,23 +173,28 @@ _LAZY = {
     "aupdate_embeddings": "sqlrag.asynchronous",
     "avector_query": "sqlrag.asynchronous",
     "check": "sqlrag.store.inspecting",
+    "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
-    "delete_documents": "sqlrag.retrieve.changing",
-    "get_embedding_metadata": "sqlrag.retrieve.querying",
-    "get_source_documents": "sqlrag.retrieve.querying",
-    "hybrid_query": "sqlrag.retrieve.querying",
-    "index": "sqlrag.retrieve.changing",
-    "lexical_query": "sqlrag.retrieve.querying",
+    "delete_documents": "sqlrag.retrieval.changing",
+    "fuse": "sqlrag.retrieval.blocks",
+    "get_embedding_metadata": "sqlrag.retrieval.querying",
+    "get_source_documents": "sqlrag.retrieval.querying",
+    "hybrid_query": "sqlrag.retrieval.querying",
+    "index": "sqlrag.retrieval.changing",
+    "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
+    "models": "sqlrag.embedders.models",
+    "package": "sqlrag.retrieval.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
-    "print_results": "sqlrag.retrieve.results",
-    "reciprocal_rank_fusion": "sqlrag.retrieve.fusion",
+    "print_results": "sqlrag.retrieval.results",
+    "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
     "reembed": "sqlrag.ingest.reembedding",
     "repair": "sqlrag.store.repairing",
+    "retrieve": "sqlrag.retrieval.blocks",
     "update_embeddings": "sqlrag.ingest.updating",
     "upgrade": "sqlrag.store.upgrading",
-    "validate_embedding_model": "sqlrag.retrieve.querying",
-    "vector_query": "sqlrag.retrieve.querying",
+    "validate_embedding_model": "sqlrag.retrieval.querying",
+    "vector_query": "sqlrag.retrieval.querying",
 }
 
 

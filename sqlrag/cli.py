@@ -6,6 +6,9 @@ Ctrl-C. Heavy modules are imported inside the commands, so that ``--help`` answe
 
 from __future__ import annotations
 
+from sqlrag.console import clock  # first, because it looks at the time
+
+# isort: split
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +22,10 @@ from sqlrag.console import preparing  # noqa: F401 - they register their command
 from sqlrag.console import changing, queries  # noqa: F401
 
 # isort: split
-from sqlrag.console import maintaining  # noqa: F401
+from sqlrag.console import maintaining, modelling  # noqa: F401
+
+# isort: split
+from sqlrag.console import conforming  # noqa: F401
 from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option
@@ -38,7 +44,7 @@ def get_source_documents(
     form: FormatName = Format.table,
 ) -> None:
     """Print the whole documents that chunks come from, each once."""
-    from sqlrag.retrieve.querying import get_source_documents
+    from sqlrag.retrieval.querying import get_source_documents
 
     documents = get_source_documents(node_id, db)
     columns = ["doc_id", "file_path", "file_name", "text", "metadata"]
@@ -51,7 +57,7 @@ def get_source_documents(
 )
 def embed(query_text: Text, db: Db, form: FormatName = Format.table) -> None:
     """Store the vector of a question in the file, for searches in the DuckDB shell, and print the SQL that uses it."""
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     with Store(db, read_only=False) as store:
         store.embed_query(query_text)
@@ -68,7 +74,7 @@ def embed(query_text: Text, db: Db, form: FormatName = Format.table) -> None:
 def info(file: File = None, db: DbInstead = None, form: FormatName = Format.table) -> None:
     """Tell what is in a file: model, documents, chunks, collections, failures, settings."""
     from sqlrag.console.describing import describe, description
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     with Store(one_file(file, db)) as store:
         facts = describe(store)
@@ -92,6 +98,7 @@ def demo(
 
 def main() -> None:
     """Run the command line."""
+    clock.imports_done()
     # --debug may stand behind the command as well, where people add it after a failure.
     arguments = sys.argv[1:]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
+    # What is taken as an embedder: a llama-index BaseEmbedding is callable, too.
+    AnyEmbedder: TypeAlias = "Embedder | Callable[..., Any]"
 
 DEFAULT_COLLECTION = "default"
+SPEC_VERSION = "1.0.0"
+"""The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""
 # The share of the vector leg in convex fusion, chosen on public collections; hybrid_query.sql has the same.
 DEFAULT_ALPHA = 0.75
 # The share of the best chunks' vectors in a question's vector after feedback, chosen in the same way.
@@ -118,6 +122,21 @@ class Candidate:
             object.__setattr__(self, "node_id", f"{self.doc_id}#{self.chunk_index}")
 
 
+class Candidates(list[Candidate]):
+    """Candidates, best first, with what a caller should know of them (``notices``) and seconds by stage."""
+
+    def __init__(
+        self,
+        candidates: Iterable[Candidate] = (),
+        *,
+        notices: Iterable[str] = (),
+        timings: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(candidates)
+        self.notices = list(notices)
+        self.timings = dict(timings or {})
+
+
 @dataclass(frozen=True)
 class RetrievePlan:
     """What :func:`sqlrag.retrieve` does beside the question.
@@ -166,6 +185,9 @@ class Embedder(Protocol):
     ``dimensions`` is the length of a vector, ``max_tokens`` the model's window with its special tokens,
     ``special_tokens`` how many of them a text costs. The prefixes are put before the text by
     :func:`sqlrag.embedders.embed_texts`, not by the provider.
+
+    A provider may also have ``batch_size`` (texts in one call), ``batch_bytes`` (UTF-8 bytes in one call), ``revision``
+    and ``options``, as in :class:`ModelIdentity`.
     """
 
     provider: str
@@ -190,7 +212,9 @@ class ModelIdentity:
     """What a file remembers of the embedding model that filled it.
 
     ``fingerprint`` is ``[dimensions] float32``, unit norm: the vector of :data:`sqlrag.embedders.PROBE_TEXT`
-    embedded as a document. None for vectors that were given ready-made.
+    embedded as a document. None for vectors that were given ready-made. ``revision`` is the hash of the weights or the
+    version of their repository, "" where the provider does not tell. ``options`` are the arguments of
+    :func:`sqlrag.load_embedder` that load it again, beside name and provider, such as ``base_url``; never a key.
     """
 
     provider: str
@@ -200,3 +224,5 @@ class ModelIdentity:
     query_prefix: str = ""
     passage_prefix: str = ""
     fingerprint: tuple[float, ...] | None = None
+    revision: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)

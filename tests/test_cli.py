@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from sqlrag import Store
 from sqlrag.cli import app
 from sqlrag.demo import FILE_NAME, QUESTIONS, _is_earlier_demo, handbook_folder
 from sqlrag.embedders.bundled import bundle_is_installed
-from sqlrag.retrieve.results import RESULT_KEYS
+from sqlrag.retrieval.results import RESULT_KEYS
 
 ROOT = Path(__file__).parents[1]
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
@@ -35,7 +36,7 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
-    *("check", "repair", "compact", "upgrade", "reembed"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {
@@ -355,7 +356,9 @@ def test_timings_and_notices_go_to_stderr(kb):
     assert result.exit_code == 0
     json.loads(result.stdout)
     assert "note: The question has no words" in result.stderr
-    assert "timings: import " in result.stderr
+    number = r"\d+\.\d ms"
+    stages = ", ".join(f"{stage} {number}" for stage in ("import", "open", "load", "embed", "search"))
+    assert re.search(rf"^timings: {stages} \((\w+ {number}(, )?)+\), total {number}$", result.stderr, re.MULTILINE)
     assert "no words" not in run("hybrid-query", "???", "--db", kb).stdout
 
 

@@ -15,11 +15,11 @@ from sqlrag import Chunk, ChunkPolicy, Document, Store
 from sqlrag.errors import InputError
 from sqlrag.ingest.chunking import chunk
 from sqlrag.normalizing import normalize
-from sqlrag.retrieve import compressing, words
-from sqlrag.retrieve.compressing import JOINER, CompressPolicy, compress
-from sqlrag.retrieve.passages import read_chunks
-from sqlrag.retrieve.sentences import sentence_spans
-from sqlrag.retrieve.terms import tokenize
+from sqlrag.retrieval import compressing, words
+from sqlrag.retrieval.compressing import JOINER, CompressPolicy, compress
+from sqlrag.retrieval.passages import chunks_at
+from sqlrag.retrieval.sentences import sentence_spans
+from sqlrag.retrieval.terms import tokenize
 from sqlrag.types import Candidate
 
 MARKDOWN = {"mime": "text/markdown"}
@@ -45,16 +45,16 @@ class Reader:
     """A store of documents in memory."""
 
     def __init__(self, sources, chunks):
-        self.sources = sources
+        self.texts = sources
         self.chunks = {(piece.doc_id, piece.chunk_index): candidate_of(piece) for piece in chunks}
         self.asked = []
 
-    def read_chunks(self, places):
+    def chunks_at(self, places):
         self.asked.append(list(places))
         return [self.chunks[place] for place in places if place in self.chunks]
 
-    def read_sources(self, doc_ids):
-        return {doc_id: self.sources[doc_id] for doc_id in doc_ids if doc_id in self.sources}
+    def sources(self, doc_ids):
+        return {doc_id: {"text": self.texts[doc_id]} for doc_id in doc_ids if doc_id in self.texts}
 
 
 class StoreReader:
@@ -63,12 +63,11 @@ class StoreReader:
     def __init__(self, store):
         self.store = store
 
-    def read_chunks(self, places):
-        return read_chunks(self.store.cursor(), places)
+    def chunks_at(self, places):
+        return chunks_at(self.store.cursor(), places)
 
-    def read_sources(self, doc_ids):
-        rows = self.store.cursor().execute("SELECT doc_id, text FROM source_documents").fetchall()
-        return {doc_id: text for doc_id, text in rows if doc_id in doc_ids}
+    def sources(self, doc_ids):
+        return self.store.sources(doc_ids)
 
 
 def check_offsets(rows, sources):
@@ -250,7 +249,7 @@ def test_a_row_has_the_keys_of_a_result_and_those_of_the_candidate():
     scores = {"score": 0.5, "score_type": "rrf", "lexical_score": 2.0, "lexical_rank": 1}
     given_ = whole(PETS, tags=("t",), heading_path=("H",), metadata={"k": 1}, page=3, **scores)
     (row,) = compress("cats", [given_])
-    from sqlrag.retrieve.results import RESULT_KEYS
+    from sqlrag.retrieval.results import RESULT_KEYS
 
     assert set(RESULT_KEYS) <= set(row)
     assert (row["node_id"], row["node_ids"], row["score"], row["score_type"]) == ("a#0", ["a#0"], 0.5, "rrf")

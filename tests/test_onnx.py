@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import python
 
 from sqlrag.embedders import base, bundled, check_identity, embed_texts, hub, load_embedder, onnx, probe
 from sqlrag.embedders.onnx import OnnxEmbedder
@@ -277,6 +279,56 @@ class TestFastembed:
         (snapshot / "model.onnx").rename(snapshot / "model_optimized.onnx")
         assert OnnxEmbedder(BGE, cache_dir=tmp_path / "cache").model_name == BGE
         assert capfd.readouterr() == ("", "")
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    """As much of a Hugging Face hub as a download asks for: one repository whose files hold their own names."""
+
+    FILES = ("model_optimized.onnx", "tokenizer.json", "config.json", "README.md")
+    REVISION = "b" * 40
+
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        if "/resolve/" in path:
+            content = path.rpartition("/")[2].encode()
+        elif "/tree/" in path:
+            files = [{"type": "file", "path": name, "size": len(name), "oid": "c" * 40} for name in self.FILES]
+            content = json.dumps(files).encode()
+        else:
+            siblings = [{"rfilename": name} for name in self.FILES]
+            content = json.dumps({"id": "any/model", "sha": self.REVISION, "siblings": siblings}).encode()
+        self.send_response(200)
+        for name, value in {"ETag": '"c"', "X-Repo-Commit": self.REVISION, "Content-Length": len(content)}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_what_was_downloaded_once_needs_no_network_afterwards(tmp_path):
+    code = (
+        "import sys; from sqlrag.embedders.hub import cached_models, fetch, find_description\n"
+        f"print(fetch(find_description({BGE!r}), sys.argv[1])); print(*cached_models())"
+    )
+    hub_server = ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
+    threading.Thread(target=hub_server.serve_forever, args=[0.01], daemon=True).start()
+    environment = {"FASTEMBED_CACHE_PATH": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{hub_server.server_port}"}
+    first = python(code, tmp_path, **environment)
+    hub_server.shutdown()
+    hub_server.server_close()
+    folder, ready = first.splitlines()
+    names = {file.name for file in Path(folder).iterdir()}
+    assert names == {"model_optimized.onnx", "tokenizer.json", "config.json"}  # and no file that is not needed
+    assert ready == BGE
+    assert python(code, tmp_path, **environment) == first
+    # fastembed, and whoever shares its cache, looks for the current revision by its name.
+    assert (Path(folder).parents[1] / "refs" / "main").read_text() == HubHandler.REVISION
 
 
 class TestUnavailable:

@@ -13,7 +13,7 @@ from helpers import build, ids
 import sqlrag
 from sqlrag import Chunk, Document, InputError, Settings, Store
 from sqlrag.embedders import HashingEmbedder
-from sqlrag.retrieve.planning import Plan
+from sqlrag.retrieval.planning import Plan
 
 NAN = math.nan
 NOT_A_NUMBER = ("5", None, True, np.True_, [1], NAN, math.inf, -math.inf, np.float64("nan"), 1j, np.ones(2))

@@ -83,6 +83,8 @@ def test_it_holds_every_module_statement_and_page(names):
     wanted = {f"sqlrag/{name}" for name in below(ROOT / "sqlrag", "*.py")}
     wanted |= {f"sqlrag/sql/{name}" for name in below(ROOT / "sql", "*.sql")}
     wanted |= {f"sqlrag/handbook/{name}" for name in below(ROOT / "data" / "handbook", "*.*")}
+    conformance = ROOT / "data" / "conformance"
+    wanted |= {f"sqlrag/conformance_data/{name}" for name in below(conformance, "*.*")}
     wanted.add("sqlrag/py.typed")
     assert {"sqlrag/sql/schema.sql", "sqlrag/handbook/guides/filters.md", "sqlrag/handbook/field-guide.pdf"} <= wanted
     assert {name for name in names if ".dist-info/" not in name} == wanted

@@ -17,12 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError
-from sqlrag.retrieve import cross_encoders, duplicates, reranking
-from sqlrag.retrieve.candidate_list import Candidates
-from sqlrag.retrieve.cross_encoders import load_reranker
-from sqlrag.retrieve.duplicates import drop_near_duplicates
-from sqlrag.retrieve.reranking import rerank
-from sqlrag.types import Candidate
+from sqlrag.retrieval import cross_encoders, duplicates, reranking
+from sqlrag.retrieval.cross_encoders import load_reranker
+from sqlrag.retrieval.duplicates import drop_near_duplicates
+from sqlrag.retrieval.reranking import rerank
+from sqlrag.types import Candidate, Candidates
 
 
 def found(*contents, score_type="rrf"):
@@ -335,12 +334,13 @@ def test_dropping_twice_is_dropping_once_and_names_everything(texts, threshold):
 
 
 def test_what_was_said_before_goes_along():
-    before = Candidates(found("x", "X", "yy"), notices=["one leg was missing"])
+    before = Candidates(found("x", "X", "yy"), notices=["one leg was missing"], timings={"vector": 0.1})
     kept = drop_near_duplicates(before)
     after = rerank("q", kept, lambda q, texts: [0])  # fails: two texts, one score
     assert after.notices[0] == "one leg was missing"
     assert len(after.notices) == 2
-    assert rerank("q", kept, by_length).dropped == {"a#0": ["b#0"]}
+    assert kept.timings == after.timings == rerank("q", kept, by_length).timings == {"vector": 0.1}
+    assert before.notices == kept.notices == rerank("q", kept, by_length).notices == ["one leg was missing"]
     reversed_ = rerank("q", found("p q r", "p q r s", "P q r"), lambda q, t: [1, 2, 3])
     step = drop_near_duplicates(drop_near_duplicates(reversed_), threshold=0.5)
     assert step.dropped == {"c#0": ["a#0", "b#0"]}

@@ -360,9 +360,9 @@ class TestThreads:
                 assert all(answers == serial for answers in pool.map(ask, range(8)))
 
     def test_many_questions_at_once_beyond_the_cache(self, kb, monkeypatch):
-        from sqlrag.retrieve import searching
+        from sqlrag.retrieval import embedding
 
-        monkeypatch.setattr(searching, "_CACHED_QUERIES", 3)
+        monkeypatch.setattr(embedding, "_CACHED_QUERIES", 3)
         with Store(kb) as store, ThreadPoolExecutor(8) as pool:
             found = pool.map(lambda n: ids(store.hybrid_query(f"word{n % 30}"))[0], range(120))
             assert list(found) == [f"page{n % 30}.md#0" for n in range(120)]

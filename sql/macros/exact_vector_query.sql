@@ -3,12 +3,13 @@
 CREATE OR REPLACE MACRO exact_vector_query(query_vector, k := 10,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH searched AS MATERIALIZED (
-        SELECT given_vector(g.v) AS v FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g
+        SELECT CAST(given_vector(g.v) AS DOUBLE[384]) AS v, vector_length(g.v) AS length
+        FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g
     )
-    SELECT d.node_id, greatest(-1, least(1, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9))) AS score,
+    SELECT d.node_id, greatest(-1, least(1, round(TRY(array_inner_product(CAST(d.embedding AS DOUBLE[384]), searched.v)) / searched.length, 9))) AS score,
            d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
     FROM documents AS d, searched
     WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
-      AND isfinite(TRY(array_inner_product(d.embedding, searched.v)))
+      AND isfinite(TRY(array_inner_product(CAST(d.embedding AS DOUBLE[384]), searched.v)))
     ORDER BY score DESC, d.doc_id, d.chunk_index
     LIMIT k;

@@ -3,7 +3,10 @@
 -- terms are two lists, see bm25_scores.
 CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := 3.0,
         boosts := NULL) AS TABLE
-    WITH searched AS MATERIALIZED (SELECT CAST(query_vector AS FLOAT[384]) AS v),
+    WITH searched AS MATERIALIZED (
+        SELECT CAST(g.v AS DOUBLE[384]) AS v, vector_length(g.v) AS length
+        FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g
+    ),
     wanted AS MATERIALIZED (SELECT unnest(rids) AS rid),
     added AS (
         SELECT a.rid, sum(a.contribution) / 1e9 AS score
@@ -13,8 +16,8 @@ CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2,
         GROUP BY a.rid
     )
     SELECT d.rid,
-           CASE WHEN isfinite(TRY(array_inner_product(d.embedding, searched.v)))
-                THEN greatest(-1, least(1, round(TRY(array_inner_product(d.embedding, searched.v)) / sqrt(array_inner_product(searched.v, searched.v)), 9))) END AS vector_score,
+           CASE WHEN isfinite(TRY(array_inner_product(CAST(d.embedding AS DOUBLE[384]), searched.v)))
+                THEN greatest(-1, least(1, round(TRY(array_inner_product(CAST(d.embedding AS DOUBLE[384]), searched.v)) / searched.length, 9))) END AS vector_score,
            coalesce(added.score, 0) AS lexical_score
     FROM documents AS d LEFT JOIN added ON added.rid = d.rid, searched
     WHERE d.rid IN (SELECT wanted.rid FROM wanted)

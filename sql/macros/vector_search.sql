@@ -22,13 +22,12 @@ CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, p
     )
     SELECT * FROM (
         SELECT s.node_id,
-               CASE WHEN isfinite(s.product) THEN greatest(-1, least(1, round(s.product / sqrt(array_inner_product(
-                   CAST(query_vector AS FLOAT[384]), CAST(query_vector AS FLOAT[384]))), 9))) END AS score,
+               CASE WHEN isfinite(s.product) THEN greatest(-1, least(1, round(s.product / vector_length(query_vector), 9))) END AS score,
                s.text, s.doc_id, s.chunk_index, s.heading_path, s.page, s.collection, s.tags, s.rid
         FROM (
             -- The list of one, because TRY takes no subquery, which query_vector may be.
-            SELECT *, list_transform([CAST(query_vector AS FLOAT[384])],
-                lambda v: TRY(array_inner_product(embedding, v)))[1] AS product
+            SELECT *, list_transform([CAST(CAST(query_vector AS FLOAT[384]) AS DOUBLE[384])],
+                lambda v: TRY(array_inner_product(CAST(embedding AS DOUBLE[384]), v)))[1] AS product
             FROM documents
             WHERE rid IN (FROM candidates)
         ) AS s

@@ -101,4 +101,6 @@ MinSimilarity = Annotated[
 SourceDocs = Annotated[bool, option("--source-docs", help="Put the whole source document into each result.")]
 Model = Annotated[str | None, option("--model", help="Only to make sure: refuse a file of another model.")]
 Sql = Annotated[bool, option("--sql", help="Print the SQL that gives the same rows in the DuckDB shell; no search.")]
-Timings = Annotated[bool, option("--timings", help="Tell the time of each stage, on standard error.")]
+Timings = Annotated[
+    bool, option("--timings", help="Tell the time of import, open, load, embed and search, on standard error.")
+]

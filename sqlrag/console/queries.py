@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sqlrag.console.app import command
+from sqlrag.console.clock import import_seconds
 from sqlrag.console.options import (
     K1,
     B,
@@ -36,11 +37,11 @@ from sqlrag.console.printing import Format, tell, write, write_rows
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from sqlrag.retrieve.results import Results
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.results import Results
+    from sqlrag.retrieval.store import Store
 
 
 @command(
@@ -224,8 +225,8 @@ def _answer(
 ) -> None:
     """Open the file, ask, and write the results or their SQL."""
     began = time.perf_counter()
-    from sqlrag.retrieve.results import RESULT_KEYS, format_results
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.results import RESULT_KEYS, format_results
+    from sqlrag.retrieval.store import Store
 
     imported = time.perf_counter()
     with Store(db) as store:
@@ -235,10 +236,9 @@ def _answer(
     for notice in results.notices if not sql else ():  # which came from a stand-in for the question's vector
         tell(f"note: {notice}")
     if timings:
-        stages = {"import": imported - began, "open": opened - imported, **results.timings}
         for leg, method in results.methods.items():
             tell(f"{leg} leg: {method}")
-        tell("timings: " + ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in stages.items()))
+        tell(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         write_rows(results, RESULT_KEYS, form, format_results(list(results), query_text))
         return
@@ -246,6 +246,19 @@ def _answer(
     if not known:
         embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db))}"
         tell(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
+
+
+def _timings(imports: float, opening: float, measured: Mapping[str, float]) -> str:
+    """Say where the time of a query went; the legs run side by side, so their times may add up to more."""
+
+    def said(stages: Mapping[str, float]) -> str:
+        return ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in stages.items())
+
+    model = {stage: measured.get(stage, 0.0) for stage in ("load", "embed")}
+    search = measured["total"] - sum(model.values())
+    parts = {stage: seconds for stage, seconds in measured.items() if stage not in {*model, "total"}}
+    stages = said({"import": imports, "open": opening, **model, "search": search})
+    return f"timings: {stages} ({said(parts)}), total {(imports + opening + measured['total']) * 1000:.1f} ms"
 
 
 def _is_embedded(store: Store, query_text: str) -> bool:

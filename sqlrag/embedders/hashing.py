@@ -64,6 +64,11 @@ class HashingEmbedder:
         self.query_prefix = query_prefix
         self.passage_prefix = passage_prefix
 
+    @staticmethod
+    def ready_models() -> list[str]:
+        """Return the default model; any other number of dimensions is as good."""
+        return ["hashing-384"]
+
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:  # noqa: ARG002 - both kinds are alike here
         """Return one row per text, in order, ``[n, dimensions] float32``, unit norm; a blank text gives zeros."""
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)

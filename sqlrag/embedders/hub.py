@@ -7,7 +7,6 @@ import logging
 import os
 import tempfile
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,29 +72,53 @@ def fetch(description: dict[str, Any], cache_dir: str | Path | None) -> Path:
     ModelUnavailableError
         The model is not in the cache and cannot be downloaded.
     """
-    from huggingface_hub import constants, model_info, snapshot_download
-
     name, repository = str(description["model"]), description["sources"]["hf"]
     cache = _cache_folder(cache_dir)
-    needed = [description["model_file"], *description.get("additional_files", [])]
-    download = partial(snapshot_download, repository, cache_dir=cache, allow_patterns=[*needed, *_TOKENIZER_FILES])
+    cached = _in_cache(description, cache)
+    if cached is not None:
+        return cached
+
+    from huggingface_hub import constants, model_info, snapshot_download
 
     with _silent_hub():
-        try:
-            folder = Path(download(local_files_only=True))
-            if all((folder / file).exists() for file in needed):
-                return folder
-        except Exception as error:
-            logger.debug("%s is not in the cache %s: %s", name, cache, error)
         # One short question first: a download on a machine without network would be retried for minutes.
         try:
             if constants.HF_HUB_OFFLINE:
                 raise ConnectionError("HF_HUB_OFFLINE is set")
-            revision = model_info(repository, timeout=_TIMEOUT).sha
+            model_info(repository, timeout=_TIMEOUT)
             logger.info("Downloading %s (%s GB) to %s", name, description.get("size_in_GB", "?"), cache)
-            return Path(download(revision=revision))
+            # Without a revision, so that the cache knows it as the current one.
+            patterns = [*_needed(description), *_TOKENIZER_FILES]
+            return Path(snapshot_download(repository, cache_dir=cache, allow_patterns=patterns))
         except Exception as error:
             raise _unavailable(name, cache, error) from error
+
+
+def cached_models() -> list[str]:
+    """Return the names of the models whose files are in the cache, in alphabetical order."""
+    cache = _cache_folder(None)
+    if not any(cache.glob("models--*/snapshots/*")):
+        return []  # before fastembed is imported, which takes a second
+    silent_onnxruntime()
+    from fastembed import TextEmbedding
+
+    models = TextEmbedding.list_supported_models()
+    return sorted(str(model["model"]) for model in models if model["sources"]["hf"] and _in_cache(model, cache))
+
+
+def _needed(description: dict[str, Any]) -> list[str]:
+    return [description["model_file"], *description.get("additional_files", [])]
+
+
+def _in_cache(description: dict[str, Any], cache: Path) -> Path | None:
+    """Return the folder of the cache that holds all files of a model: the current revision, else the latest."""
+    repository = cache / f"models--{description['sources']['hf'].replace('/', '--')}"
+    current = repository / "refs" / "main"
+    folders = sorted(repository.glob("snapshots/*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    if current.is_file():
+        folders.insert(0, repository / "snapshots" / current.read_text("utf-8").strip())
+    needed = _needed(description)
+    return next((folder for folder in folders if all((folder / file).exists() for file in needed)), None)
 
 
 def _cache_folder(cache_dir: str | Path | None) -> Path:

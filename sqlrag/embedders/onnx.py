@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlrag.embedders.base import DEFAULT_MODEL, without_surrogates
 from sqlrag.embedders.bundled import MINILM, MINILM_WINDOW, bundle_is_installed, read_bundle
-from sqlrag.embedders.hub import fetch, find_description, silent_onnxruntime
+from sqlrag.embedders.hub import cached_models, fetch, find_description, silent_onnxruntime
 from sqlrag.embedders.prefixes import prefixes_of
 from sqlrag.errors import InputError, ModelUnavailableError, SqlragError
 
@@ -125,6 +125,12 @@ class OnnxEmbedder:
         default_query_prefix, default_passage_prefix = prefixes_of(model.name)
         self.query_prefix = default_query_prefix if query_prefix is None else query_prefix
         self.passage_prefix = default_passage_prefix if passage_prefix is None else passage_prefix
+
+    @staticmethod
+    def ready_models() -> list[str]:
+        """Return the models that can be loaded here without network: the extra ``offline`` and fastembed's cache."""
+        bundled = {MINILM} if bundle_is_installed() else set()
+        return sorted(bundled.union(cached_models()))
 
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:
         """Return one row per text, in order, ``[n, dimensions] float32``; texts beyond the window are cut off."""

@@ -40,6 +40,7 @@ MACROS = (
     "pack_words",
     "sign_words",
     "given_vector",
+    "vector_length",
     "vector_search",
     "vector_query",
     "exact_vector_query",
@@ -83,8 +84,8 @@ def read_sql(name: str) -> str:
 def for_dimensions(sql: str, dimensions: int) -> str:
     """Fit SQL that is written for 384 dimensions to another number.
 
-    ``FLOAT[384]`` gets the number, and a line that names ``w0`` is repeated for every 128 dimensions in place of
-    the lines of w0 to w2.
+    ``FLOAT[384]`` and ``DOUBLE[384]`` get the number, and a line that names ``w0`` is repeated for every 128 dimensions
+    in place of the lines of w0 to w2.
     """
     lines = []
     for line in sql.splitlines():
@@ -93,7 +94,7 @@ def for_dimensions(sql: str, dimensions: int) -> str:
             lines.append(line)
         elif word[1] == "0":
             lines += [_WORD.sub(f"w{i}", line).replace("[1]", f"[{i + 1}]") for i in range(code_words(dimensions))]
-    return "\n".join(lines).replace(f"FLOAT[{_DIMENSIONS}]", f"FLOAT[{int(dimensions)}]")
+    return re.sub(rf"\b(FLOAT|DOUBLE)\[{_DIMENSIONS}\]", rf"\1[{int(dimensions)}]", "\n".join(lines))
 
 
 def code_words(dimensions: int) -> int:

@@ -26,16 +26,15 @@ from ir_measures import R, nDCG
 
 from sqlrag import Chunk, Document, Store, load_embedder, prepare_embeddings
 from sqlrag.embedders import embed_texts
-from sqlrag.retrieve.duplicates import drop_near_duplicates
-from sqlrag.retrieve.reranking import rerank
-from sqlrag.types import Candidate
+from sqlrag.retrieval.duplicates import drop_near_duplicates
+from sqlrag.retrieval.reranking import rerank
+from sqlrag.types import Candidate, Candidates
 from tests.bench.common import DATA, MINILM, environment, markdown_table, read_jsonl, read_qrels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlrag import Results
-    from sqlrag.retrieve.candidate_list import Candidates
 
     Mode = Callable[[Store, str, np.ndarray | None], Results]
 

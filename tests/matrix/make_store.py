@@ -73,6 +73,7 @@ CALLS = [
     "FROM query_terms('relational filtering zebras')",
     "SELECT fts_main_documents.tokenize('HTTPServer read_csv C++ .NET naïve 東京都 Ёлка E1042 2.13')",
     "SELECT node_id, given_vector(embedding) = embedding FROM documents ORDER BY node_id",
+    "SELECT node_id, vector_length(embedding) FROM documents ORDER BY node_id",
     "SELECT pack_words([true, false, true]), fts_main_documents.composed('Ünï')",
     "SELECT fts_main_documents.run_characters('東京')",
     "SELECT fts_main_documents.plain_words('read_csv 東京都')",

@@ -1,0 +1,19 @@
+"""When the command line began to be imported, for ``--timings``. The first import of ``sqlrag.cli``."""
+
+from __future__ import annotations
+
+import time
+
+_began = time.perf_counter()
+_import_seconds = 0.0
+
+
+def imports_done() -> None:
+    """Remember how long the imports took that every command needs."""
+    global _import_seconds
+    _import_seconds = time.perf_counter() - _began
+
+
+def import_seconds() -> float:
+    """Return how long they took; 0 in a process that is not the command line."""
+    return _import_seconds

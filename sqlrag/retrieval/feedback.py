@@ -1,0 +1,65 @@
+"""Pseudo-relevance feedback: what the best chunks of a first search tell about what was meant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sqlrag.retrieval.terms import boosted, idf, look_up, stop_words, tokenize
+from sqlrag.store.calls import select_by_key
+from sqlrag.store.lexical import stem_word
+from sqlrag.store.vectors import unit_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+    from numpy.typing import NDArray
+
+    from sqlrag.retrieval.terms import Terms
+
+# The share of the added terms in an expanded question, and the chunks that they are taken from.
+EXPANSION_WEIGHT = 0.5
+EXPANSION_CHUNKS = 10
+
+
+def moved_vector(
+    con: duckdb.DuckDBPyConnection, vector: NDArray[np.float32], node_ids: Sequence[str], weight: float
+) -> NDArray[np.float32]:
+    """Return the unit vector of ``(1 - weight) * vector + weight * mean`` of the chunks' vectors.
+
+    Rocchio's method with the best chunks taken for relevant; chunks with a damaged vector are left out.
+    """
+    rows = select_by_key(con, "SELECT node_id, embedding FROM documents WHERE node_id IN (...)", node_ids)
+    found = dict(rows)
+    vectors = np.array([found[node_id] for node_id in node_ids], dtype=np.float32)
+    vectors = vectors[np.isfinite(vectors).all(axis=1)]
+    if not len(vectors):
+        return vector
+    moved = (1 - weight) * vector + weight * vectors.mean(axis=0)
+    return unit_vector(moved, len(vector)) if np.linalg.norm(moved) > 1e-6 else vector
+
+
+def expanded_terms(
+    con: duckdb.DuckDBPyConnection, terms: Terms, node_ids: Sequence[str], count: int, stemmer: str
+) -> Terms:
+    """Return the terms with the ``count`` most telling ones of the chunks added.
+
+    RM3 (Abdul-Jaleel et al., UMass at TREC 2004): a term counts by its share of each chunk's words, chunks alike, times
+    its idf here, since stop words are in the index.
+    """
+    rows = select_by_key(con, "SELECT node_id, text FROM documents WHERE node_id IN (...)", node_ids)
+    stops = stop_words(con)
+    shares: Counter[str] = Counter()
+    for _, text in sorted(rows):
+        stems = [stem_word(word, stemmer) for word in tokenize(con, text) if word not in stops]
+        shares.update({stem: number / len(stems) for stem, number in Counter(stems).items()})
+    num_docs = con.execute("SELECT num_docs FROM fts_main_documents.stats").fetchall()[0][0]
+    weighed = [
+        (-shares[term] * idf(df, num_docs), term, termid, df) for term, termid, df in look_up(con, sorted(shares))
+    ]
+    best = sorted(weighed)[:count]
+    total = sum(weight for weight, *_ in best)
+    return boosted(terms, [(termid, df, weight / total) for weight, _, termid, df in best if total], EXPANSION_WEIGHT)

@@ -1,0 +1,104 @@
+"""Filters: which chunks a query may return. Both legs apply them before they rank."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlrag.embedders.base import without_surrogates
+from sqlrag.errors import InputError
+from sqlrag.normalizing import clean_metadata
+
+# Of other systems' filters, as sole keys of an object.
+_OPERATORS = {
+    *("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "any", "all", "and", "or", "not"),
+    *("nor", "exists", "type", "regex", "like", "size", "elemmatch"),
+    *("==", "!=", ">", ">=", "<", "<="),
+}
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Conditions that all have to hold; None leaves one out.
+
+    ``collection`` is one name or several (any of them). ``tags_any`` asks for at least one of the tags, ``tags_all``
+    for every one. ``metadata`` asks that top-level fields equal the given values: numbers by value, so 2024 equals
+    2024.0 but not "2024"; None also matches a missing field.
+    """
+
+    collection: str | Sequence[str] | None = None
+    tags_any: Sequence[str] | None = None
+    tags_all: Sequence[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the conditions that are set, as named parameters of the search macros.
+
+        Raises
+        ------
+        InputError
+            A condition is of the wrong type or a metadata value cannot be written as JSON.
+        """
+        named = {
+            "collection": strings(
+                "collection", [self.collection] if isinstance(self.collection, str) else self.collection
+            ),
+            "tags_any": strings("tags_any", self.tags_any),
+            "tags_all": strings("tags_all", self.tags_all),
+            "metadata": self._metadata_json(),
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
+        """Return the parameters for a deletion, which fields that are not there must not decide alone."""
+        if self.metadata and isinstance(self.metadata, Mapping) and all(v is None for v in self.metadata.values()):
+            raise InputError(
+                f"metadata={self.metadata!r} asks only for None, which is every document without the field. "
+                "Name what to delete by values or by doc_ids."
+            )
+        filters = self.parameters()
+        if doc_ids is None and checksum is None and not filters:
+            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        return filters
+
+    def _metadata_json(self) -> str | None:
+        if self.metadata is None:
+            return None
+        if not isinstance(self.metadata, Mapping) or not all(isinstance(key, str) for key in self.metadata):
+            raise InputError(f"metadata must be a mapping of field names to values, not {self.metadata!r}.")
+        if not self.metadata:
+            return None  # no condition
+        for key, value in self.metadata.items():
+            keys = list(value) if isinstance(value, Mapping) else []
+            if (key.startswith("$") and _is_operator(key)) or (keys and all(map(_is_operator, keys))):
+                raise InputError(
+                    f"The metadata filter {{{key!r}: {value!r}}} looks like an operator. Fields are only compared for "
+                    "being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."
+                )
+        if any(isinstance(value, float) and not math.isfinite(value) for value in self.metadata.values()):
+            raise InputError(f"The metadata filter {self.metadata!r} has a value that is no number; leave it out.")
+        try:
+            # Cleaned and ordered as the stored metadata is, so that a date or a nested object finds its like.
+            return json.dumps(clean_metadata(self.metadata), ensure_ascii=False, sort_keys=True)
+        except InputError as error:
+            raise InputError(f"The metadata filter {self.metadata!r} cannot be used: {error}.") from error
+
+
+def _is_operator(key: object) -> bool:
+    return isinstance(key, str) and key.removeprefix("$").lower() in _OPERATORS
+
+
+def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
+    """Return a list of strings as it can be bound, or raise InputError."""
+    if values is None:
+        return None
+    if (
+        isinstance(values, str)
+        or not isinstance(values, Sequence)
+        or not all(isinstance(value, str) for value in values)
+    ):
+        raise InputError(f"{name} must be a list of strings, not {values!r}.")
+    return [without_surrogates(value) for value in values]

@@ -1,0 +1,57 @@
+"""Writes chunks that a program made: their vectors are given, or made by the file's model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlrag.errors import InputError
+from sqlrag.retrieval.cleaning import cleaned_chunk
+from sqlrag.store import writing
+from sqlrag.store.indexing import IndexReport, with_sources
+from sqlrag.store.vectors import unit_vectors
+from sqlrag.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from sqlrag.retrieval.searching import Searcher
+    from sqlrag.types import Chunk
+
+
+def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike | None) -> IndexReport:
+    """Write all chunks of some documents in place of the documents; see :func:`sqlrag.index`."""
+    given = [cleaned_chunk(chunk) for chunk in chunks]
+    if not given:
+        return IndexReport([], 0, 0)
+    dimensions = searcher.identity.dimensions
+    documents, placed = with_sources(searcher.database.cursor(), given)
+    embedded = 0
+    if vectors is None:
+        rows, embedded = _embedded(searcher, placed)
+    else:
+        unit = unit_vectors(vectors, dimensions, [chunk.node_id for chunk in given])
+        if len(unit) != len(given):
+            counts = f"{counted(len(given), 'chunk')} and {counted(len(unit), 'vector')}"
+            raise InputError(f"{counts} were passed; there must be one vector for each chunk.")
+        rows = {chunk.node_id: row for chunk, row in zip(given, unit, strict=True)}
+    writing.upsert(
+        searcher.database, documents, placed, [rows[chunk.node_id] for chunk in placed], dimensions=dimensions
+    )
+    return IndexReport([document.doc_id for document in documents], len(placed), embedded)
+
+
+def _embedded(searcher: Searcher, chunks: Sequence[Chunk]) -> tuple[dict[str, NDArray[np.float32]], int]:
+    """Return the vector of each chunk by its node_id, and how many texts were embedded."""
+    from sqlrag.embedders import embed_texts
+
+    headers = searcher.metadata.get("include_headers") == "True"
+    texts = {chunk.node_id: chunk.embedding_text(headers) for chunk in chunks}
+    for node_id, text in texts.items():
+        if not text.strip():
+            raise InputError(f"The chunk {node_id!r} is blank.")
+    unique = list(dict.fromkeys(texts.values()))
+    made = dict(zip(unique, embed_texts(searcher.embedder(), unique, kind="document"), strict=True))
+    return {node_id: made[text] for node_id, text in texts.items()}, len(unique)

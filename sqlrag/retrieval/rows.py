@@ -1,0 +1,97 @@
+"""The rows behind hits: chunks and source documents by their keys."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.embedders.base import without_surrogates
+from sqlrag.errors import InputError, NotFoundError
+from sqlrag.retrieval.options import items
+from sqlrag.retrieval.results import RESULT_KEYS
+from sqlrag.store.calls import select_by_key
+from sqlrag.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import duckdb
+
+    from sqlrag.types import Candidate
+
+_CHUNK_COLUMNS = (
+    *("node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page"),
+    *("i_start", "i_end", "tags"),
+)
+_SOURCE_COLUMNS = ("doc_id", "file_path", "file_name", "text", "metadata")
+
+
+def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return chunks by their node_id."""
+    rows = select_by_key(
+        con,
+        "SELECT node_id, text, public_metadata(metadata_), doc_id, chunk_index, collection, heading_path, page, "
+        "i_start, i_end, tags FROM documents WHERE node_id IN (...)",
+        node_ids,
+    )
+    chunks = [dict(zip(_CHUNK_COLUMNS, row, strict=True)) for row in rows]
+    for chunk in chunks:
+        chunk["metadata"] = json.loads(chunk["metadata"])
+    return {chunk["node_id"]: chunk for chunk in chunks}
+
+
+def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a candidate as the plain dict that a query gives; the keys are those of ``RESULT_KEYS``."""
+    row: dict[str, Any] = {
+        "node_id": found.node_id,
+        "text": found.content,
+        "metadata": dict(found.metadata),
+        "score": found.score,
+        "score_type": found.score_type,
+        "source_doc": None if source is None else dict(source),
+    }
+    row.update({name: getattr(found, name) for name in RESULT_KEYS if name not in row})
+    row["heading_path"] = list(found.heading_path)
+    return row
+
+
+def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return source documents by their doc_id."""
+    rows = select_by_key(
+        con,
+        "SELECT doc_id, file_path, file_name, text, metadata_ FROM source_documents WHERE doc_id IN (...)",
+        sorted(set(doc_ids)),
+    )
+    sources = [dict(zip(_SOURCE_COLUMNS, row, strict=True)) for row in rows]
+    for source in sources:
+        source["metadata"] = json.loads(source["metadata"])
+    return {source["doc_id"]: source for source in sources}
+
+
+def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the whole documents that chunks come from, each once, in the order in which the chunks name them."""
+    wanted = items("chunk_ids", chunk_ids, "['guides/setup.md#3']")
+    if not all(isinstance(chunk_id, str) for chunk_id in wanted):
+        raise InputError(f"chunk_ids must be a list of node_id, such as ['guides/setup.md#3'], not {chunk_ids!r}.")
+    wanted = [without_surrogates(chunk_id) for chunk_id in wanted]
+    rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", wanted)
+    doc_of = dict(rows)
+    missing = [chunk_id for chunk_id in wanted if chunk_id not in doc_of]
+    if missing:
+        others = f" (nor {counted(len(missing) - 1, 'other')} of those asked for)" if missing[1:] else ""
+        near = ", ".join(_near(con, missing[0]))
+        hint = f"Similar ones: {near}." if near else "A node_id looks like guides/setup.md#3; take it from a result."
+        raise NotFoundError(f"{path} holds no chunk {missing[0]!r}{others}. {hint}")
+    sources = source_documents(con, list(doc_of.values()))
+    return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
+
+
+def _near(con: duckdb.DuckDBPyConnection, node_id: str) -> list[str]:
+    """Return up to three ids that are written almost like one that does not exist."""
+    rows = con.execute(
+        "SELECT node_id FROM documents WHERE jaro_winkler_similarity(lower(node_id), lower($1)) > 0.8 "
+        "ORDER BY jaro_winkler_similarity(lower(node_id), lower($1)) DESC, doc_id, chunk_index LIMIT 3",
+        [node_id],
+    ).fetchall()
+    return [row[0] for row in rows]

@@ -1,0 +1,257 @@
+"""One query on its way through the stages: legs, feedback, fusion, rows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from sqlrag.errors import InputError, ProviderError, StoreError
+from sqlrag.retrieval import candidates
+from sqlrag.retrieval.candidates import Leg
+from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
+from sqlrag.retrieval.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
+from sqlrag.retrieval.fusion import FusedHit, fuse_legs
+from sqlrag.retrieval.planning import DEFAULT_POOL
+from sqlrag.retrieval.results import Results
+from sqlrag.retrieval.rows import as_row, chunk_rows, source_documents
+from sqlrag.retrieval.statements import as_sql
+from sqlrag.retrieval.terms import Terms, query_terms
+from sqlrag.store.vectors import unit_vector
+from sqlrag.types import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from sqlrag.retrieval.planning import Plan
+    from sqlrag.retrieval.searching import Searcher
+
+_SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
+
+
+class Run:
+    """One query on its way through the stages."""
+
+    def __init__(self, searcher: Searcher, query_text: str, plan: Plan) -> None:
+        self.searcher = searcher
+        self.query_text = query_text
+        self.plan = plan
+        self.filters = plan.filters.parameters()
+        self.vector_hits = Leg()
+        self.lexical_hits = Leg()
+        self.query_vector: NDArray[np.float32] | None = None
+        self.terms = Terms()
+        self.pool: int | None = None
+        self.has_lexical_index = True
+        self.notices: list[str] = plan.without_effect()
+        self.timings: dict[str, float] = {}
+
+    def vector(self, given: ArrayLike | None) -> None:
+        """Embed the question unless its vector is given, and fill the vector leg."""
+        began = time.perf_counter()
+        patient = self.plan.mode == "vector" or self.plan.strict
+        try:
+            if given is None:
+                self.query_vector = self.searcher.questions.embed(
+                    self.query_text, patient=patient, timings=self.timings
+                )
+            else:
+                self.query_vector = self._given_vector(given)
+                self.timings["embed"] = time.perf_counter() - began
+        except EMBEDDING_FAILURES as error:
+            if patient:
+                raise
+            again = " The next question asks it again." if isinstance(error, ProviderError) else ""
+            self.notices.append(
+                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}{again}"
+            )
+            self.timings["embed"] = time.perf_counter() - began - self.timings.get("load", 0.0)
+            return
+        self._search_vectors()
+
+    def _given_vector(self, given: ArrayLike) -> NDArray[np.float32]:
+        try:
+            return unit_vector(given, self.searcher.identity.dimensions)
+        except InputError as error:
+            raise InputError(f"query_vector cannot be used. {error}") from error
+
+    def _search_vectors(self) -> None:
+        assert self.query_vector is not None  # noqa: S101 - the callers have seen to it
+        began = time.perf_counter()
+        plan = self.plan
+        k = max(plan.top_k, plan.vector_top_k or DEFAULT_POOL)
+        chunks = self.searcher.chunks()
+        if not plan.exact:
+            self.pool = plan.codes_pool or candidates.default_pool(chunks, len(self.query_vector), k)
+        leg = candidates.vector_leg(
+            self.searcher.database.cursor(), self.query_vector, k, self.filters, pool=self.pool, chunks=chunks
+        )
+        if plan.min_similarity is not None:
+            leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
+        self.vector_hits = leg
+        self.timings["vector"] = self.timings.get("vector", 0.0) + time.perf_counter() - began
+
+    def lexical(self) -> None:
+        """Fill the lexical leg; without an index the vector leg answers alone, and says so."""
+        began = time.perf_counter()
+        plan, con = self.plan, self.searcher.database.cursor()
+        try:
+            self.terms = query_terms(
+                con,
+                self.query_text,
+                self.searcher.metadata["stemmer"],
+                syntax=plan.syntax,
+                conjunctive=plan.conjunctive,
+            )
+            if not self.terms.wanted and not self.terms.clauses:
+                self.notices.append("The question has no words that the lexical leg could look for.")
+            self._search_words(con)
+        except duckdb.CatalogException as error:
+            if plan.mode == "lexical" or plan.strict:
+                path = self.searcher.database.path
+                raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
+            self.has_lexical_index = False
+            self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
+        self.timings["lexical"] = time.perf_counter() - began
+
+    def _search_words(self, con: duckdb.DuckDBPyConnection) -> None:
+        plan = self.plan
+        self.lexical_hits = candidates.lexical_leg(
+            con,
+            self.terms,
+            max(plan.top_k, plan.lexical_top_k or DEFAULT_POOL),
+            plan.bm25,
+            self.filters,
+            conjunctive=plan.conjunctive,
+        )
+
+    def refine(self) -> None:
+        """Search again with what the best chunks of the first search add to the question, where that is asked for."""
+        plan = self.plan
+        if not plan.feedback and not plan.expansion:
+            return
+        began = time.perf_counter()
+        con = self.searcher.database.cursor()
+        best = [self._node_ids()[hit.rid] for hit in self._fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
+        if not best:
+            return
+        if plan.expansion and self.terms.clauses:
+            self.notices.append(f"expansion={plan.expansion} has no effect with quotes or stars in the question.")
+        elif plan.expansion and self.terms.termids:
+            self.terms = expanded_terms(
+                con, self.terms, best[:EXPANSION_CHUNKS], plan.expansion, self.searcher.metadata["stemmer"]
+            )
+            self._search_words(con)
+        if plan.feedback and self.query_vector is not None:
+            self.query_vector = moved_vector(con, self.query_vector, best[: plan.feedback], plan.feedback_weight)
+            self._search_vectors()
+        self.timings["feedback"] = time.perf_counter() - began
+
+    def _explain_nothing(self) -> None:
+        """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
+        plan, con = self.plan, self.searcher.database.cursor()
+        vector_empty = self.query_vector is not None and not self.vector_hits.hits
+        words_empty = self._asks_for_words() and not self.lexical_hits.hits
+        if not (vector_empty or words_empty):
+            return
+        any_passes = not self.filters or candidates.any_passes(con, plan.filters)
+        if not any_passes:
+            self.notices.append(f"No chunk passes the filters: {self.filters}.")
+            return
+        passing = "chunk that passes the filters" if self.filters else "chunk"
+        if vector_empty and plan.min_similarity is not None:
+            self.notices.append(f"No {passing} has a cosine of {plan.min_similarity} or more.")
+        if words_empty:
+            self._explain_words(con, passing)
+
+    def _explain_words(self, con: duckdb.DuckDBPyConnection, passing: str) -> None:
+        """Say what no chunk holds, and whether that is so with the filters only."""
+        plan = self.plan
+        quoted = ", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases)
+        asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
+        if asked and candidates.lexical_leg(con, self.terms, 1, plan.bm25, {}, conjunctive=plan.conjunctive).hits:
+            self.notices.append(f"No {passing} holds {quoted or 'the words'}; others do. Filters: {self.filters}.")
+            return
+        if quoted:
+            self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
+
+    def _asks_for_words(self) -> bool:
+        return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
+
+    def package(self) -> Results:
+        """Fuse the legs and fetch the rows of the best."""
+        began = time.perf_counter()
+        plan = self.plan
+        self._explain_nothing()
+        hits, score_type = self._fused()
+        hits = hits[: plan.top_k]
+        fused = time.perf_counter()
+        found = self._found(hits, score_type)
+        sources = {}
+        if plan.include_source_docs:
+            sources = source_documents(self.searcher.database.cursor(), [candidate.doc_id for candidate in found])
+        # The statement gives these rows, so it is that of the leg which answered.
+        shown = replace(plan, mode="lexical") if self.query_vector is None else plan
+        self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
+        results = Results(
+            [as_row(candidate, sources.get(candidate.doc_id)) for candidate in found],
+            query_text=self.query_text,
+            sql=as_sql(self.query_text, shown, self.terms, self.pool),
+            notices=self.notices,
+            timings=self.timings,
+            methods={
+                name: leg.method
+                for name, leg in (("vector", self.vector_hits), ("lexical", self.lexical_hits))
+                if leg.method
+            },
+            candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
+        )
+        results.found = tuple(found)
+        return results
+
+    def _fused(self) -> tuple[list[FusedHit], str]:
+        plan = self.plan
+        if plan.mode == "lexical" or self.query_vector is None:
+            return [
+                FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
+            ], "bm25"
+        if plan.mode == "vector" or not self.has_lexical_index:
+            return [
+                FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
+            ], "vector"
+        exact = None
+        if plan.fusion == "convex":
+            rids = sorted({hit.rid for hit in (*self.vector_hits.hits, *self.lexical_hits.hits)})
+            exact = candidates.pair_scores(
+                self.searcher.database.cursor(), self.query_vector, self.terms, rids, plan.bm25
+            )
+        fused = fuse_legs(
+            self.vector_hits.hits,
+            self.lexical_hits.hits,
+            fusion=plan.fusion,
+            rrf_k=plan.rrf_k,
+            weights=plan.rrf_weights,
+            vector_weight=plan.vector_weight,
+            alpha=plan.alpha,
+            exact=exact,
+        )
+        return fused, plan.fusion
+
+    def _found(self, hits: Sequence[FusedHit], score_type: str) -> list[Candidate]:
+        node_ids = self._node_ids()
+        chunks = chunk_rows(self.searcher.database.cursor(), [node_ids[hit.rid] for hit in hits])
+        found = []
+        for hit in hits:
+            chunk = dict(chunks[node_ids[hit.rid]])
+            chunk["heading_path"], chunk["tags"] = tuple(chunk["heading_path"]), tuple(chunk["tags"])
+            scores = {name: getattr(hit, name) for name in _SCORES}
+            found.append(Candidate(content=chunk.pop("text"), score_type=score_type, **chunk, **scores))
+        return found
+
+    def _node_ids(self) -> dict[int, str]:
+        return {**self.lexical_hits.node_ids, **self.vector_hits.node_ids}

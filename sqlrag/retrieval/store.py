@@ -1,0 +1,411 @@
+"""The Store: an open file for many queries and for ready-made vectors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.embedders.base import as_embedder, without_surrogates
+from sqlrag.errors import InputError, ModelMismatchError
+from sqlrag.retrieval import options
+from sqlrag.retrieval.candidates import BM25, as_text
+from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
+from sqlrag.retrieval.filters import Filters, strings
+from sqlrag.retrieval.indexing import index_chunks
+from sqlrag.retrieval.planning import Plan
+from sqlrag.retrieval.query_log import logged, query_log
+from sqlrag.retrieval.rows import source_documents, sources_of_chunks
+from sqlrag.retrieval.searching import GIVEN, Searcher
+from sqlrag.settings import Settings, checked_settings
+from sqlrag.store import checking, deleting, lexical, writing
+from sqlrag.store.database import Database, check_replaceable
+from sqlrag.store.files import check_memory_limit, check_output
+from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Candidates, ChunkPolicy, ModelIdentity
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    import duckdb
+    from numpy.typing import ArrayLike
+
+    from sqlrag.retrieval.results import Results
+    from sqlrag.store.deleting import DeleteReport
+    from sqlrag.store.indexing import IndexReport
+    from sqlrag.types import AnyEmbedder, Chunk, Document, Fusion, RetrievePlan
+
+DEFAULT_HEADING_WEIGHT = 3.0
+
+
+class Store:
+    """A store file, open for as many queries as you like. A context manager.
+
+    Parameters
+    ----------
+    path
+        The DuckDB file.
+    read_only
+        False to write with :meth:`upsert`. While a file is open for writing no other process can open it.
+    embedder
+        What embeds the questions. Without it the model that the file names is loaded at the first question.
+    wait_seconds
+        How long to wait for another process that holds the file, in seconds. None: as the settings say.
+    threads
+        How many threads DuckDB may use, for every user of this file in the process. Results do not depend on it.
+    memory_limit
+        How much memory DuckDB may use, such as "500MB" or "2GB", for every user of this file in the process; by default
+        four fifths of the machine's. What does not fit is kept in the folder ``FILE.tmp`` meanwhile.
+    settings
+        Where queries are logged, and how long to wait. None: what the environment variables say.
+
+    Raises
+    ------
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
+        See :mod:`sqlrag.errors`.
+
+    Examples
+    --------
+    >>> with Store("kb.duckdb") as store:  # doctest: +SKIP
+    ...     for question in questions:
+    ...         store.hybrid_query(question, top_k=3)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = True,
+        embedder: AnyEmbedder | None = None,
+        wait_seconds: float | None = None,
+        threads: int | None = None,
+        memory_limit: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        options.path("path", path)
+        read_only = options.flag("read_only", read_only)
+        check_memory_limit(memory_limit)
+        threads = None if threads is None else options.whole("threads", threads, 1, 1024)
+        settings = checked_settings(settings)
+        wait = settings.wait_seconds if wait_seconds is None else Settings(wait_seconds=wait_seconds).wait_seconds
+        database = Database.open(path, read_only=read_only, wait_seconds=wait)
+        self._use(database, embedder, threads, memory_limit, settings)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        dimensions: int,
+        *,
+        model_name: str = GIVEN,
+        stemmer: str = lexical.DEFAULT_STEMMER,
+        heading_weight: float = DEFAULT_HEADING_WEIGHT,
+        embedder: AnyEmbedder | None = None,
+        overwrite: bool = False,
+        memory_limit: str | None = None,
+    ) -> Store:
+        """Make an empty store for ready-made vectors of ``dimensions`` and open it for writing.
+
+        ``model_name`` is what made the vectors, for people to read; with an ``embedder`` its identity is stored, and
+        questions are embedded with it. ``memory_limit`` is as in :class:`Store`.
+
+        Raises
+        ------
+        StoreExistsError
+            The file exists and ``overwrite`` is False.
+        InputError
+            ``dimensions`` is not from 1 to 65,536, there is no such stemmer, or ``memory_limit`` is no size.
+        ModelMismatchError
+            The embedder has another number of dimensions.
+        """
+        from sqlrag.embedders import probe
+
+        options.path("path", path)
+        dimensions = options.whole("dimensions", dimensions, 1, 65_536)
+        overwrite = options.flag("overwrite", overwrite)
+        lexical.check_stemmer(stemmer)
+        check_memory_limit(memory_limit)
+        heading_weight = BM25(heading_weight=heading_weight).heading_weight
+        if not options.text("model_name", model_name).strip():
+            raise InputError("model_name is blank.")
+        check_replaceable(check_output(path, overwrite=overwrite))
+        embedder = None if embedder is None else as_embedder(embedder)
+        identity = probe(embedder) if embedder else ModelIdentity(GIVEN, model_name, dimensions)
+        if identity.dimensions != dimensions:
+            raise ModelMismatchError(
+                f"{identity.model_name} makes vectors of {identity.dimensions} dimensions, not of {dimensions}."
+            )
+        database = Database.create(path, dimensions, overwrite=overwrite)
+        initialize(database, identity, ChunkPolicy(), heading_weight=heading_weight, stemmer=stemmer)
+        store = cls.__new__(cls)
+        store._use(database, embedder, None, memory_limit, Settings.from_environment())
+        return store
+
+    def _use(
+        self,
+        database: Database,
+        embedder: AnyEmbedder | None,
+        threads: int | None,
+        memory_limit: str | None,
+        settings: Settings,
+    ) -> None:
+        self._database = database
+        self.path = database.path
+        try:
+            self._log = query_log(settings.query_log, database.path) if settings.query_log is not None else None
+            database.limit_threads(threads)
+            database.limit_memory(memory_limit)
+            wrapped = None if embedder is None else as_embedder(embedder)
+            self._searcher = Searcher(database, required_metadata(database), wrapped)
+        except BaseException:
+            database.close()
+            raise
+
+    def __repr__(self) -> str:
+        """Name the file and its model."""
+        identity = self._searcher.identity
+        return f"Store({str(self.path)!r}, model={identity.model_name!r}, dimensions={identity.dimensions})"
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._searcher.close()
+        self._database.close()
+        if self._log is not None:
+            self._log.flush()
+
+    @property
+    def dimensions(self) -> int:
+        """The length of the file's vectors."""
+        return self._searcher.identity.dimensions
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return this thread's DuckDB cursor, for SQL of your own: tables, views and macros answer to it."""
+        return self._database.cursor()
+
+    def hybrid_query(
+        self,
+        query_text: str,
+        *,
+        top_k: int = 5,
+        fusion: Fusion = "rrf",
+        vector_weight: float = 0.5,
+        alpha: float = DEFAULT_ALPHA,
+        rrf_k: float = 60,
+        rrf_weights: tuple[float, float] = (1.0, 1.0),
+        vector_top_k: int | None = None,
+        lexical_top_k: int | None = None,
+        k1: float = 1.2,
+        b: float = 0.75,
+        heading_weight: float | None = None,
+        fields: str | Sequence[str] | None = None,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        query_vector: ArrayLike | None = None,
+        model_name: str | None = None,
+        exact: bool = False,
+        codes_pool: int | None = None,
+        min_similarity: float | None = None,
+        include_source_docs: bool = False,
+        strict: bool = False,
+        feedback: int = 0,
+        feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT,
+        expansion: int = 0,
+        syntax: bool = False,
+    ) -> Results:
+        """Search by meaning and by words at once; see :func:`hybrid_query`."""
+        plan = Plan(
+            mode="hybrid",
+            top_k=top_k,
+            fusion=fusion,
+            vector_weight=vector_weight,
+            alpha=alpha,
+            rrf_k=rrf_k,
+            rrf_weights=rrf_weights,
+            vector_top_k=vector_top_k,
+            lexical_top_k=lexical_top_k,
+            codes_pool=codes_pool,
+            exact=exact,
+            min_similarity=min_similarity,
+            bm25=self._bm25(k1, b, heading_weight, fields),
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            include_source_docs=include_source_docs,
+            strict=strict,
+            feedback=feedback,
+            feedback_weight=feedback_weight,
+            expansion=expansion,
+            syntax=syntax,
+            heading_weight=heading_weight,
+        )
+        return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
+
+    def vector_query(
+        self,
+        query_text: str = "",
+        *,
+        top_k: int = 5,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        query_vector: ArrayLike | None = None,
+        model_name: str | None = None,
+        exact: bool = False,
+        codes_pool: int | None = None,
+        min_similarity: float | None = None,
+        include_source_docs: bool = False,
+    ) -> Results:
+        """Search by meaning alone; see :func:`vector_query`."""
+        plan = Plan(
+            mode="vector",
+            top_k=top_k,
+            vector_top_k=top_k,
+            codes_pool=codes_pool,
+            exact=exact,
+            min_similarity=min_similarity,
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            include_source_docs=include_source_docs,
+        )
+        return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
+
+    def lexical_query(
+        self,
+        query_text: str,
+        *,
+        top_k: int = 5,
+        k1: float = 1.2,
+        b: float = 0.75,
+        heading_weight: float | None = None,
+        fields: str | Sequence[str] | None = None,
+        conjunctive: bool = False,
+        syntax: bool = True,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        include_source_docs: bool = False,
+    ) -> Results:
+        """Search by words alone; see :func:`lexical_query`."""
+        plan = Plan(
+            mode="lexical",
+            top_k=top_k,
+            lexical_top_k=top_k,
+            conjunctive=conjunctive,
+            syntax=syntax,
+            bm25=self._bm25(k1, b, heading_weight, fields),
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            include_source_docs=include_source_docs,
+            heading_weight=heading_weight,
+        )
+        return self._ask(query_text, plan)
+
+    def retrieve(self, query: str, plan: RetrievePlan, *, query_vector: ArrayLike | None = None) -> Candidates:
+        """Return the candidates for a question, best first; see :func:`sqlrag.retrieve`."""
+        found = self._ask(query, Plan.of(plan, self._bm25(1.2, 0.75, None, None)), query_vector=query_vector)
+        return Candidates(found.found, notices=found.notices, timings=found.timings)
+
+    def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return stored documents by ``doc_id``, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
+        return source_documents(self.cursor(), doc_ids)
+
+    def _ask(
+        self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
+    ) -> Results:
+        options.texts(query_text=query_text, model_name=model_name)
+        search = partial(self._searcher.search, query_text, plan, query_vector=query_vector, model_name=model_name)
+        return logged(self._log, self.path, query_text, plan, search)
+
+    def _bm25(self, k1: float, b: float, heading_weight: float | None, fields: str | Sequence[str] | None) -> BM25:
+        stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
+        return BM25.of(k1, b, stored if heading_weight is None else heading_weight, fields)
+
+    def embed_query(self, query_text: str) -> None:
+        """Store the vector of a question in ``query_embeddings``, where the shell's macros can take it from.
+
+        Raises
+        ------
+        StoreError
+            The store is open for reading only.
+        """
+        if not options.text("query_text", query_text).strip():
+            raise InputError("The query is blank. Pass a question or some words.")
+        query_text = without_surrogates(query_text)
+        vector = self._searcher.embed_query(query_text)
+        with self._database.transaction() as con:
+            con.execute(
+                "INSERT OR REPLACE INTO query_embeddings VALUES ($1, $2, $3, $4)",
+                [query_text, as_text(vector), self._searcher.identity.model_name, now()],
+            )
+
+    def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
+        return sources_of_chunks(self.cursor(), self.path, chunk_ids)
+
+    def get_embedding_metadata(self) -> dict[str, Any]:
+        """Return what the file says of itself; see :func:`get_embedding_metadata`."""
+        return nested_metadata(read_metadata(self.cursor()))
+
+    def upsert(self, documents: Sequence[Document], chunks: Sequence[Chunk], embeddings: ArrayLike) -> None:
+        """Insert documents with their chunks and vectors, in place of what the store held of these documents.
+
+        Everything is written in one transaction and can be searched at once, by both legs.
+
+        Parameters
+        ----------
+        documents
+            Each with a ``doc_id`` of its own. What the store held of it before is replaced, also where it was longer.
+            Lone surrogates become U+FFFD, metadata JSON values (dates as ISO 8601, NaN as null).
+        chunks
+            In any order; each belongs to one of the documents. Offsets are optional (leave both 0); where they are
+            given, ``document.text[i_start:i_end]`` must be the chunk's content.
+        embeddings
+            ``[len(chunks), dimensions] float32``, row i for chunk i. Brought to unit length.
+
+        Raises
+        ------
+        InputError
+            Ids repeat or are blank, a chunk has no document, is blank or is not the slice that its offsets cut, counts
+            differ, a field is of the wrong type, or a vector is zero or not finite.
+        ModelMismatchError
+            The vectors have another number of dimensions.
+        StoreError
+            The store is open for reading only.
+        """
+        writing.upsert(
+            self._database,
+            [cleaned_document(document) for document in documents],
+            [cleaned_chunk(chunk) for chunk in chunks],
+            embeddings,
+            dimensions=self.dimensions,
+        )
+
+    def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
+        """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""
+        return index_chunks(self._searcher, chunks, vectors)
+
+    def delete_documents(
+        self,
+        *,
+        doc_ids: str | Sequence[str] | None = None,
+        checksum: str | None = None,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> DeleteReport:
+        """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
+        options.texts(checksum=checksum)
+        ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
+        filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by(ids, checksum)
+        return deleting.delete_documents(self._database, ids, checksum, filters)
+
+    def check(self) -> list[checking.Problem]:
+        """Run every check of ``sql/checks``; an empty list means that the file is sound."""
+        return checking.check(self._database, self.dimensions)
