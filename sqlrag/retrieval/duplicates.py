@@ -24,7 +24,7 @@ _SHINGLE = 3  # words
 
 
 class Distinct(Candidates):
-    """Candidates without near-identical ones; ``dropped``: from the ``node_id`` of a kept one to those it stands for."""
+    """Candidates without near-identical ones; ``dropped`` maps the ``node_id`` of a kept one to those it stands for."""
 
     dropped: dict[str, list[str]]
 

@@ -126,7 +126,4 @@ def _guess(text: str) -> str:
     for _, letter in zip(range(_SAMPLE), letters, strict=False):
         script = "LATIN" if letter.isascii() else unicodedata.name(letter, "?").split()[0]
         counts[script] = counts.get(script, 0) + 1
-    # Japanese writes Han characters between its kana, Chinese no kana between its own.
-    if {"HIRAGANA", "KATAKANA"} & counts.keys():
-        counts["CJK"] = 0
     return _LANGUAGES.get(max(counts, key=lambda script: counts[script], default=""), "en")
