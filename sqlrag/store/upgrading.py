@@ -17,6 +17,7 @@ from sqlrag.store.handles import existing_file, other_version
 from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
 from sqlrag.store.output import remove_left_overs, replacement
 from sqlrag.store.schema import (
+from sqlrag.wording import counted
     SCHEMA_VERSION,
     create_objects,
     read_sql,
@@ -45,7 +46,7 @@ class Upgraded(NamedTuple):
         if not self.steps:
             return f"{self.path} has schema version {self.to_version} already."
         versions = f"schema version {self.from_version} to {self.to_version} ({', '.join(self.steps)})"
-        lines = [f"{self.path}: {versions}, {self.documents:,} documents, {self.chunks:,} chunks"]
+        lines = [f"{self.path}: {versions}, {counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"]
         return "\n".join([*lines, *(f"left out: {item}" for item in self.left_out)])
 
 
