@@ -17,13 +17,13 @@ from sqlrag.store.handles import existing_file, other_version
 from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
 from sqlrag.store.output import remove_left_overs, replacement
 from sqlrag.store.schema import (
-from sqlrag.wording import counted
     SCHEMA_VERSION,
     create_objects,
     read_sql,
     run_script,
     sql_folder,
 )
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     import os
