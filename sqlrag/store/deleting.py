@@ -34,9 +34,8 @@ class DeleteReport:
 
     def __str__(self) -> str:
         """Say it in lines for a terminal."""
-        lines = [
-            f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} deleted, {len(self.unknown):,} unknown"
-        ]
+        deleted = f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} deleted"
+        lines = [f"{deleted}, {len(self.unknown):,} unknown"]
         lines += [f"  deleted: {doc_id}" for doc_id in self.deleted]
         lines += [f"  unknown: {doc_id}" for doc_id in self.unknown]
         return "\n".join(lines)
