@@ -80,7 +80,7 @@ class TestReport:
         assert all(seconds >= 0 for seconds in report.seconds.values())
         assert prepared.path == (tmp_path / "kb.duckdb").resolve()
         assert repr(prepared) == f"Prepared({str(prepared.path)!r}: 3 documents, 4 chunks, 1 failed)"
-        assert "1 failed, 1 empty, 1 files skipped" in str(report)
+        assert "1 failed, 1 empty, 1 file skipped" in str(report)
 
         # The tables say the same.
         assert rows(prepared.path, "SELECT doc_id, status, reason FROM ingest_failures ORDER BY doc_id") == [

@@ -583,6 +583,19 @@ class TestOllama:
         monkeypatch.setattr(ollama.OllamaEmbedder, "_measure", lambda *_: None)
         assert ollama.OllamaEmbedder("m").base_url == url
 
+    def test_another_model_leaves_nothing_of_the_server_in_the_file(self, server, address, tmp_path):
+        write(tmp_path / "docs", a_md="alpha", b_md="beta")
+        model = connect("ollama", address, dimensions=32)
+        path = prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", embedder=model, progress="off").path
+        kept = (
+            "SELECT value FROM embedding_metadata WHERE key IN ('embedding_options', 'embedding_revision') ORDER BY 1"
+        )
+        assert rows(path, kept) == [("ab" * 32,), (f'{{"base_url": "{address}", "dimensions": 32}}',)]
+        assert ids(hybrid_query("beta", path))[0] == "b.md#0"
+        reembed(path, "hashing-64", provider="hashing", progress="off")
+        assert rows(path, kept) == [("",), ("{}",)]
+        assert ids(hybrid_query("beta", path))[0] == "b.md#0"
+
 
 class TestObstacles:
     def test_what_keeps_a_provider_from_being_used(self, server, address, monkeypatch):

@@ -33,6 +33,7 @@ from sqlrag.store.schema import create_objects, read_sql
 from sqlrag.store.sources import read_documents
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import Chunk, ChunkPolicy
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -74,8 +75,8 @@ class ReembedReport:
         model = f"{self.model_name} ({self.dimensions} dimensions)"
         kept = f"{self.kept:,} with the chunks that a program made"
         lines = [
-            f"{self.path}: {self.chunks:,} chunks with vectors of {model}",
-            f"{self.recut:,} documents cut anew, {kept}; {self.embedded:,} texts embedded",
+            f"{self.path}: {counted(self.chunks, 'chunk')} with vectors of {model}",
+            f"{counted(self.recut, 'document')} cut anew, {kept}; {counted(self.embedded, 'text')} embedded",
         ]
         if self.cut_off:
             lines.append(f"note: {self.cut_off:,} of those chunks are longer than the window of the model.")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sqlrag import options
 from sqlrag.embedders.base import as_embedder
-from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
+from sqlrag.errors import ModelMismatchError, NotFoundError
 from sqlrag.ingest import run as running
 from sqlrag.ingest.chunking import check_policy, chunk_metadata
 from sqlrag.ingest.planning import Planner
@@ -130,9 +131,8 @@ def update_embeddings(
         The model cannot be loaded, or does not do what it says. Documents that were finished stay.
     """
     running.check_options(collection, max_bytes)
-    for name, flag in (("prune", prune), ("skip_duplicates", skip_duplicates)):
-        if not isinstance(flag, bool):
-            raise InputError(f"{name} must be True or False, not {flag!r}.")
+    for name, given in (("prune", prune), ("skip_duplicates", skip_duplicates)):
+        options.flag(name, given)
     if stemmer is not None:
         lexical.check_stemmer(stemmer)
     files, skipped = find_files(input_dir, patterns=patterns)

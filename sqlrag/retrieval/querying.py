@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.retrieval.options import flag, path, whole
+from sqlrag.options import flag, path, whole
 from sqlrag.retrieval.searching import same_model
 from sqlrag.retrieval.store import Store
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT

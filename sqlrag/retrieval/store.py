@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import options
 from sqlrag.embedders.base import as_embedder, without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
-from sqlrag.retrieval import options
 from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieval.filters import Filters, strings
