@@ -31,7 +31,9 @@ _STAGES = {
 }
 _NAMES = (
     *("files", "documents", "chunks", "failed_documents", "embedded_texts", "prompt_tokens", "completion_tokens"),
-    *(name for stage, counter in _STAGES.items() for name in (counter, f"failed_{counter}", f"{stage}_seconds")),
+    *(name for stage, counter in _STAGES.items() for name in (counter, f"{stage}_seconds")),
+    # An ingest that fails writes no log of itself, and is not counted either.
+    *(f"failed_{counter}" for stage, counter in _STAGES.items() if stage != "ingest"),
 )
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
@@ -46,11 +48,12 @@ def metrics() -> dict[str, float]:
     Returns
     -------
     dict
-        By name, sorted; every name is there from the start, at 0. ``files``, ``documents``, ``chunks`` and
-        ``failed_documents`` are of finished ingests. ``ingests``, ``embedding_calls``, ``searches``, ``model_calls``
-        and ``answers`` count what has ended, well or not; ``failed_…`` those that did not end well; ``ingest_seconds``,
-        ``embedding_seconds``, ``search_seconds``, ``model_seconds`` and ``answer_seconds`` are sums of wall time.
-        ``embedded_texts`` counts texts, ``prompt_tokens`` and ``completion_tokens`` what chat models have reported.
+        By name, sorted; every name is there from the start, at 0. ``ingests`` counts builds and updates that ended
+        well, with their ``files``, ``documents``, ``chunks`` and ``failed_documents``. ``embedding_calls`` (with
+        ``embedded_texts``), ``searches``, ``model_calls`` and ``answers`` count what has ended in any way,
+        ``failed_…`` those of them that failed. ``ingest_seconds``, ``embedding_seconds``, ``search_seconds``,
+        ``model_seconds`` and ``answer_seconds`` are wall time. ``prompt_tokens`` and ``completion_tokens`` are what
+        chat models have reported.
 
     Examples
     --------
@@ -75,7 +78,7 @@ class Measure:
     it is never made the current span by itself.
     """
 
-    def __init__(self, stage: str, *, parent: Measure | None = None, **attributes: str | int) -> None:
+    def __init__(self, stage: str, *, parent: Measure | None = None, **attributes: Any) -> None:
         self.stage = stage
         self.began = time.perf_counter()
         self._ended = False
@@ -91,7 +94,8 @@ class Measure:
         self._ended = True
         counter = _STAGES.get(self.stage)
         if counter:
-            count(**{counter: 1, f"{self.stage}_seconds": seconds, f"failed_{counter}": int(error is not None)})
+            failed = {} if error is None else {f"failed_{counter}": 1}
+            count(**{counter: 1, f"{self.stage}_seconds": seconds}, **failed)
         if self.span is not None:
             if error is not None:
                 _mark_failed(self.span, error)

@@ -72,7 +72,7 @@ class TestWhole:
         assert found.unknown_citations == []
         assert (found.error, found.finish_reason, found.notices) == (None, "stop", [])
         assert found.usage == {"prompt_tokens": 120, "completion_tokens": 7}
-        assert {"retrieve", "prompt", "model", "total"} <= found.timings.keys()
+        assert {"retrieve", "fit", "model", "total"} <= found.timings.keys()
         assert found.timings["total"] >= found.timings["model"] > 0
         assert re.fullmatch(r"[0-9a-f]{32}", found.request_id)
         assert found.queries == [QUESTION]
@@ -101,7 +101,7 @@ class TestWhole:
         assert body["stream"] is False
         system, user = body["messages"]
         assert (system["role"], user["role"]) == ("system", "user")
-        assert system["content"].startswith("You are a plumber.\n\nAnswer the question from the numbered sources")
+        assert system["content"].startswith("You are a plumber.\n\nAnswer the question from its numbered sources")
         assert QUESTION in user["content"]
         for source in found.sources:
             assert f"[{source['number']}] [Source: {source['file']} score={source['score']:.4f}]" in user["content"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sqlrag.answering.chatting import DEFAULT_RETRIES, DEFAULT_TIMEOUT, OpenAIChat
-from sqlrag.answering.running import AnswerOptions, AnswerRun
+from sqlrag.answering.preparing import AnswerOptions, PromptRun
+from sqlrag.answering.prompting import build_prompt
+from sqlrag.answering.running import AnswerRun
 from sqlrag.answering.windowing import DEFAULT_MARGIN
 from sqlrag.errors import InputError
 from sqlrag.measuring import request_id_of
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.contexts import Item
     from sqlrag.answering.outcome import Answer, Event
+    from sqlrag.answering.prompting import Prompt
     from sqlrag.retrieve.store import Store
     from sqlrag.types import RetrievePlan
 
@@ -201,6 +204,36 @@ def answer(
     for _ in events:
         pass
     return run.answer()
+
+
+def prepare_prompt(
+    question: str,
+    db_path: str | os.PathLike[str] | Store,
+    *,
+    plan: RetrievePlan | None = None,
+    template: str | None = None,
+    system: str | None = None,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    context_window: int = DEFAULT_CONTEXT_WINDOW,
+    count_tokens: Any = None,
+    margin: float = DEFAULT_MARGIN,
+) -> tuple[Prompt, list[str]]:
+    """Search and return the prompt that :func:`answer` would send, with the notices; no model is asked.
+
+    Parameters and errors are those of :func:`answer`. Where nothing is found the prompt has no source.
+    """
+    asked = AnswerOptions(
+        template=template,
+        system=system,
+        max_tokens=options.whole("max_tokens", max_tokens, 1),
+        context_window=options.whole("context_window", context_window, 1),
+        count_tokens=count_tokens,
+        margin=margin,
+    )
+    run = PromptRun(question, asked, request_id_of(None))
+    run.prepare(db_path, plan, None)
+    run.end()
+    return run.prompt or build_prompt(question, [], template, system=system), run.notices
 
 
 def _model(

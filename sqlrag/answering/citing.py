@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# Code may hold brackets with numbers that cite nothing.
-_CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)", re.DOTALL)
+_TICKS = re.compile("`+")
+_BLANK = r"\s{0,3}"
 _MARKER = re.compile(
-    r"[\[【]\s*\^?(?:sources?\s*:?\s*)?(\d{1,4}(?:\s*(?:[,;&]|and|-|–)\s*\d{1,4})*)\s*[\]】]", re.IGNORECASE
+    rf"[\[【]{_BLANK}\^?(?:sources?{_BLANK}:?{_BLANK})?"
+    rf"(\d{{1,4}}(?:{_BLANK}(?:[,;&]|and|-|–){_BLANK}\d{{1,4}}){{0,20}}){_BLANK}[\]】]",
+    re.IGNORECASE,
 )
 _RANGE = re.compile(r"(\d+)\s*[-–]\s*(\d+)")
 _LONGEST_RANGE = 50
@@ -32,12 +34,31 @@ def citations_of(text: str, sources: int) -> Citations:
     Citations(known=[1, 2], unknown=[7])
     """
     numbers = dict.fromkeys(
-        number for marker in _MARKER.finditer(_CODE.sub(" ", text)) for number in _numbers(marker.group(1))
+        number for marker in _MARKER.finditer(_without_code(text)) for number in _numbers(marker.group(1))
     )
     return Citations(
         [number for number in numbers if 1 <= number <= sources],
         [number for number in numbers if not 1 <= number <= sources],
     )
+
+
+def _without_code(text: str) -> str:
+    """Return a text without what stands between two runs of backticks of one length: brackets there cite nothing."""
+    runs = list(_TICKS.finditer(text))
+    closing: dict[int, list[int]] = {}
+    for place in reversed(range(len(runs))):
+        closing.setdefault(len(runs[place][0]), []).append(place)
+    kept, position, place = [], 0, 0
+    while place < len(runs):
+        later = closing[len(runs[place][0])]
+        while later and later[-1] <= place:
+            later.pop()
+        if later:
+            kept.append(text[position : runs[place].start()])
+            place = later[-1]
+            position = runs[place].end()
+        place += 1
+    return " ".join([*kept, text[position:]])
 
 
 def _numbers(inside: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -162,16 +163,20 @@ def _is_close(piece: _Piece, best: _Piece, margin: float) -> bool:
 
 def _cut(piece: _Piece, room: int, size: Callable[[Context], int]) -> _Piece | None:
     """Return the beginning of a piece that fits the room, None where not even a few words do."""
-    text = piece.context.text
-    chars = len(text)
-    while chars > 1:
-        # A token is about as long here as it is in the rest of the piece; where it is not, the next round is shorter.
+
+    def beginning(chars: int) -> _Piece:
         item = cut_item(piece.item, chars)
-        tokens = size(contexts_of([item])[0])
-        if tokens <= room and chars < len(text):
-            return _Piece(piece.place, item, contexts_of([item])[0], tokens)
-        limit = min(chars - 1, int(chars * min(0.95, room / max(tokens, 1))))
-        chars = next((end for _, end in Splitter(text, 0, len(text)).pieces(Limits(chars=limit))), 0) if limit else 0
+        (context,) = contexts_of([item])
+        return _Piece(piece.place, item, context, size(context))
+
+    text = piece.context.text
+    chars = bisect_right(range(len(text)), room, lo=1, key=lambda chars: beginning(chars).tokens) - 1
+    while chars > 0:
+        end = next((end for _, end in Splitter(text, 0, len(text)).pieces(Limits(chars=chars))), 0)
+        cut = beginning(end)
+        if end and cut.tokens <= room:
+            return cut
+        chars = min(chars, end) * 9 // 10  # a tokenizer may count more for less
     return None
 
 
