@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping
+    from collections.abc import Iterator, Mapping, MutableMapping
 
     _Adapter = logging.LoggerAdapter[logging.Logger]
 else:
@@ -78,12 +78,14 @@ class Measure:
     it is never made the current span by itself.
     """
 
-    def __init__(self, stage: str, *, parent: Measure | None = None, **attributes: Any) -> None:
+    def __init__(
+        self, stage: str, *, parent: Measure | None = None, attributes: Mapping[str, str | int] | None = None
+    ) -> None:
         self.stage = stage
         self.began = time.perf_counter()
         self._ended = False
         request = current_request()
-        named = {"sqlrag.request_id": request, **attributes} if request else attributes
+        named = {**({"sqlrag.request_id": request} if request else {}), **(attributes or {})}
         self.span = _start_span(f"sqlrag.{stage}", parent, named)
 
     def end(self, error: object = None) -> float:
@@ -109,13 +111,13 @@ def measured(
     timings: MutableMapping[str, float] | None = None,
     *,
     parent: Measure | None = None,
-    **attributes: Any,
+    attributes: Mapping[str, str | int] | None = None,
 ) -> Iterator[Measure]:
     """Measure a block as a stage, with its seconds added to ``timings``; its span is the current one meanwhile.
 
     Not for a block with ``yield`` in it: whoever iterates would run inside of the span.
     """
-    measure = Measure(stage, parent=parent, **attributes)
+    measure = Measure(stage, parent=parent, attributes=attributes)
     failure: BaseException | None = None
     try:
         with _current(measure.span):

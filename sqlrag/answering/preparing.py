@@ -114,7 +114,7 @@ class PromptRun:
     def _search(self, store: Any, plan: RetrievePlan) -> list[Candidate]:
         if self.asked.expand and self._model is not None:
             self._rewrite(self._model)
-        with measured("retrieve", self.timings, parent=self.whole, **{"sqlrag.top_k": plan.k}):
+        with measured("retrieve", self.timings, parent=self.whole, attributes={"sqlrag.top_k": plan.k}):
             rankings = [store.retrieve(query, plan) for query in self.queries]
             others = len(rankings) - 1
             weights = [1.0, *([1.0 / others] * others if others else [])]
@@ -133,7 +133,9 @@ class PromptRun:
 
     def _rewrite(self, model: ChatModel) -> None:
         try:
-            with measured("model", self.timings, parent=self.whole, **{"gen_ai.request.model": model.model_name}):
+            with measured(
+                "model", self.timings, parent=self.whole, attributes={"gen_ai.request.model": model.model_name}
+            ):
                 others = rewritten(self.question, model, request_id=self.request_id)
         except Exception as error:  # a model of the caller's own may raise anything
             self.note(f"The question was not expanded: {error}")

@@ -85,7 +85,7 @@ class AnswerRun(PromptRun):
 
     def _asked_model(self, prompt: Prompt) -> Iterator[Event]:
         with request(self.request_id):
-            measure = Measure("model", parent=self.whole, **{"gen_ai.request.model": self.model.model_name})
+            measure = Measure("model", parent=self.whole, attributes={"gen_ai.request.model": self.model.model_name})
         failure: Exception | None = None
         try:
             pieces = self._pieces(prompt)

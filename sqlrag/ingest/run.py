@@ -69,7 +69,7 @@ class Run:
         self.read: Callable[[Path, Path], Document] = read_document
         self.known: Callable[[Sequence[str]], dict[str, Vectors]] = lambda _: {}
         self._window: int | None = None
-        self._measure = Measure("ingest", **{"sqlrag.run_id": self.id})
+        self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
 
     def row(self, *, removed: int = 0) -> RunRow:
         """Return what ``ingest_log`` keeps of the run."""
