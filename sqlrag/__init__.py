@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
-    from sqlrag.retrieve.blocks import fuse, package
-    from sqlrag.retrieve.changing import delete_documents, index
-    from sqlrag.retrieve.fusion import reciprocal_rank_fusion
-    from sqlrag.retrieve.querying import (
+    from sqlrag.retrieval.blocks import fuse, package, retrieve
+    from sqlrag.retrieval.changing import delete_documents, index
+    from sqlrag.retrieval.fusion import reciprocal_rank_fusion
+    from sqlrag.retrieval.querying import (
         get_embedding_metadata,
         get_source_documents,
         hybrid_query,
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
         validate_embedding_model,
         vector_query,
     )
-    from sqlrag.retrieve.results import Results, print_results
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.results import Results, print_results
+    from sqlrag.retrieval.store import Store
     from sqlrag.settings import Settings
     from sqlrag.store.checking import Problem
     from sqlrag.store.compacting import Compacted, compact
@@ -141,6 +141,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "reembed",
     "repair",
+    "retrieve",
     "update_embeddings",
     "upgrade",
     "validate_embedding_model",
@@ -158,9 +159,9 @@ _LAZY = {
     "ReembedReport": "sqlrag.ingest.reembedding",
     "Repaired": "sqlrag.store.repairing",
     "Report": "sqlrag.ingest.report",
-    "Results": "sqlrag.retrieve.results",
+    "Results": "sqlrag.retrieval.results",
     "Settings": "sqlrag.settings",
-    "Store": "sqlrag.retrieve.store",
+    "Store": "sqlrag.retrieval.store",
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
     "aget_embedding_metadata": "sqlrag.asynchronous",
@@ -174,25 +175,26 @@ _LAZY = {
     "check": "sqlrag.store.inspecting",
     "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
-    "delete_documents": "sqlrag.retrieve.changing",
-    "fuse": "sqlrag.retrieve.blocks",
-    "get_embedding_metadata": "sqlrag.retrieve.querying",
-    "get_source_documents": "sqlrag.retrieve.querying",
-    "hybrid_query": "sqlrag.retrieve.querying",
-    "index": "sqlrag.retrieve.changing",
-    "lexical_query": "sqlrag.retrieve.querying",
+    "delete_documents": "sqlrag.retrieval.changing",
+    "fuse": "sqlrag.retrieval.blocks",
+    "get_embedding_metadata": "sqlrag.retrieval.querying",
+    "get_source_documents": "sqlrag.retrieval.querying",
+    "hybrid_query": "sqlrag.retrieval.querying",
+    "index": "sqlrag.retrieval.changing",
+    "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
     "models": "sqlrag.embedders.models",
-    "package": "sqlrag.retrieve.blocks",
+    "package": "sqlrag.retrieval.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
-    "print_results": "sqlrag.retrieve.results",
-    "reciprocal_rank_fusion": "sqlrag.retrieve.fusion",
+    "print_results": "sqlrag.retrieval.results",
+    "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
     "reembed": "sqlrag.ingest.reembedding",
     "repair": "sqlrag.store.repairing",
+    "retrieve": "sqlrag.retrieval.blocks",
     "update_embeddings": "sqlrag.ingest.updating",
     "upgrade": "sqlrag.store.upgrading",
-    "validate_embedding_model": "sqlrag.retrieve.querying",
-    "vector_query": "sqlrag.retrieve.querying",
+    "validate_embedding_model": "sqlrag.retrieval.querying",
+    "vector_query": "sqlrag.retrieval.querying",
 }
 
 

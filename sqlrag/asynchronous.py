@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from sqlrag.ingest.pipeline import prepare_embeddings
 from sqlrag.ingest.reembedding import reembed
 from sqlrag.ingest.updating import update_embeddings
-from sqlrag.retrieve.querying import (
+from sqlrag.retrieval.querying import (
     get_embedding_metadata,
     get_source_documents,
     hybrid_query,

@@ -47,7 +47,7 @@ def get_source_documents(
     form: FormatName = Format.table,
 ) -> None:
     """Print the whole documents that chunks come from, each once."""
-    from sqlrag.retrieve.querying import get_source_documents
+    from sqlrag.retrieval.querying import get_source_documents
 
     documents = get_source_documents(node_id, db)
     columns = ["doc_id", "file_path", "file_name", "text", "metadata"]
@@ -60,7 +60,7 @@ def get_source_documents(
 )
 def embed(query_text: Text, db: Db, form: FormatName = Format.table) -> None:
     """Store the vector of a question in the file, for searches in the DuckDB shell, and print the SQL that uses it."""
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     with Store(db, read_only=False) as store:
         store.embed_query(query_text)
@@ -77,7 +77,7 @@ def embed(query_text: Text, db: Db, form: FormatName = Format.table) -> None:
 def info(file: File = None, db: DbInstead = None, form: FormatName = Format.table) -> None:
     """Tell what is in a file: model, documents, chunks, collections, failures, settings."""
     from sqlrag.console.describing import describe, description
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     with Store(one_file(file, db)) as store:
         facts = describe(store)

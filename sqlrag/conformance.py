@@ -75,7 +75,7 @@ def measure(folder: Path, *, threads: int | None = None) -> Findings:
     """Return chunks and rankings as this machine gives them, in the form of the golden file."""
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.updating import update_embeddings
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     questions = json.loads((folder / "queries.json").read_text("utf-8"))
     with tempfile.TemporaryDirectory() as temporary:
@@ -96,7 +96,7 @@ def _chunks(store: Any) -> list[list[Any]]:
 
 
 def _rankings(store: Any, questions: list[dict[str, Any]]) -> dict[str, list[list[Any]]]:
-    from sqlrag.retrieve.blocks import retrieve
+    from sqlrag.retrieval.blocks import retrieve
 
     found = {}
     for question in questions:

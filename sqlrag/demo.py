@@ -12,7 +12,7 @@ from sqlrag.errors import MissingExtraError, NotAStoreError, NotFoundError, Stor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieval.results import Results
 
 FILE_NAME = "sqlrag-demo.duckdb"
 QUESTIONS = (
@@ -65,7 +65,7 @@ def run_demo(output: Path, write: Callable[[str], None], tell: Callable[[str], N
     """
     from sqlrag.embedders.bundled import MINILM, bundle_is_installed
     from sqlrag.ingest.pipeline import prepare_embeddings
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     if not bundle_is_installed():
         raise MissingExtraError("The model of the demo", "offline")
@@ -94,7 +94,7 @@ def run_demo(output: Path, write: Callable[[str], None], tell: Callable[[str], N
 
 def _is_earlier_demo(path: Path) -> bool:
     """Return whether a file holds the handbook and nothing else that was prepared."""
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
     try:
         with Store(path) as store:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
+    # What is taken as an embedder: a llama-index BaseEmbedding is callable, too.
+    AnyEmbedder: TypeAlias = "Embedder | Callable[..., Any]"
 
 DEFAULT_COLLECTION = "default"
 SPEC_VERSION = "1.0.0"
@@ -183,6 +185,9 @@ class Embedder(Protocol):
     ``dimensions`` is the length of a vector, ``max_tokens`` the model's window with its special tokens,
     ``special_tokens`` how many of them a text costs. The prefixes are put before the text by
     :func:`sqlrag.embedders.embed_texts`, not by the provider.
+
+    A provider may also have ``batch_size`` (texts in one call), ``batch_bytes`` (UTF-8 bytes in one call), ``revision``
+    and ``options``, as in :class:`ModelIdentity`.
     """
 
     provider: str
@@ -207,7 +212,9 @@ class ModelIdentity:
     """What a file remembers of the embedding model that filled it.
 
     ``fingerprint`` is ``[dimensions] float32``, unit norm: the vector of :data:`sqlrag.embedders.PROBE_TEXT`
-    embedded as a document. None for vectors that were given ready-made.
+    embedded as a document. None for vectors that were given ready-made. ``revision`` is the hash of the weights or the
+    version of their repository, "" where the provider does not tell. ``options`` are the arguments of
+    :func:`sqlrag.load_embedder` that load it again, beside name and provider, such as ``base_url``; never a key.
     """
 
     provider: str
@@ -217,3 +224,5 @@ class ModelIdentity:
     query_prefix: str = ""
     passage_prefix: str = ""
     fingerprint: tuple[float, ...] | None = None
+    revision: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)

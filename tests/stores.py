@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlrag.retrieve.store import Store
+from sqlrag.retrieval.store import Store
 from sqlrag.store.checking import check_names
 from sqlrag.store.schema import for_dimensions, read_sql
 from sqlrag.types import Chunk, Document

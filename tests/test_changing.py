@@ -91,7 +91,7 @@ class TestDelete:
         path = build(tmp_path, **FILES)
         report = delete_documents(path, doc_ids="b.md")
         assert (report.chunks, str(report)) == (
-            2, "1 documents with 2 chunks deleted, 0 unknown\n  deleted: b.md"
+            2, "1 document with 2 chunks deleted, 0 unknown\n  deleted: b.md"
         )  # fmt: skip
         fresh = build(tmp_path, "fresh.duckdb", folder="less", a_md=FILES["a_md"], c_txt=FILES["c_txt"])
         for sql in (

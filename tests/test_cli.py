@@ -23,7 +23,7 @@ from sqlrag import Store
 from sqlrag.cli import app
 from sqlrag.demo import FILE_NAME, QUESTIONS, _is_earlier_demo, handbook_folder
 from sqlrag.embedders.bundled import bundle_is_installed
-from sqlrag.retrieve.results import RESULT_KEYS
+from sqlrag.retrieval.results import RESULT_KEYS
 
 ROOT = Path(__file__).parents[1]
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
@@ -36,7 +36,7 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
-    *("check", "repair", "compact", "upgrade", "reembed", "models"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {
@@ -154,7 +154,7 @@ def test_prepare_reports_on_stdout_and_failures_on_stderr(folder, tmp_path):
     (tmp_path / "in" / "e.md").write_text("")
     done = sqlrag_process("prepare-embeddings", "in", "-o", "kb.duckdb", *HASHING, cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.startswith(f"{tmp_path / 'kb.duckdb'}: 1 documents, 1 chunks (")
+    assert done.stdout.startswith(f"{tmp_path / 'kb.duckdb'}: 1 document, 1 chunk (")
     assert "1 failed, 1 empty" in done.stdout
     assert done.stderr.count("bad.pdf") == 1
     assert done.stderr.count("e.md") == 1
@@ -234,7 +234,7 @@ def test_delete_tells_what_went_and_what_is_unknown(kb, tmp_path):
     path = tmp_path / "kb.duckdb"
     path.write_bytes(kb.read_bytes())
     done = run("delete", "mango.md", "x' OR 1=1 --", "--db", path)
-    assert (done.exit_code, done.stdout) == (0, "1 documents with 1 chunks deleted, 1 unknown\n")
+    assert (done.exit_code, done.stdout) == (0, "1 document with 1 chunk deleted, 1 unknown\n")
     assert done.stderr == "deleted: mango.md\nunknown: x' OR 1=1 --\n"
     assert rows_of("delete", "--db", path, "--metadata", "year=2023")["deleted"] == ["guides/pump.md"]
     check_failure(run("delete", "--db", path), "Nothing says what to delete")

@@ -278,7 +278,7 @@ def test_every_view_and_macro_of_the_shell_is_in_the_readme():
 
 def test_what_the_pages_say_of_the_pool_is_so():
     """README, handbook and code give the same numbers."""
-    from sqlrag.retrieve.candidates import PRUNE_FROM, default_pool
+    from sqlrag.retrieval.candidates import PRUNE_FROM, default_pool
 
     assert (default_pool(100_000, 384), default_pool(1_000_000, 384)) == (750, 2986)
     for page in (README, HANDBOOK / "guides" / "search-defaults.md"):

@@ -27,7 +27,7 @@ from sqlrag.embedders import (
     provider_names,
 )
 from sqlrag.embedders.prefixes import prefixes_of
-from sqlrag.errors import InputError, ModelMismatchError, ProviderError
+from sqlrag.errors import InputError, MissingExtraError, ModelMismatchError, ProviderError
 from sqlrag.types import ModelIdentity
 
 
@@ -88,7 +88,7 @@ def test_import_loads_no_model_runtime():
 
 def test_built_in_names_work_without_being_installed(monkeypatch):
     install(monkeypatch)
-    assert provider_names() == ["hashing", "onnx"]
+    assert provider_names() == ["hashing", "huggingface", "ollama", "onnx", "openai"]
     assert load_embedder("hashing-16", provider="hashing").dimensions == 16
 
 
@@ -107,7 +107,7 @@ def test_a_third_party_provider_comes_from_its_entry_point(monkeypatch):
 def test_a_broken_provider_is_named_with_the_cause_and_the_valid_names(monkeypatch):
     install(monkeypatch, broken="no_such_module_of_anyone:Thing")
     with pytest.raises(
-        InputError, match=r"'broken' \(no_such_module.*Valid names: auto, broken, hashing, onnx"
+        InputError, match=r"'broken' \(no_such_module.*Valid names: auto, broken, hashing, .*, onnx"
     ) as caught:
         load_embedder(provider="broken")
     assert isinstance(caught.value.__cause__, ImportError)
@@ -115,14 +115,19 @@ def test_a_broken_provider_is_named_with_the_cause_and_the_valid_names(monkeypat
 
 def test_an_unknown_provider_is_refused_with_the_valid_names(monkeypatch):
     install(monkeypatch)
-    with pytest.raises(InputError, match=r"no embedding provider 'opnai'. Valid names: auto, hashing, onnx"):
+    with pytest.raises(InputError, match=r"no embedding provider 'opnai'. Valid names: auto, hashing, .*, openai"):
         load_embedder(provider="opnai")
 
 
-def test_a_provider_of_the_published_package_that_is_not_here_is_said_to_be_none(monkeypatch):
-    install(monkeypatch)
-    with pytest.raises(InputError, match=r"no embedding provider 'huggingface'. Valid names: auto, hashing, onnx"):
-        load_embedder(provider="huggingface")
+@pytest.mark.parametrize(
+    ("provider", "module"),
+    [("huggingface", "llama_index.embeddings.huggingface"), ("openai", "openai"), ("ollama", "ollama")],
+)
+def test_a_provider_whose_extra_is_missing_says_how_to_install_it(monkeypatch, provider, module):
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    with pytest.raises(MissingExtraError, match=rf"pip install 'sqlrag-duckdb\[{provider}\]'$") as caught:
+        load_embedder("some-model", provider=provider)
+    assert isinstance(caught.value.__cause__, ImportError)
 
 
 def test_an_option_that_the_provider_does_not_take_is_refused(tmp_path):
@@ -356,7 +361,7 @@ def test_the_same_model_from_another_provider_passes():
 def test_case_F3_other_dimensions_name_both_models_and_the_way_out():
     identity = probe(HashingEmbedder("hashing-8"))
     with pytest.raises(
-        ModelMismatchError, match=r"'hashing-8' \(hashing, 8 dim.*'hashing-16' \(hashing, 16 dim.*prepare a new file"
+        ModelMismatchError, match=r"'hashing-8' \(hashing, 8 dim.*'hashing-16' \(hashing, 16 dim.*reembed"
     ):
         check_identity(HashingEmbedder("hashing-16"), identity)
 
@@ -367,7 +372,7 @@ def test_another_model_of_equal_dimensions_is_found_by_its_vectors():
     turned = Recorder(
         "hashing-8", answer=lambda texts: np.roll(HashingEmbedder("hashing-8").embed(texts, kind="query"), 1, 1)
     )
-    with pytest.raises(ModelMismatchError, match=r"cosine 0\.\d+ for the probe text.*prepare a new file"):
+    with pytest.raises(ModelMismatchError, match=r"cosine 0\.\d+ for the probe text.*reembed"):
         check_identity(turned, identity)
 
 

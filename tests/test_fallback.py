@@ -36,7 +36,7 @@ from sqlrag import (
 )
 from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder, base
-from sqlrag.retrieve import embedding
+from sqlrag.retrieval import embedding
 
 HASHING = HashingEmbedder("hashing-64")
 
@@ -261,17 +261,21 @@ class TestTimeOut:
         monkeypatch.setattr(embedding, "RETRY_SECONDS", 0.1)
         monkeypatch.setattr(Remote, "timeout", 1.0)
         server.how = "never"
+
+        def waited(store):
+            began = time.perf_counter()
+            assert_by_words(store.hybrid_query("zebra"), "gave no answer within")
+            return time.perf_counter() - began
+
         with Store(kb) as store:
-            assert_by_words(store.hybrid_query("zebra"), "within 1 seconds")
+            assert waited(store) > 0.9
             for _ in range(3):
-                began = time.perf_counter()
-                assert_by_words(store.hybrid_query("zebra"), "within 0.1 seconds")
-                assert time.perf_counter() - began < 0.6
+                assert waited(store) < 0.6
             server.how = "well"
             assert_by_both(store.hybrid_query("zebra lion"))
             # It takes part again, and so it is waited for in full again.
             server.how = "never"
-            assert_by_words(store.hybrid_query("zebra"), "within 1 seconds")
+            assert waited(store) > 0.9
 
     def test_an_answer_that_comes_too_late_is_kept_for_the_next_time(self, server, kb):
         with Store(kb) as store:

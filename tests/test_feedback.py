@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sqlrag import Chunk, Document, InputError, Store
-from sqlrag.retrieve.candidates import default_pool
-from sqlrag.retrieve.feedback import expanded_terms, moved_vector
-from sqlrag.retrieve.terms import query_terms
+from sqlrag.retrieval.candidates import default_pool
+from sqlrag.retrieval.feedback import expanded_terms, moved_vector
+from sqlrag.retrieval.terms import query_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve import fusion
-from sqlrag.retrieve.fusion import FusedHit, LegHit, fuse_legs, reciprocal_rank_fusion
+from sqlrag.retrieval import fusion
+from sqlrag.retrieval.fusion import FusedHit, LegHit, fuse_legs, reciprocal_rank_fusion
 
 MODES = ("rrf", "weighted", "convex")
 

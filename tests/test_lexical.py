@@ -18,7 +18,7 @@ import pytest
 import Stemmer
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve.store import Store
+from sqlrag.retrieval.store import Store
 from sqlrag.store import lexical, writing
 from sqlrag.types import Chunk, Document
 

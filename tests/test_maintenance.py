@@ -244,7 +244,8 @@ class TestCompact:
 class TestCheck:
     def test_the_keys_of_the_check_are_those_of_a_new_file(self):
         named = set(re.findall(r"\('(\w+)'\)", schema.read_sql("checks/missing_metadata")))
-        assert named == set(default_metadata(8))
+        # Files of before there were servers lack the last two, and are sound.
+        assert named == set(default_metadata(8)) - {"embedding_revision", "embedding_options"}
 
     def test_what_is_missing_is_named(self, small):
         execute(small, "DROP VIEW chunks; DROP MACRO TABLE more_like; DROP TABLE fts_main_documents.postings")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sqlrag import Chunk, Document, InputError, Store, StoreError, compact, prepare_embeddings, reembed, upgrade
 from sqlrag.cli import app
-from sqlrag.retrieve import candidates
+from sqlrag.retrieval import candidates
 from sqlrag.store.database import Database
 
 WRONG = ["", "2", "GB", "2 apples", "-1GB", "80%", "1e3MB", "63MB", "0GB", 2, 2.5, True, b"2GB", ["2GB"]]

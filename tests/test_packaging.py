@@ -103,7 +103,7 @@ def test_its_entry_points(wheel):
         points = configparser.ConfigParser()
         points.read_string(archive.read(name).decode())
     assert dict(points["console_scripts"]) == {"sqlrag": "sqlrag.cli:main"}
-    assert set(points["sqlrag.embedders"]) == {"onnx", "hashing"}
+    assert set(points["sqlrag.embedders"]) == {"onnx", "hashing", "huggingface", "ollama", "openai"}
 
 
 def test_its_metadata(wheel):
@@ -115,7 +115,9 @@ def test_its_metadata(wheel):
     }
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.10"
-    assert set(metadata.get_all("Provides-Extra")) == {"offline", "notebook", "test"}
+    assert set(metadata.get_all("Provides-Extra")) == {
+        "offline", "huggingface", "ollama", "openai", "notebook", "test"
+    }  # fmt: skip
     # What the code of this version imports, and llama-index-core for those who open the file with it.
     assert core == {
         "charset-normalizer", "duckdb", "fastembed", "fonttools", "llama-index-core", "markdown-it-py", "numpy",

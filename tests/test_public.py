@@ -28,7 +28,7 @@ def module_names():
 
 class TestNames:
     def test_all_is_sorted_and_is_what_dir_shows(self):
-        assert sqlrag.__all__ == sorted(sqlrag.__all__)
+        assert sqlrag.__all__ == sorted(sqlrag.__all__, key=lambda name: (not name.isupper(), name))
         assert len(set(sqlrag.__all__)) == len(sqlrag.__all__)
         assert dir(sqlrag) == sorted([*sqlrag.__all__, "__version__"])
 
@@ -58,7 +58,7 @@ class TestNames:
         tomllib = pytest.importorskip("tomllib")
         project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
         points = project["entry-points"]["sqlrag.embedders"]
-        assert points.keys() == {"onnx", "hashing"}
+        assert points.keys() == {"onnx", "hashing", "huggingface", "ollama", "openai"}
         for target in points.values():
             module, _, attribute = target.partition(":")
             assert callable(getattr(importlib.import_module(module), attribute).embed)

@@ -14,7 +14,7 @@ from helpers import ROOT, build, ids, python
 from stores import make_small_store
 
 from sqlrag import InputError, Settings, Store, lexical_query
-from sqlrag.retrieve import query_log
+from sqlrag.retrieval import query_log
 from sqlrag.settings import QUERY_LOG, WAIT_SECONDS
 
 
@@ -171,7 +171,8 @@ class TestTrouble:
     def test_the_store_itself_is_no_log(self, small):
         with pytest.raises(InputError, match="is the store"):
             Store(small, settings=Settings(query_log=os.path.relpath(small)))
-        assert Store(small).lexical_query("duck") is not None
+        with Store(small) as store:
+            assert store.lexical_query("duck") is not None
 
     def test_the_command_line_says_that_it_cannot_log(self, small, tmp_path):
         (tmp_path / "folder").mkdir()

@@ -26,7 +26,7 @@ from sqlrag import (
 )
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError, StoreError
-from sqlrag.retrieve.results import RESULT_KEYS
+from sqlrag.retrieval.results import RESULT_KEYS
 
 MODEL = HashingEmbedder("hashing-64")
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlrag.errors import MissingExtraError
-from sqlrag.retrieve import results as module
-from sqlrag.retrieve.results import COLUMN_TYPES, RESULT_KEYS, Results, format_results, print_results
+from sqlrag.retrieval import results as module
+from sqlrag.retrieval.results import COLUMN_TYPES, RESULT_KEYS, Results, format_results, print_results
 
 
 def row(number: int = 0, **values) -> dict:
@@ -75,9 +75,8 @@ def test_the_keys_and_their_order():
 
 def test_importing_loads_nothing_heavy():
     heavy = ("pandas", "polars", "pyarrow", "numpy", "duckdb")
-    code = (
-        f"import sys, sqlrag.retrieve.results, sqlrag.retrieve.fusion; print([m for m in {heavy} if m in sys.modules])"
-    )
+    modules = "sqlrag.retrieval.results, sqlrag.retrieval.fusion"
+    code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

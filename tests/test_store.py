@@ -360,7 +360,7 @@ class TestThreads:
                 assert all(answers == serial for answers in pool.map(ask, range(8)))
 
     def test_many_questions_at_once_beyond_the_cache(self, kb, monkeypatch):
-        from sqlrag.retrieve import embedding
+        from sqlrag.retrieval import embedding
 
         monkeypatch.setattr(embedding, "_CACHED_QUERIES", 3)
         with Store(kb) as store, ThreadPoolExecutor(8) as pool:

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlrag import Chunk, Document, InputError, Store
-from sqlrag.retrieve import candidates, terms
-from sqlrag.retrieve.candidates import BM25
-from sqlrag.retrieve.terms import parse, query_terms
+from sqlrag.retrieval import candidates, terms
+from sqlrag.retrieval.candidates import BM25
+from sqlrag.retrieval.terms import parse, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from sqlrag.retrieve.candidates import Leg
+    from sqlrag.retrieval.candidates import Leg
 
 WORDS = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120)]
 

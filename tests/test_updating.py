@@ -86,7 +86,7 @@ class TestWhatIsDone:
             "UpdateReport(1 added, 1 changed, 1 renamed, 1 unchanged, 1 removed, 0 missing, 1 failed)"
         )
         for line in ("  added: new.md", "  changed: edit.md", "  renamed: old.md to moved.md", "  removed: gone.md",
-                     "  empty: empty.md: ", "3 chunks written, 2 texts embedded, 1 vectors reused"):  # fmt: skip
+                     "  empty: empty.md: ", "3 chunks written, 2 texts embedded, 1 vector reused"):  # fmt: skip
             assert line in str(report)
         # What failed is as it was, and the failure is in the file until it is mended.
         assert ids(lexical_query("fine", path)) == ["fails.md#0"]
@@ -414,7 +414,7 @@ class TestSettings:
         report = update(root, path, **options)
         assert report.rechunked == ["a.md", "b.pdf", "d.md"]
         assert (report.unchanged, report.changed, report.missing) == ([], ["c.md"], ["a.md"])
-        assert "the chunk policy has changed: 3 documents were cut anew" in str(report)
+        assert "the chunk policy has changed: 3 documents cut anew" in str(report)
         write(root, a_md=front)
         again = update(root, path)
         assert (len(again.unchanged), again.rechunked) == (4, [])

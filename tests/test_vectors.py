@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sqlrag.errors import InputError, ModelMismatchError
-from sqlrag.retrieve.store import Store
+from sqlrag.retrieval.store import Store
 from sqlrag.store.vectors import sign_words, unit_vector, unit_vectors
 from sqlrag.types import Chunk, Document
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from sqlrag import options
 from sqlrag.answering.chatting import DEFAULT_RETRIES, DEFAULT_TIMEOUT, OpenAIChat
 from sqlrag.answering.preparing import AnswerOptions, PromptRun
 from sqlrag.answering.prompting import build_prompt
@@ -11,7 +12,6 @@ from sqlrag.answering.running import AnswerRun
 from sqlrag.answering.windowing import DEFAULT_MARGIN
 from sqlrag.errors import InputError
 from sqlrag.measuring import request_id_of
-from sqlrag.retrieve import options
 
 if TYPE_CHECKING:
     import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlrag.answering.contexts import Item
     from sqlrag.answering.outcome import Answer, Event
     from sqlrag.answering.prompting import Prompt
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
     from sqlrag.types import RetrievePlan
 
 DEFAULT_MAX_TOKENS = 512

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
+from sqlrag import options
+from sqlrag.embedders.scrubbing import scrub
+from sqlrag.embedders.service import valid_url
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
-from sqlrag.retrieve import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,7 +101,7 @@ class OpenAIChat:
         if not options.number("timeout", timeout, 0, 86_400, "number of seconds") > 0:
             raise InputError("timeout must be above 0 seconds.")
         self.model_name = model_name
-        self.base_url = _valid_url(base_url or os.environ.get("OPENAI_BASE_URL") or USUAL_URL)
+        self.base_url = valid_url(base_url or os.environ.get("OPENAI_BASE_URL") or USUAL_URL)
         self.timeout = float(timeout)
         self.max_retries = options.whole("max_retries", max_retries, 0, 10)
         self._key = (os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key).strip()
@@ -210,8 +211,7 @@ class OpenAIChat:
             words = str(body.get("message") or error.response.text).strip()
         elif isinstance(error, openai.APIConnectionError):
             words = f"{error}" + (f" {error.__cause__}" if error.__cause__ else "")
-        words = words.replace(self._key, "***") if self._key else words
-        words = words[:_LONGEST_WORDS].rstrip(". ")
+        words = scrub(words, self._key)[:_LONGEST_WORDS].rstrip(". ")
         if not isinstance(error, openai.APIStatusError):
             if isinstance(error, openai.APIConnectionError):
                 return ProviderError(f"{self._name} cannot be reached: {words}.")
@@ -231,16 +231,3 @@ def _usage(reply: Any) -> dict[str, int] | None:
         return None
     counts = {name: getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")}
     return {name: number for name, number in counts.items() if isinstance(number, int)} or None
-
-
-def _valid_url(base_url: str) -> str:
-    try:
-        parts = urlsplit(base_url)
-        _ = parts.port
-    except ValueError as error:
-        raise InputError("base_url is no address such as http://localhost:11434/v1.") from error
-    if parts.username or parts.password or parts.query or parts.fragment or "@" in parts.netloc:
-        raise InputError("base_url must not hold a user, password or parameters: messages name it. Use api_key.")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"base_url must be an address such as http://localhost:11434/v1, not {base_url!r:.200}.")
-    return base_url.rstrip("/")

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import options
 from sqlrag.answering.contexts import contexts_of
 from sqlrag.answering.counting import token_counter
 from sqlrag.answering.prompting import Prompt, block, fence_of, prompt_of
@@ -15,8 +16,7 @@ from sqlrag.answering.rewriting import rewritten
 from sqlrag.answering.windowing import LeftOut, fit_context
 from sqlrag.errors import InputError
 from sqlrag.measuring import Measure, RequestLog, measured, request
-from sqlrag.retrieve import options
-from sqlrag.retrieve.blocks import fuse
+from sqlrag.retrieval.blocks import fuse
 from sqlrag.store.calls import select_by_key
 from sqlrag.types import RetrievePlan
 from sqlrag.wording import counted
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.contexts import Context, Item
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
     from sqlrag.types import Candidate
 
 # What a server's chat format adds to two messages.
@@ -181,7 +181,7 @@ class PromptRun:
 def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
     """Return a context manager of a store: a file's, closed at the end, or the one that was passed, left open."""
     if isinstance(db_path, (str, os.PathLike)):
-        from sqlrag.retrieve.store import Store
+        from sqlrag.retrieval.store import Store
 
         return Store(db_path)
     if not callable(getattr(db_path, "retrieve", None)):

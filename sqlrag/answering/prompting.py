@@ -7,10 +7,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import options
 from sqlrag.answering.contexts import Context, contexts_of
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
-from sqlrag.retrieve import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlrag import options
 from sqlrag.answering.contexts import Context, contexts_of, cut_item
 from sqlrag.answering.counting import token_counter
 from sqlrag.answering.prompting import block, fence_of
 from sqlrag.ingest.splitting import Limits, Splitter
-from sqlrag.retrieve import options
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:

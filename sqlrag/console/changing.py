@@ -135,7 +135,7 @@ def delete(
 
     An unknown document is said to be unknown and is no failure.
     """
-    from sqlrag.retrieve.changing import delete_documents
+    from sqlrag.retrieval.changing import delete_documents
 
     report = delete_documents(
         db,

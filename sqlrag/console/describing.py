@@ -10,7 +10,7 @@ from sqlrag.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
 
 
 def describe(store: Store) -> dict[str, Any]:

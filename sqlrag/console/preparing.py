@@ -26,6 +26,10 @@ def prepare_embeddings(
         option("--model", help="Model: a name on the Hugging Face hub, or a folder. [BAAI/bge-small-en-v1.5]"),
     ] = None,
     provider: Annotated[str, option("--provider", help="Embedding provider.", show_default=True)] = "auto",
+    base_url: Annotated[
+        str | None,
+        option("--base-url", metavar="URL", help="Server of an openai or ollama model; the key is in the environment."),
+    ] = None,
     chunk_size: Annotated[int, option("--chunk-size", help="The longest chunk, in units.", show_default=True)] = 512,
     chunk_overlap: Annotated[
         int | None,
@@ -90,6 +94,7 @@ def prepare_embeddings(
         llama_index_compatible=llama_index,
         skip_duplicates=skip_duplicates,
         memory_limit=memory_limit,
+        base_url=base_url,
     )
     report = prepared.report
     counts, *details = str(report).splitlines()

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from sqlrag.retrieve.results import Results
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.results import Results
+    from sqlrag.retrieval.store import Store
 
 
 @command(
@@ -225,8 +225,8 @@ def _answer(
 ) -> None:
     """Open the file, ask, and write the results or their SQL."""
     began = time.perf_counter()
-    from sqlrag.retrieve.results import RESULT_KEYS, format_results
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.results import RESULT_KEYS, format_results
+    from sqlrag.retrieval.store import Store
 
     imported = time.perf_counter()
     with Store(db) as store:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.embedders.base import (
     DEFAULT_MODEL,
     PROBE_TEXT,
+    as_embedder,
     check_identity,
     embed_texts,
     load_embedder,
@@ -19,22 +20,44 @@ from sqlrag.embedders.base import (
 )
 
 if TYPE_CHECKING:
+    from sqlrag.embedders.function import CallableEmbedder
     from sqlrag.embedders.hashing import HashingEmbedder
+    from sqlrag.embedders.huggingface import HuggingFaceEmbedder
+    from sqlrag.embedders.llama_index import LlamaIndexEmbedder
+    from sqlrag.embedders.ollama import OllamaEmbedder
     from sqlrag.embedders.onnx import OnnxEmbedder
+    from sqlrag.embedders.openai import OpenAIEmbedder
+    from sqlrag.embedders.selftest import self_test
 
 __all__ = [
     "DEFAULT_MODEL",
     "PROBE_TEXT",
+    "CallableEmbedder",
     "HashingEmbedder",
+    "HuggingFaceEmbedder",
+    "LlamaIndexEmbedder",
+    "OllamaEmbedder",
     "OnnxEmbedder",
+    "OpenAIEmbedder",
+    "as_embedder",
     "check_identity",
     "embed_texts",
     "load_embedder",
     "probe",
     "provider_names",
+    "self_test",
 ]
 
-_LAZY = {"HashingEmbedder": "sqlrag.embedders.hashing", "OnnxEmbedder": "sqlrag.embedders.onnx"}
+_LAZY = {
+    "CallableEmbedder": "sqlrag.embedders.function",
+    "HashingEmbedder": "sqlrag.embedders.hashing",
+    "HuggingFaceEmbedder": "sqlrag.embedders.huggingface",
+    "LlamaIndexEmbedder": "sqlrag.embedders.llama_index",
+    "OllamaEmbedder": "sqlrag.embedders.ollama",
+    "OnnxEmbedder": "sqlrag.embedders.onnx",
+    "OpenAIEmbedder": "sqlrag.embedders.openai",
+    "self_test": "sqlrag.embedders.selftest",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,11 @@
-"""The registry of embedding providers, and the one way in which texts become vectors."""
+"""The registry of embedding providers, and what tells one model from another."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-import re
+import os
+import sys
 import threading
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -11,14 +13,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from sqlrag.errors import InputError, ModelMismatchError, ProviderError, SqlragError
-from sqlrag.types import Embedder, ModelIdentity, TextKind
+from sqlrag.embedders.batching import embed_texts, without_surrogates
+from sqlrag.errors import InputError, ModelMismatchError
+from sqlrag.types import Embedder, ModelIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from sqlrag.types import Vectors
+__all__ = [
+    "DEFAULT_MODEL",
+    "PROBE_TEXT",
+    "as_embedder",
+    "check_identity",
+    "embed_texts",
+    "load_embedder",
+    "probe",
+    "provider_names",
+    "without_surrogates",
+]
 
 DEFAULT_MODEL = "BAAI/bge-small-en-v1.5"
 
@@ -30,8 +43,24 @@ SAME_MODEL_COSINE = 0.99
 different models of equal dimensions are nearly orthogonal."""
 
 _GROUP = "sqlrag.embedders"
-_BUILT_IN = {"onnx": "sqlrag.embedders.onnx:OnnxEmbedder", "hashing": "sqlrag.embedders.hashing:HashingEmbedder"}
-_SURROGATES = re.compile("[\ud800-\udfff]")
+_BUILT_IN = {
+    "onnx": "sqlrag.embedders.onnx:OnnxEmbedder",
+    "hashing": "sqlrag.embedders.hashing:HashingEmbedder",
+    "huggingface": "sqlrag.embedders.huggingface:HuggingFaceEmbedder",
+    "openai": "sqlrag.embedders.openai:OpenAIEmbedder",
+    "ollama": "sqlrag.embedders.ollama:OllamaEmbedder",
+}
+_ATTRIBUTES = (
+    "provider",
+    "model_name",
+    "dimensions",
+    "max_tokens",
+    "special_tokens",
+    "query_prefix",
+    "passage_prefix",
+    "embed",
+    "token_offsets",
+)
 
 _loaded: dict[tuple[object, ...], Embedder] = {}
 _lock = threading.Lock()
@@ -51,24 +80,50 @@ def load_embedder(
     threads: int | None = None,
     query_prefix: str | None = None,
     passage_prefix: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    dimensions: int | None = None,
+    max_tokens: int | None = None,
+    timeout: float | None = None,
+    batch_size: int | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> Embedder:
     """Load an embedding model, once per process for equal arguments; safe to call from several threads.
 
     Parameters
     ----------
     model_name
-        Name on the Hugging Face hub, or a local folder. None is the provider's own default:
-        ``BAAI/bge-small-en-v1.5`` for "auto" and "onnx".
+        Name on the Hugging Face hub, a local folder, or what a server calls the model. None is the provider's own
+        default: ``BAAI/bge-small-en-v1.5`` for "auto", "onnx" and "huggingface".
     provider
         One of :func:`provider_names`, or "auto", which is "onnx". Another model or provider is never taken instead.
     cache_dir
-        Where downloaded models are kept. None is fastembed's folder (``FASTEMBED_CACHE_PATH``).
+        onnx, huggingface: where downloaded models are kept. None is the library's own folder (for onnx
+        ``FASTEMBED_CACHE_PATH``).
     model_path
-        Folder with the files of the model; nothing is downloaded then.
+        onnx: folder with the files of the model; nothing is downloaded then.
     threads
-        Number of threads that embed, 1 or more. None is the number of processors this process may use.
+        onnx: number of threads that embed, 1 or more. None is the number of processors this process may use.
     query_prefix, passage_prefix
         Text put before a query or a document. None is what the model's authors ask for; "" is none.
+    base_url
+        openai, ollama: where the server is, such as ``http://localhost:8000/v1``. None: ``OPENAI_BASE_URL`` or
+        ``OLLAMA_HOST``, else the usual place. It must not hold a password or key.
+    api_key
+        openai, ollama: the key, never stored nor shown. None: ``OPENAI_API_KEY`` or ``OLLAMA_API_KEY``.
+    dimensions
+        openai, ollama: ask for shorter vectors, of models that can make them.
+    max_tokens
+        openai, ollama: the model's window in tokens, where the server does not tell it.
+    timeout
+        openai, ollama: seconds for one request, and for a query with all its attempts. None: 30.
+    batch_size
+        openai, ollama, huggingface: texts in one request, 1 or more. None: 128; 8 for ollama; 32 for huggingface.
+    device
+        huggingface: "cpu", "cuda", "mps" …; None: the best one that is there.
+    dtype
+        huggingface: "float32" (the default) or "bfloat16", which is faster where the processor has it.
 
     Returns
     -------
@@ -79,8 +134,12 @@ def load_embedder(
     ------
     InputError
         The provider is unknown, cannot be imported, or does not take one of the options.
+    MissingExtraError
+        The provider needs a package that is not installed; the message has the line that installs it.
     ModelUnavailableError
         The model is unknown or cannot be loaded here.
+    ProviderError
+        The server gives no answer, or refuses the key.
 
     Examples
     --------
@@ -94,9 +153,19 @@ def load_embedder(
         "threads": threads,
         "query_prefix": query_prefix,
         "passage_prefix": passage_prefix,
+        "base_url": base_url,
+        "api_key": api_key,
+        "dimensions": dimensions,
+        "max_tokens": max_tokens,
+        "timeout": timeout,
+        "batch_size": batch_size,
+        "device": device,
+        "dtype": dtype,
     }
     options = {key: value for key, value in given.items() if value is not None}
-    key = (name, model_name, *options.items())
+    if name == "onnx" and model_name is None:
+        model_name = DEFAULT_MODEL  # one model, however it is asked for
+    key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
     # A model that is loaded already is handed out without the lock, so it never waits for another one's download.
     if key in _loaded:
         return _loaded[key]
@@ -104,6 +173,16 @@ def load_embedder(
         if key not in _loaded:
             _loaded[key] = _create(name, model_name, options)
         return _loaded[key]
+
+
+def _environment(provider: str) -> tuple[str | None, ...]:
+    """Return what a provider takes from the environment, so that a change of it takes effect."""
+    names = {"openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"), "ollama": ("OLLAMA_HOST", "OLLAMA_API_KEY")}
+    return tuple(_hidden("api_key", os.environ.get(name)) for name in names.get(provider, ()))
+
+
+def _hidden(option: str, value: Any) -> Any:
+    return hashlib.sha256(str(value).encode("utf-8", "surrogatepass")).hexdigest() if option == "api_key" else value
 
 
 def _create(name: str, model_name: str | None, options: dict[str, Any]) -> Embedder:
@@ -136,109 +215,45 @@ def _valid_names() -> str:
     return f"Valid names: {', '.join(['auto', *provider_names()])}."
 
 
-def embed_texts(
-    embedder: Embedder,
-    texts: Sequence[str],
-    *,
-    kind: TextKind,
-    batch_size: int = 128,
-    progress: Callable[[int], object] | None = None,
-) -> Vectors:
-    """Embed texts as documents or as queries: prefixed, in batches of like length, checked and scaled to unit length.
+def as_embedder(embedder: object) -> Embedder:
+    """Return an embedder made of what a caller has: an embedder, a llama-index ``BaseEmbedding`` or a function.
 
     Parameters
     ----------
     embedder
-        The provider; only its attributes, ``embed`` and nothing else is used.
-    texts
-        None of them blank. Lone surrogates are replaced by U+FFFD.
-    kind
-        "document" or "query": which of the embedder's prefixes is put before each text.
-    batch_size
-        Texts per call of the provider, 1 or more.
-    progress
-        Called after each batch with the number of texts in it.
-
-    Returns
-    -------
-    Vectors
-        ``[len(texts), dimensions] float32``, unit norm, in the order of ``texts``.
+        An object that fits :class:`sqlrag.Embedder` is returned as it is. A function takes a list of texts and returns
+        a vector for each, in order; its name becomes the model's. For another name, window or prefixes, wrap it
+        yourself in :class:`sqlrag.embedders.CallableEmbedder` or :class:`sqlrag.embedders.LlamaIndexEmbedder`.
 
     Raises
     ------
     InputError
-        A text is blank or no string (the message gives its position, counted from 0), or an argument is wrong.
+        It is none of these.
     ProviderError
-        The provider failed, or gave a wrong number of vectors, a wrong length, a value that is not finite, or a
-        vector of zeros. The message names the model, what was expected and got, and the position of the text.
+        It cannot embed a first text.
 
     Examples
     --------
-    >>> embed_texts(load_embedder("hashing-8", provider="hashing"), ["duck"], kind="query").shape
-    (1, 8)
+    >>> as_embedder(lambda texts: [[len(text), 1.0] for text in texts]).dimensions
+    2
     """
-    if kind not in ("document", "query"):
-        raise InputError(f'kind must be "document" or "query", not {kind!r}.')
-    if batch_size < 1:
-        raise InputError(f"batch_size must be 1 or more, not {batch_size}.")
-    prefix = embedder.query_prefix if kind == "query" else embedder.passage_prefix
-    prepared = [prefix + text for text in _valid(texts)]
+    missing = [name for name in _ATTRIBUTES if not hasattr(embedder, name)]
+    if not missing and not isinstance(embedder, type):
+        return cast("Embedder", embedder)
+    # Where llama-index was never imported, no object can be one of its embeddings.
+    llama_index: Any = sys.modules.get("llama_index.core.base.embeddings.base")
+    if llama_index is not None and isinstance(embedder, llama_index.BaseEmbedding):
+        from sqlrag.embedders.llama_index import LlamaIndexEmbedder
 
-    vectors = np.empty((len(prepared), embedder.dimensions), dtype=np.float32)
-    # Texts of like length are sent together, because some providers pad a batch to its longest text.
-    order = sorted(range(len(prepared)), key=lambda position: len(prepared[position]))
-    for start in range(0, len(order), batch_size):
-        positions = order[start : start + batch_size]
-        vectors[positions] = _embed_batch(embedder, [prepared[p] for p in positions], kind, positions)
-        if progress is not None:
-            progress(len(positions))
-    return vectors
+        return LlamaIndexEmbedder(embedder)
+    if callable(embedder) and not isinstance(embedder, type) and not hasattr(embedder, "embed"):
+        from sqlrag.embedders.function import CallableEmbedder
 
-
-def _valid(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise InputError("texts must be a list of strings, not one string.")
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"The text at position {position} is a {type(text).__name__}, not a string.")
-        if not text.strip():
-            raise InputError(f"The text at position {position} is blank: there is nothing to embed.")
-    return [without_surrogates(text) for text in texts]
-
-
-def without_surrogates(text: str) -> str:
-    """Return the text with each lone surrogate replaced by U+FFFD, so that it can be encoded; its length is kept."""
-    return _SURROGATES.sub("\ufffd", text)
-
-
-def _embed_batch(embedder: Embedder, batch: list[str], kind: TextKind, positions: list[int]) -> Vectors:
-    model = f"{embedder.provider} model {embedder.model_name!r}"
-    try:
-        rows = embedder.embed(batch, kind=kind)
-    except SqlragError:
-        raise
-    except Exception as error:
-        raise ProviderError(f"The {model} failed on the texts at positions {positions}: {error}") from error
-
-    if rows is None or len(rows) != len(batch):
-        got = "nothing" if rows is None else f"{len(rows)}"
-        raise ProviderError(f"The {model}: expected {len(batch)} vectors, got {got}; texts at positions {positions}.")
-    matrix = np.empty((len(batch), embedder.dimensions), dtype=np.float64)
-    for row, values, position in zip(matrix, rows, positions, strict=True):
-        where = f"for the text at position {position}"
-        if np.ndim(values) != 1 or len(values) != embedder.dimensions:
-            got = f"{len(values)} values" if np.ndim(values) == 1 else f"an array of shape {np.shape(values)}"
-            raise ProviderError(f"The {model}: expected a vector of {embedder.dimensions} values, got {got} {where}.")
-        row[:] = values
-        if not np.isfinite(row).all():
-            raise ProviderError(f"The {model}: expected finite values, got NaN or infinity {where}.")
-        # The scale is taken out first, so that neither huge nor tiny values overflow when they are squared.
-        scale = np.abs(row).max(initial=0.0)
-        if scale == 0:
-            raise ProviderError(f"The {model}: expected a direction, got a vector of zeros {where}.")
-        row /= scale
-        row /= np.sqrt(np.sum(row * row))
-    return matrix.astype(np.float32)
+        return CallableEmbedder(embedder)
+    raise InputError(
+        f"embedder must be an Embedder, a llama-index BaseEmbedding or a function from a list of texts to vectors, not "
+        f"{embedder!r:.200}" + (f", which lacks {', '.join(missing)}." if len(missing) < len(_ATTRIBUTES) else ".")
+    )
 
 
 def probe(embedder: Embedder) -> ModelIdentity:
@@ -258,6 +273,8 @@ def probe(embedder: Embedder) -> ModelIdentity:
         query_prefix=embedder.query_prefix,
         passage_prefix=embedder.passage_prefix,
         fingerprint=tuple(vector.tolist()),
+        revision=str(getattr(embedder, "revision", "")),
+        options=dict(getattr(embedder, "options", {})),
     )
 
 
@@ -278,7 +295,7 @@ def check_identity(embedder: Embedder, identity: ModelIdentity) -> None:
     def mismatch(why: str) -> ModelMismatchError:
         return ModelMismatchError(
             f"The file was built with {stored}; you passed {given}{why}. "
-            "Use the model of the file, or prepare a new file with the other one."
+            "Use the model of the file; reembed(db_path, model) gives a file another model."
         )
 
     if embedder.dimensions != identity.dimensions:

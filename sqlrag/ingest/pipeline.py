@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
+from sqlrag.errors import DocumentError, InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest.chunking import check_policy
-from sqlrag.ingest.reading import MAX_BYTES, find_files, read_document
+from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_document
 from sqlrag.ingest.report import Duplicate, Prepared, Report
 from sqlrag.ingest.run import Run, bars, check_options, default_overlap, fit_to_window, in_batches, nothing_to_read
 from sqlrag.store import lexical, runs, writing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sqlrag.ingest.run import Cut
-    from sqlrag.types import ChunkUnit, Embedder, Progress
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Progress
 
 
 def prepare_embeddings(
@@ -47,11 +47,12 @@ def prepare_embeddings(
     patterns: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
-    embedder: Embedder | None = None,
+    embedder: AnyEmbedder | None = None,
     llama_index_compatible: bool = True,
     skip_duplicates: bool = False,
     memory_limit: str | None = None,
     progress: Progress = "auto",
+    base_url: str | None = None,
 ) -> Prepared:
     """Read a folder of .md, .markdown, .txt and .pdf files into one searchable DuckDB file.
 
@@ -75,7 +76,8 @@ def prepare_embeddings(
     embedding_provider
         "auto" (ONNX), or the name of a provider.
     api_key
-        Of a provider that is a service.
+        Of a provider that is a service. It is never stored nor shown. None: from the environment, as
+        :func:`load_embedder` says.
     verbose
         Show progress bars in a terminal or notebook.
     use_markdown_chunking
@@ -102,7 +104,8 @@ def prepare_embeddings(
     pdf_extractor
         ``(bytes) -> list of str``, one a page, in place of pypdf.
     embedder
-        An embedder of your own, in place of model name and provider.
+        An embedder of your own, in place of model name and provider: an object that fits :class:`Embedder`, a
+        llama-index ``BaseEmbedding``, or a function from a list of texts to vectors.
     llama_index_compatible
         Keep in ``metadata_`` what llama-index needs to open the rows.
     skip_duplicates
@@ -112,6 +115,8 @@ def prepare_embeddings(
         How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
     progress
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
+    base_url
+        Where the server of the provider is. The file keeps it, so that questions are embedded there, too.
 
     Returns
     -------
@@ -126,8 +131,12 @@ def prepare_embeddings(
         ``input_dir`` does not exist or holds no file that can be used; the message says which and why.
     StoreExistsError, NotAStoreError, StoreLockedError, StoreError
         The output cannot be made or replaced.
-    ModelUnavailableError, MissingExtraError, ModelMismatchError, ProviderError
-        The model cannot be loaded, or does not do what it says.
+    ModelUnavailableError, MissingExtraError, ModelMismatchError
+        The model cannot be loaded, or is not what you say.
+    ProviderError
+        The model does not do what it says, or stops answering. In the latter case the file is made with the documents
+        that were finished, ``ingest_failures`` names the others, and :func:`update_embeddings` embeds the rest. A file
+        that was to be overwritten stays as it was.
     """
     policy = ChunkPolicy(
         strategy="markdown" if use_markdown_chunking else "size",
@@ -139,8 +148,8 @@ def prepare_embeddings(
     check_policy(policy)
     check_options(collection, max_bytes)
     _check_weight(header_weight)
-    if api_key is not None:
-        raise InputError("api_key has no use here: the providers that are installed run on this machine. Leave it out.")
+    if embedder is not None and not (api_key is None and base_url is None):
+        raise InputError("api_key and base_url have no use beside an embedder, which has its own.")
     lexical.check_stemmer(stemmer)
     check_memory_limit(memory_limit)
     output = check_output(output_db, overwrite=overwrite)
@@ -149,7 +158,7 @@ def prepare_embeddings(
     if not files:
         raise NotFoundError(nothing_to_read(input_dir, skipped))
 
-    model = embedder or _load_embedder(embed_model_name, embedding_provider)
+    model = _embedder(embedder, embed_model_name, embedding_provider, api_key, base_url)
     if embed_dim not in (None, model.dimensions):
         raise ModelMismatchError(
             f"{model.model_name} makes vectors of {model.dimensions} dimensions, not {embed_dim} (embed_dim)."
@@ -167,6 +176,11 @@ def prepare_embeddings(
         # Every checkpoint writes the last row group anew; at DuckDB's 16 MB that leaves a file nearly twice as large.
         database.cursor().execute("SET checkpoint_threshold = '400MB'")
         _fill(database, run, files, settings, bars(verbose, progress))
+        if output.exists():
+            run.stop_if_down(f"{output} is as it was.")
+    run.stop_if_down(
+        f"{report.documents} of {report.files} documents are in {output}; update_embeddings embeds the rest into it."
+    )
     return Prepared(output, report)
 
 
@@ -183,7 +197,12 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
     """Fill an empty database."""
     from tqdm.auto import tqdm
 
+    from sqlrag.embedders.selftest import self_test
+
     began, report = time.perf_counter(), run.report
+    written: set[str] = set()
+    if getattr(run.model, "tests_itself", False):
+        self_test(run.model)
     initialize(
         database,
         run.probe(),
@@ -193,7 +212,7 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
         llama_index_compatible=settings.llama_index_compatible,
     )
     with tqdm(total=len(files), desc="documents", unit="file", disable=bar_off, leave=False) as bar:
-        for documents, chunks in in_batches(_cuts(run, files, settings.skip_duplicates, bar.update)):
+        for documents, chunks in in_batches(_cuts(run, files, settings.skip_duplicates, bar.update), run):
             with run.timed("embed"):
                 documents, chunks, vectors = run.embed(documents, chunks)
             with run.timed("store"), database.transaction() as con:
@@ -207,6 +226,12 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
                 )
             report.documents += len(documents)
             report.chunks += len(chunks)
+            written.update(document.doc_id for document in documents)
+            if run.outage is not None:
+                _tell_unfinished(run, files, written, settings.skip_duplicates)
+                break
+    if not report.documents:
+        run.stop_if_down("No document was finished, so no file was made.")
     if not report.documents:
         raise NotFoundError(_nothing_usable(run.input_dir, report))
     with run.timed("index"), database.transaction() as con:
@@ -237,15 +262,30 @@ def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable
             yield document, chunks
 
 
+def _tell_unfinished(run: Run, files: Sequence[Path], written: set[str], skip_duplicates: bool) -> None:
+    """Put the documents into the report that the provider did not get to."""
+    told = {failure.doc_id for failure in run.report.failures}
+    told.update(duplicate.doc_id for duplicate in run.report.duplicates if skip_duplicates)
+    for path in files:
+        with run.told(path):
+            doc_id = document_id(path, run.root, collection=run.collection)
+            if doc_id not in written and doc_id not in told:
+                raise DocumentError(doc_id, "it was not embedded, because the provider stopped answering")
+
+
 def _check_weight(header_weight: float) -> None:
     if isinstance(header_weight, bool) or not isinstance(header_weight, (int, float)) or not 0 <= header_weight <= 1000:
         raise InputError(f"header_weight must be a number from 0 to 1000, not {header_weight!r}.")
 
 
-def _load_embedder(model_name: str | None, provider: str) -> Embedder:
-    from sqlrag.embedders import load_embedder
+def _embedder(
+    given: AnyEmbedder | None, model_name: str | None, provider: str, api_key: str | None, base_url: str | None
+) -> Embedder:
+    from sqlrag.embedders import as_embedder, load_embedder
 
-    return load_embedder(model_name, provider=provider)
+    if given is not None:
+        return as_embedder(given)
+    return load_embedder(model_name, provider=provider, api_key=api_key, base_url=base_url)
 
 
 def _nothing_usable(input_dir: object, report: Report) -> str:

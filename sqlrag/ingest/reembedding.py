@@ -33,6 +33,7 @@ from sqlrag.store.schema import create_objects, read_sql
 from sqlrag.store.sources import read_documents
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import Chunk, ChunkPolicy
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from sqlrag.types import Document, Embedder, Progress, Vectors
+    from sqlrag.types import AnyEmbedder, Document, Embedder, Progress, Vectors
 
 # What is written anew; the vectors of questions are of the old model.
 _WRITTEN = {("main", name) for name in ("documents", "source_documents", "embedding_metadata", "query_embeddings")}
@@ -74,8 +75,8 @@ class ReembedReport:
         model = f"{self.model_name} ({self.dimensions} dimensions)"
         kept = f"{self.kept:,} with the chunks that a program made"
         lines = [
-            f"{self.path}: {self.chunks:,} chunks with vectors of {model}",
-            f"{self.recut:,} documents cut anew, {kept}; {self.embedded:,} texts embedded",
+            f"{self.path}: {counted(self.chunks, 'chunk')} with vectors of {model}",
+            f"{counted(self.recut, 'document')} cut anew, {kept}; {counted(self.embedded, 'text')} embedded",
         ]
         if self.cut_off:
             lines.append(f"note: {self.cut_off:,} of those chunks are longer than the window of the model.")
@@ -88,7 +89,7 @@ def reembed(
     model_name: str | None = None,
     *,
     provider: str = "auto",
-    embedder: Embedder | None = None,
+    embedder: AnyEmbedder | None = None,
     wait_seconds: float | None = None,
     memory_limit: str | None = None,
     verbose: bool = True,
@@ -110,7 +111,7 @@ def reembed(
     provider
         "auto" (ONNX), or the name of a provider.
     embedder
-        An embedder of your own, in place of model name and provider.
+        An embedder of your own, in place of model name and provider; whatever :func:`prepare_embeddings` takes.
     wait_seconds
         How long to wait for a process that writes to the file. None: as :class:`sqlrag.Settings` says.
     memory_limit
@@ -134,14 +135,14 @@ def reembed(
     ModelUnavailableError, MissingExtraError, ProviderError
         The model cannot be loaded, or does not take a text. The file is as it was.
     """
-    from sqlrag.embedders import load_embedder
+    from sqlrag.embedders import as_embedder, load_embedder
 
     began = time.perf_counter()
     wait = seconds_to_wait(wait_seconds)
     memory_limit = check_memory_limit(memory_limit)
     path = existing_file(db_path)
     Database.open(path, wait_seconds=wait).close()
-    model = embedder or load_embedder(model_name, provider=provider)
+    model = load_embedder(model_name, provider=provider) if embedder is None else as_embedder(embedder)
     report = ReembedReport(path, model.model_name, model.dimensions)
     with replacement(path, wait, memory_limit) as (con, _):
         work = _Reembedding(con, model, report)
@@ -263,8 +264,17 @@ class _Reembedding:
 
         texts = [one.embedding_text(self.policy.include_headers) for one in chunks]
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        unique = list(places)
+
+        def cut(position: int, characters: int) -> None:
+            one = next(one for one, text in zip(chunks, texts, strict=True) if text == unique[position])
+            self.report.warnings.append(
+                f"{one.node_id}: the model takes no more than its first {characters} characters."
+            )
+
         self.report.embedded += len(places)
-        vectors = unit_vectors(embed_texts(self.model, list(places), kind="document"), self.model.dimensions)
+        made = embed_texts(self.model, unique, kind="document", cut=cut)
+        vectors = unit_vectors(made, self.model.dimensions)
         return vectors[[places[text] for text in texts]]
 
     def _from_old(self, read: Callable[[], Any]) -> Any:

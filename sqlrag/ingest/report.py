@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from sqlrag.wording import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -73,13 +75,18 @@ class Report:
 
     def __str__(self) -> str:
         """Say it in lines for a terminal."""
-        return "\n".join([f"{self.documents:,} documents, {self.chunks:,} chunks ({self._stages()})", *self._details()])
+        return "\n".join(
+            [
+                f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')} ({self._stages()})",
+                *self._details(),
+            ]
+        )
 
     def _stages(self) -> str:
         return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items())
 
     def _details(self) -> list[str]:
-        lines = [f"{self.failed} failed, {self.empty} empty, {len(self.skipped)} files skipped"]
+        lines = [f"{self.failed} failed, {self.empty} empty, {counted(len(self.skipped), 'file')} skipped"]
         lines += [f"  {failure.status}: {failure.doc_id}: {failure.reason}" for failure in self.failures]
         lines += _listed("duplicate", [f"{twin.doc_id} is the same as {twin.same_as}" for twin in self.duplicates])
         lines += [f"  skipped {count}: {reason}" for reason, count in reasons(self.skipped)]
@@ -112,10 +119,11 @@ class UpdateReport(Report):
 
     def __str__(self) -> str:
         """Say it in lines for a terminal."""
-        counts = f"{self.chunks:,} chunks written, {self.embedded:,} texts embedded, {self.reused:,} vectors reused"
+        written, embedded = counted(self.chunks, "chunk"), counted(self.embedded, "text")
+        counts = f"{written} written, {embedded} embedded, {counted(self.reused, 'vector')} reused"
         lines = [self._counts(), f"{counts} ({self._stages()})"]
         if self.rechunked:
-            lines.append(f"  the chunk policy has changed: {len(self.rechunked):,} documents were cut anew")
+            lines.append(f"  the chunk policy has changed: {counted(len(self.rechunked), 'document')} cut anew")
         if self.reindexed:
             lines.append("  the stemmer has changed: every chunk was indexed anew")
         for what in ("added", "changed", "removed"):
@@ -139,7 +147,9 @@ class Prepared:
 
     def __repr__(self) -> str:
         """Name the file and what is in it."""
-        counts = f"{self.report.documents} documents, {self.report.chunks} chunks, {self.report.failed} failed"
+        report = self.report
+        documents, chunks = counted(report.documents, "document"), counted(report.chunks, "chunk")
+        counts = f"{documents}, {chunks}, {report.failed} failed"
         return f"Prepared({str(self.path)!r}: {counts})"
 
 

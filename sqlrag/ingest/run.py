@@ -36,6 +36,7 @@ else:
 
 # Chunks that are held in memory, embedded and written together.
 BATCH_CHUNKS = 2048
+_BATCHES_BEFORE_WRITING = 16
 
 
 class RunLog(_Adapter):
@@ -68,7 +69,10 @@ class Run:
         self.embedder: Embedder | None = None
         self.read: Callable[[Path, Path], Document] = read_document
         self.known: Callable[[Sequence[str]], dict[str, Vectors]] = lambda _: {}
+        # Why the provider is given up, where it is.
+        self.outage: ProviderError | None = None
         self._window: int | None = None
+        self._cut_off: dict[str, int] = {}
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
 
     def row(self, *, removed: int = 0) -> RunRow:
@@ -111,6 +115,11 @@ class Run:
         return None
 
     @property
+    def group(self) -> int:
+        """How many chunks are embedded before they are written."""
+        return _BATCHES_BEFORE_WRITING * int(getattr(self.model, "batch_size", BATCH_CHUNKS))
+
+    @property
     def model(self) -> Embedder:
         """The embedder, which has to be there by now."""
         assert self.embedder is not None  # noqa: S101 - the callers see to it
@@ -137,26 +146,44 @@ class Run:
         self.log.warning("%s: %s: %s", failure.status, failure.doc_id, failure.reason)
 
     def embed(self, documents: list[Document], chunks: list[Chunk]) -> tuple[list[Document], list[Chunk], Vectors]:
-        """Embed the chunks; a document with a text that the model cannot take is left out and reported."""
+        """Embed the chunks; a document with a text that the model cannot take is left out and reported.
+
+        Where the provider is down, only the documents are returned that were finished, and ``outage`` says why.
+        """
+        made: dict[str, Vectors] = {}
         try:
-            return documents, chunks, self._vectors(chunks)
+            vectors = self._vectors(chunks, made)
+            return documents, self._flagged(chunks), vectors
         except ProviderError:
             # A text is at fault only where the model still takes another one.
-            self.probe()
+            self._look_for_outage()
         kept, kept_chunks, parts = [], [], []
         for document in documents:
             own = [c for c in chunks if c.doc_id == document.doc_id]
             try:
-                parts.append(self._vectors(own))
+                parts.append(self._vectors(own, made))
             except ProviderError as error:
-                self.fail(Failure(document.doc_id, "failed", f"it could not be embedded: {error}"))
+                if self.outage is None:
+                    self._look_for_outage()
+                if self.outage is None:
+                    self.fail(Failure(document.doc_id, "failed", f"it could not be embedded: {error}"))
                 continue
             kept.append(document)
             kept_chunks.extend(own)
-        if not kept:
+        vectors = np.concatenate(parts) if parts else np.empty((0, self.model.dimensions), dtype=np.float32)
+        return kept, self._flagged(kept_chunks), vectors
+
+    def stop_if_down(self, then: str) -> None:
+        """Raise ProviderError with the way on where the provider is given up."""
+        if self.outage is not None:
+            raise ProviderError(f"{self.outage} {then}") from self.outage
+
+    def _look_for_outage(self) -> None:
+        try:
             self.probe()
-            return [], [], np.empty((0, self.model.dimensions), dtype=np.float32)
-        return kept, kept_chunks, np.concatenate(parts)
+        except ProviderError as error:
+            self.outage = error
+            self.log.error("The provider is given up: %s", error)
 
     def probe(self) -> ModelIdentity:
         """Embed the probe text; raises ProviderError where the provider is down."""
@@ -164,24 +191,52 @@ class Run:
 
         return probe(self.model)
 
-    def _vectors(self, chunks: Sequence[Chunk]) -> Vectors:
+    def _vectors(self, chunks: Sequence[Chunk], made: dict[str, Vectors]) -> Vectors:
+        """Return the vectors of chunks; what the model makes is kept in ``made``, by text, also before an error."""
         from sqlrag.embedders import embed_texts
 
-        texts = [c.embedding_text(self.policy.include_headers) for c in chunks]
+        texts = [self._text(c) for c in chunks]
         unique = list(dict.fromkeys(texts))
         found = self.known(unique)
-        missing = [text for text in unique if text not in found]
+        missing = [text for text in unique if text not in found and text not in made]
+        if missing and self.outage is not None:
+            raise self.outage
 
-        def count(_: int) -> None:
+        def keep(positions: list[int], vectors: Vectors) -> None:
             self.report.embedding_calls += 1
+            self.report.embedded += len(positions)
+            rows = unit_vectors(vectors, self.model.dimensions)
+            made.update(zip((missing[position] for position in positions), rows, strict=True))
 
-        vectors = embed_texts(self.model, missing, kind="document", progress=count)
-        self.report.embedded += len(missing)
+        def cut(position: int, characters: int) -> None:
+            self._cut_off[missing[position]] = characters
+
+        embed_texts(self.model, missing, kind="document", made=keep, cut=cut)
         self.report.reused += sum(text in found for text in texts)
-        rows = dict(zip(missing, unit_vectors(vectors, self.model.dimensions), strict=True))
-        return np.array([rows.get(text, found.get(text)) for text in texts], np.float32).reshape(
+        return np.array([found[text] if text in found else made[text] for text in texts], np.float32).reshape(
             len(texts), self.model.dimensions
         )
+
+    def _text(self, one: Chunk) -> str:
+        return one.embedding_text(self.policy.include_headers)
+
+    def _flagged(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Return the chunks, those with ``truncated`` in their metadata whose text was too long for the model."""
+        if not self._cut_off:
+            return chunks
+        flagged = []
+        for one in chunks:
+            characters = self._cut_off.get(self._text(one))
+            if characters is not None:
+                note = (
+                    f"{one.node_id}: the model takes no more than the first {characters} of {len(self._text(one))} "
+                    "characters, so the vector stands for those alone."
+                )
+                self.report.warnings.append(note)
+                self.log.warning("%s", note)
+                one = replace(one, metadata={**one.metadata, "truncated": True})
+            flagged.append(one)
+        return flagged
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -193,14 +248,17 @@ class Run:
             self.report.seconds[stage] = self.report.seconds.get(stage, 0.0) + time.perf_counter() - began
 
 
-def in_batches(cuts: Iterable[Cut]) -> Iterator[tuple[list[Document], list[Chunk]]]:
-    """Yield whole documents with their chunks, about BATCH_CHUNKS at a time, in their order."""
+def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[list[Document], list[Chunk]]]:
+    """Yield whole documents with their chunks, about BATCH_CHUNKS at a time, in their order.
+
+    With a ``run`` there are fewer where its provider takes few at once: what is finished is written sooner.
+    """
     documents: list[Document] = []
     chunks: list[Chunk] = []
     for document, own in cuts:
         documents.append(document)
         chunks.extend(own)
-        if len(chunks) >= BATCH_CHUNKS:
+        if len(chunks) >= (BATCH_CHUNKS if run is None else min(BATCH_CHUNKS, run.group)):
             yield documents, chunks
             documents, chunks = [], []
     if documents:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
+from sqlrag import options
+from sqlrag.embedders.base import as_embedder
+from sqlrag.errors import ModelMismatchError, NotFoundError
 from sqlrag.ingest import run as running
 from sqlrag.ingest.chunking import check_policy, chunk_metadata
 from sqlrag.ingest.planning import Planner
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from sqlrag.ingest.planning import Plan, Work
     from sqlrag.ingest.run import Cut, Run
-    from sqlrag.types import ChunkUnit, Document, Embedder, Progress, Vectors
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Document, Embedder, Progress, Vectors
 
 _REEMBED = "reembed(db_path, model) gives a file another model."
 
@@ -50,7 +52,7 @@ def update_embeddings(
     patterns: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
-    embedder: Embedder | None = None,
+    embedder: AnyEmbedder | None = None,
     embed_model_name: str | None = None,
     chunk_size: int | None = None,
     chunk_overlap: int | None = None,
@@ -96,7 +98,8 @@ def update_embeddings(
     patterns, max_bytes, pdf_extractor
         As for :func:`prepare_embeddings`; ``prune`` is limited to names that match.
     embedder
-        The file's model, loaded by you, in place of loading it by the name that the file has.
+        The file's model, loaded by you, in place of loading it by the name that the file has; whatever
+        :func:`prepare_embeddings` takes.
     embed_model_name
         Only to make sure: another model than the file's is refused.
     chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks
@@ -128,9 +131,8 @@ def update_embeddings(
         The model cannot be loaded, or does not do what it says. Documents that were finished stay.
     """
     running.check_options(collection, max_bytes)
-    for name, flag in (("prune", prune), ("skip_duplicates", skip_duplicates)):
-        if not isinstance(flag, bool):
-            raise InputError(f"{name} must be True or False, not {flag!r}.")
+    for name, given in (("prune", prune), ("skip_duplicates", skip_duplicates)):
+        options.flag(name, given)
     if stemmer is not None:
         lexical.check_stemmer(stemmer)
     files, skipped = find_files(input_dir, patterns=patterns)
@@ -143,7 +145,7 @@ def update_embeddings(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
     with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
-        update = _Update(database, run, report, embedder, embed_model_name)
+        update = _Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
         wanted = {
             "strategy": None if use_markdown_chunking is None else "markdown" if use_markdown_chunking else "size",
             "chunk_size": chunk_size,
@@ -229,10 +231,11 @@ class _Update:
                 self._write(documents, chunks, vectors, plan)
                 bar.update(len(documents))
             sources = chain([] if first is None else [first], fresh, self._parsed(late), self._stored(rest))
-            for written, chunks in running.in_batches(self._cut(sources)):
+            for written, chunks in running.in_batches(self._cut(sources), self.state):
                 with self.state.timed("embed"):
                     kept, chunks, vectors = self.state.embed(written, chunks)
                 self._write(kept, chunks, vectors, plan)
+                self.state.stop_if_down("What was finished stays; the next update does the rest.")
                 bar.update(len(written))
 
     def finish(self, plan: Plan, planner: Planner) -> None:
@@ -290,10 +293,7 @@ class _Update:
     def _check(self, embedder: Embedder) -> None:
         from sqlrag.embedders.stored import check_stored
 
-        try:
-            check_stored(embedder, self.identity)
-        except ModelMismatchError as error:
-            raise ModelMismatchError(f"{error} {_REEMBED}") from error
+        check_stored(embedder, self.identity)
 
     def _change_settings(self, stemmer: str | None) -> None:
         """Write another chunk policy into the file, and index it anew with another stemmer."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.store import runs, writing
 from sqlrag.store.metadata import now, refresh_counts
 from sqlrag.store.schema import read_sql
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ class DeleteReport:
 
     def __str__(self) -> str:
         """Say it in lines for a terminal."""
-        lines = [f"{len(self.deleted):,} documents with {self.chunks:,} chunks deleted, {len(self.unknown):,} unknown"]
+        deleted = f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} deleted"
+        lines = [f"{deleted}, {len(self.unknown):,} unknown"]
         lines += [f"  deleted: {doc_id}" for doc_id in self.deleted]
         lines += [f"  unknown: {doc_id}" for doc_id in self.unknown]
         return "\n".join(lines)

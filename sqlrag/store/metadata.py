@@ -97,6 +97,8 @@ def initial_metadata(
         "fingerprint": json.dumps(
             None if identity.fingerprint is None else [round(x, 6) for x in identity.fingerprint]
         ),
+        "embedding_revision": identity.revision,
+        "embedding_options": json.dumps(dict(identity.options), sort_keys=True),
     }
 
 
@@ -154,6 +156,8 @@ def model_identity(metadata: Mapping[str, str]) -> ModelIdentity:
         query_prefix=metadata.get("query_prefix", ""),
         passage_prefix=metadata.get("passage_prefix", ""),
         fingerprint=None if fingerprint is None else tuple(fingerprint),
+        revision=metadata.get("embedding_revision", ""),
+        options=dict(json.loads(metadata.get("embedding_options", "{}"))),
     )
 
 

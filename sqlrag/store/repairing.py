@@ -11,6 +11,7 @@ from sqlrag.store.handles import existing_file, is_open
 from sqlrag.store.inspecting import dimensions_of
 from sqlrag.store.metadata import default_metadata, read_metadata, refresh_counts, write_metadata
 from sqlrag.store.schema import create_code, for_dimensions, object_names, read_sql, wanted_objects
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +36,7 @@ class Repaired(NamedTuple):
     def __str__(self) -> str:
         """Say it in lines."""
         lines = [f"{self.path}: {len(self.done) or 'nothing'} to repair", *self.done]
-        return "\n".join([*lines, *(f"not repaired: {p.check}, {p.rows:,} rows: {p.rule}" for p in self.left)])
+        return "\n".join([*lines, *(f"not repaired: {p.check}, {counted(p.rows, 'row')}: {p.rule}" for p in self.left)])
 
 
 def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> Repaired:

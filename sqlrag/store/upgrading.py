@@ -23,6 +23,7 @@ from sqlrag.store.schema import (
     run_script,
     sql_folder,
 )
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -45,7 +46,7 @@ class Upgraded(NamedTuple):
         if not self.steps:
             return f"{self.path} has schema version {self.to_version} already."
         versions = f"schema version {self.from_version} to {self.to_version} ({', '.join(self.steps)})"
-        lines = [f"{self.path}: {versions}, {self.documents:,} documents, {self.chunks:,} chunks"]
+        lines = [f"{self.path}: {versions}, {counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"]
         return "\n".join([*lines, *(f"left out: {item}" for item in self.left_out)])
 
 

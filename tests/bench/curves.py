@@ -25,10 +25,10 @@ import numpy as np
 from ir_measures import nDCG
 
 from sqlrag import Store
-from sqlrag.retrieve import candidates
-from sqlrag.retrieve.candidates import BM25, default_pool, lexical_leg
-from sqlrag.retrieve.fusion import LegHit, fuse_legs
-from sqlrag.retrieve.terms import query_terms
+from sqlrag.retrieval import candidates
+from sqlrag.retrieval.candidates import BM25, default_pool, lexical_leg
+from sqlrag.retrieval.fusion import LegHit, fuse_legs
+from sqlrag.retrieval.terms import query_terms
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from tests.bench.common import DATA, environment, markdown_table, read_jsonl, read_qrels
 from tests.bench.corpora import SEED, batches, questions

@@ -25,7 +25,7 @@ from unittest import mock
 
 from sqlrag import Store
 from sqlrag.ingest.run import BATCH_CHUNKS
-from sqlrag.retrieve.store import Database
+from sqlrag.retrieval.store import Database
 from sqlrag.store import lexical, writing
 from tests.bench.common import environment, markdown_table, peak_mb
 from tests.bench.corpora import BATCH, DIMENSIONS, PER_DOCUMENT, SEED, WHAT, batches, rows_of

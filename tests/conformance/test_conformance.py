@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sqlrag import SPEC_VERSION, conformance
 from sqlrag.cli import app
-from sqlrag.retrieve import fusion, rows
+from sqlrag.retrieval import fusion, rows
 
 FOLDER = conformance.corpus_folder()
 GOLDEN = json.loads((FOLDER / "golden.json").read_text("utf-8"))
@@ -116,7 +116,7 @@ def test_another_id_is_noticed(monkeypatch):
     def renamed(con, node_ids):
         return {key: {**row, "node_id": row["node_id"] + "x"} for key, row in chunk_rows(con, node_ids).items()}
 
-    monkeypatch.setattr("sqlrag.retrieve.running.chunk_rows", renamed)
+    monkeypatch.setattr("sqlrag.retrieval.running.chunk_rows", renamed)
     assert len(found_in(FOLDER)) >= 25
 
 

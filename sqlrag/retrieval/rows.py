@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, NotFoundError
-from sqlrag.retrieve.options import items
-from sqlrag.retrieve.results import RESULT_KEYS
+from sqlrag.options import items
+from sqlrag.retrieval.results import RESULT_KEYS
 from sqlrag.store.calls import select_by_key
 from sqlrag.wording import counted
 

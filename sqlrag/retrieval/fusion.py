@@ -10,8 +10,8 @@ import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
+from sqlrag import options
 from sqlrag.errors import InputError
-from sqlrag.retrieve import options
 from sqlrag.types import DEFAULT_ALPHA, Fusion
 
 DECIMALS = 9

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve.candidates import BM25
-from sqlrag.retrieve.filters import Filters
-from sqlrag.retrieve.options import choice, flag, number, shown, weights, whole
+from sqlrag.options import choice, flag, number, shown, weights, whole
+from sqlrag.retrieval.candidates import BM25
+from sqlrag.retrieval.filters import Filters
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Fusion, RetrievePlan
 
 DEFAULT_POOL = 50

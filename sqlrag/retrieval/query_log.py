@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from sqlrag.retrieve.planning import Plan
-    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieval.planning import Plan
+    from sqlrag.retrieval.results import Results
 
 log = logging.getLogger("sqlrag.query")
 

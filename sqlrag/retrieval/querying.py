@@ -6,9 +6,9 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.retrieve.options import flag, path, whole
-from sqlrag.retrieve.searching import same_model
-from sqlrag.retrieve.store import Store
+from sqlrag.options import flag, path, whole
+from sqlrag.retrieval.searching import same_model
+from sqlrag.retrieval.store import Store
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from sqlrag.wording import counted
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieval.results import Results
     from sqlrag.types import Fusion
 
 log = logging.getLogger("sqlrag.query")

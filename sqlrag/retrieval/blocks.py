@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
-from sqlrag.retrieve.results import Results
-from sqlrag.retrieve.rows import as_row
+from sqlrag.retrieval.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
+from sqlrag.retrieval.results import Results
+from sqlrag.retrieval.rows import as_row
 from sqlrag.types import Candidate, Fusion, RetrievePlan
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def package(
     Returns
     -------
     Results
-        With the keys of ``sqlrag.retrieve.results.RESULT_KEYS``.
+        With the keys of ``sqlrag.retrieval.results.RESULT_KEYS``.
     """
     rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in candidates]
     return Results(rows, query_text=query_text, notices=notices)

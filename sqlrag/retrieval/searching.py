@@ -12,8 +12,8 @@ import duckdb
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, StoreError
-from sqlrag.retrieve.embedding import QuestionEmbedder
-from sqlrag.retrieve.running import Run
+from sqlrag.retrieval.embedding import QuestionEmbedder
+from sqlrag.retrieval.running import Run
 from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.metadata import model_identity
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from sqlrag.retrieve.planning import Plan
-    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieval.planning import Plan
+    from sqlrag.retrieval.results import Results
     from sqlrag.store.database import Database
     from sqlrag.types import Embedder, ModelIdentity
 

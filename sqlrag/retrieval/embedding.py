@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
+from sqlrag.embedders.scrubbing import scrub
 from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class QuestionEmbedder:
             except Exception as error:  # a provider of others may raise anything
                 raise ModelUnavailableError(
                     f"The {self._identity.provider} model {self._identity.model_name!r} of {self._path} cannot be "
-                    f"loaded: {type(error).__name__}: {error}"
+                    f"loaded: {type(error).__name__}: {scrub(str(error))}"
                 ) from error
             if timings is not None:
                 timings["load"] = time.perf_counter() - began

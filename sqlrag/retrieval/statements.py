@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
-    from sqlrag.retrieve.planning import Plan
-    from sqlrag.retrieve.terms import Terms
+    from sqlrag.retrieval.planning import Plan
+    from sqlrag.retrieval.terms import Terms
 
 _DEFAULT_POOL = 750  # of the macros
 _EVERY_CHUNK = 2**31 - 1  # a pool that no store exceeds: its rid is an INTEGER

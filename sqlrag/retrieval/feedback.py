@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sqlrag.retrieve.terms import boosted, idf, look_up, stop_words, tokenize
+from sqlrag.retrieval.terms import boosted, idf, look_up, stop_words, tokenize
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.lexical import stem_word
 from sqlrag.store.vectors import unit_vector
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import duckdb
     from numpy.typing import NDArray
 
-    from sqlrag.retrieve.terms import Terms
+    from sqlrag.retrieval.terms import Terms
 
 # The share of the added terms in an expanded question, and the chunks that they are taken from.
 EXPANSION_WEIGHT = 0.5

@@ -72,9 +72,8 @@ class Filters:
         if not self.metadata:
             return None  # no condition
         for key, value in self.metadata.items():
-            if (key.startswith("$") and _is_operator(key)) or (
-                isinstance(value, Mapping) and value and all(map(_is_operator, value))
-            ):
+            keys = list(value) if isinstance(value, Mapping) else []
+            if (key.startswith("$") and _is_operator(key)) or (keys and all(map(_is_operator, keys))):
                 raise InputError(
                     f"The metadata filter {{{key!r}: {value!r}}} looks like an operator. Fields are only compared for "
                     "being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from sqlrag.errors import InputError, ProviderError, StoreError
-from sqlrag.retrieve import candidates
-from sqlrag.retrieve.candidates import Leg
-from sqlrag.retrieve.embedding import EMBEDDING_FAILURES
-from sqlrag.retrieve.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
-from sqlrag.retrieve.fusion import FusedHit, fuse_legs
-from sqlrag.retrieve.planning import DEFAULT_POOL
-from sqlrag.retrieve.results import Results
-from sqlrag.retrieve.rows import as_row, chunk_rows, source_documents
-from sqlrag.retrieve.statements import as_sql
-from sqlrag.retrieve.terms import Terms, query_terms
+from sqlrag.retrieval import candidates
+from sqlrag.retrieval.candidates import Leg
+from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
+from sqlrag.retrieval.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
+from sqlrag.retrieval.fusion import FusedHit, fuse_legs
+from sqlrag.retrieval.planning import DEFAULT_POOL
+from sqlrag.retrieval.results import Results
+from sqlrag.retrieval.rows import as_row, chunk_rows, source_documents
+from sqlrag.retrieval.statements import as_sql
+from sqlrag.retrieval.terms import Terms, query_terms
 from sqlrag.store.vectors import unit_vector
 from sqlrag.types import Candidate
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from sqlrag.retrieve.planning import Plan
-    from sqlrag.retrieve.searching import Searcher
+    from sqlrag.retrieval.planning import Plan
+    from sqlrag.retrieval.searching import Searcher
 
 _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.retrieve.querying import opened
+from sqlrag.retrieval.querying import opened
 
 if TYPE_CHECKING:
     import os
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from sqlrag.retrieve.store import Store
+    from sqlrag.retrieval.store import Store
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
     from sqlrag.types import Chunk

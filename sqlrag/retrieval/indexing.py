@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve.cleaning import cleaned_chunk
+from sqlrag.retrieval.cleaning import cleaned_chunk
 from sqlrag.store import writing
 from sqlrag.store.indexing import IndexReport, with_sources
 from sqlrag.store.vectors import unit_vectors
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from sqlrag.retrieve.searching import Searcher
+    from sqlrag.retrieval.searching import Searcher
     from sqlrag.types import Chunk
 
 

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
-from sqlrag.retrieve.fusion import LegHit
-from sqlrag.retrieve.options import items, number
-from sqlrag.retrieve.terms import idf
+from sqlrag.options import items, number
+from sqlrag.retrieval.fusion import LegHit
+from sqlrag.retrieval.terms import idf
 from sqlrag.store.calls import call_macro
 from sqlrag.store.vectors import query_code
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sqlrag.retrieve.filters import Filters
-    from sqlrag.retrieve.fusion import ExactScores
-    from sqlrag.retrieve.terms import Terms
+    from sqlrag.retrieval.filters import Filters
+    from sqlrag.retrieval.fusion import ExactScores
+    from sqlrag.retrieval.terms import Terms
 
 
 FIELDS = ("text", "heading_path")
@@ -104,16 +104,14 @@ def vector_leg(
     if pool is None:
         return _leg(con, "exact_vector_query", arguments, options, "exact: every vector compared")
     pool = max(pool, k)
-    # With filters nobody knows how many chunks pass them, but all of the pool can be had: fewer, and they are all.
-    unknown = bool(filters) and chunks > pool
-    options.update(pool=pool, k=pool if unknown else k)
+    options["pool"] = pool
     arguments.update({name: str(words) for name, words in query_code(vector)._asdict().items()})
-    leg = _leg(con, "vector_search", arguments, options, f"sign codes, then the exact cosines of the best {pool:,}")
-    if chunks <= pool or (unknown and len(leg.hits) < pool):
-        passing = "chunk that passes the filters" if filters else "chunk"
-        leg.method = f"exact: the pool of {pool:,} holds every {passing}"
-    del leg.hits[k:]
-    return leg
+    if chunks <= pool:
+        method = f"exact: the pool of {pool:,} holds every chunk"
+    else:
+        method = f"sign codes, then the exact cosines of the best {pool:,}"
+        method += "; exact if the filters leave no more" if filters else ""
+    return _leg(con, "vector_search", arguments, options, method)
 
 
 def lexical_leg(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.embedders.base import without_surrogates
+from sqlrag import options
+from sqlrag.embedders.base import as_embedder, without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
-from sqlrag.retrieve import options
-from sqlrag.retrieve.candidates import BM25, as_text
-from sqlrag.retrieve.cleaning import cleaned_chunk, cleaned_document
-from sqlrag.retrieve.filters import Filters, strings
-from sqlrag.retrieve.indexing import index_chunks
-from sqlrag.retrieve.planning import Plan
-from sqlrag.retrieve.query_log import logged, query_log
-from sqlrag.retrieve.rows import source_documents, sources_of_chunks
-from sqlrag.retrieve.searching import GIVEN, Searcher
+from sqlrag.retrieval.candidates import BM25, as_text
+from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
+from sqlrag.retrieval.filters import Filters, strings
+from sqlrag.retrieval.indexing import index_chunks
+from sqlrag.retrieval.planning import Plan
+from sqlrag.retrieval.query_log import logged, query_log
+from sqlrag.retrieval.rows import source_documents, sources_of_chunks
+from sqlrag.retrieval.searching import GIVEN, Searcher
 from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import duckdb
     from numpy.typing import ArrayLike
 
-    from sqlrag.retrieve.results import Results
+    from sqlrag.retrieval.results import Results
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import Chunk, Document, Embedder, Fusion, RetrievePlan
+    from sqlrag.types import AnyEmbedder, Chunk, Document, Fusion, RetrievePlan
 
 DEFAULT_HEADING_WEIGHT = 3.0
 
@@ -76,7 +76,7 @@ class Store:
         path: str | os.PathLike[str],
         *,
         read_only: bool = True,
-        embedder: Embedder | None = None,
+        embedder: AnyEmbedder | None = None,
         wait_seconds: float | None = None,
         threads: int | None = None,
         memory_limit: str | None = None,
@@ -100,7 +100,7 @@ class Store:
         model_name: str = GIVEN,
         stemmer: str = lexical.DEFAULT_STEMMER,
         heading_weight: float = DEFAULT_HEADING_WEIGHT,
-        embedder: Embedder | None = None,
+        embedder: AnyEmbedder | None = None,
         overwrite: bool = False,
         memory_limit: str | None = None,
     ) -> Store:
@@ -129,6 +129,7 @@ class Store:
         if not options.text("model_name", model_name).strip():
             raise InputError("model_name is blank.")
         check_replaceable(check_output(path, overwrite=overwrite))
+        embedder = None if embedder is None else as_embedder(embedder)
         identity = probe(embedder) if embedder else ModelIdentity(GIVEN, model_name, dimensions)
         if identity.dimensions != dimensions:
             raise ModelMismatchError(
@@ -143,7 +144,7 @@ class Store:
     def _use(
         self,
         database: Database,
-        embedder: Embedder | None,
+        embedder: AnyEmbedder | None,
         threads: int | None,
         memory_limit: str | None,
         settings: Settings,
@@ -154,7 +155,8 @@ class Store:
             self._log = query_log(settings.query_log, database.path) if settings.query_log is not None else None
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
-            self._searcher = Searcher(database, required_metadata(database), embedder)
+            wrapped = None if embedder is None else as_embedder(embedder)
+            self._searcher = Searcher(database, required_metadata(database), wrapped)
         except BaseException:
             database.close()
             raise

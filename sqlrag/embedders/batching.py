@@ -1,0 +1,271 @@
+"""The one way in which texts become vectors: prefixed, in batches of like length, checked, at unit length."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlrag.embedders.scrubbing import scrub
+from sqlrag.errors import InputError, ProviderError, SqlragError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlrag.types import Embedder, TextKind, Vectors
+
+DEFAULT_BATCH_SIZE = 128
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_TOO_LARGE = re.compile(
+    r"(?i)too (?:long|large|many|big)|context.?(?:length|window|size)|batch.?size|input.?length"
+    r"|maximum (?:allowed|length|number|size)|at most \d|(?:less|more|fewer|larger) than \d|out of memory"
+)
+# A text that is refused even at this length is not too long.
+_SHORTEST_CUT = 16  # characters
+
+
+class RefusedBatchError(ProviderError):
+    """A provider does not take a request as it is; halves of it may go through.
+
+    ``too_large`` says that size is the reason, so that a single text may go through when it is cut.
+    """
+
+    def __init__(self, message: str, *, too_large: bool) -> None:
+        self.too_large = too_large
+        super().__init__(message)
+
+
+def speaks_of_size(message: str) -> bool:
+    """Return whether a refusal says that there was too much."""
+    return _TOO_LARGE.search(message) is not None
+
+
+def without_surrogates(text: str) -> str:
+    """Return the text with each lone surrogate replaced by U+FFFD, so that it can be encoded; its length is kept."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def embed_texts(
+    embedder: Embedder,
+    texts: Sequence[str],
+    *,
+    kind: TextKind,
+    batch_size: int | None = None,
+    progress: Callable[[int], object] | None = None,
+    made: Callable[[list[int], Vectors], object] | None = None,
+    cut: Callable[[int, int], object] | None = None,
+) -> Vectors:
+    """Embed texts as documents or as queries: prefixed, in batches of like length, checked and scaled to unit length.
+
+    A batch that the provider refuses is sent again in halves, and no larger batch than what went through is tried
+    afterwards. A single text that is too long for the provider is cut to half its length until it is taken, at most a
+    dozen times; the same request is never sent twice.
+
+    Parameters
+    ----------
+    embedder
+        The provider; only its attributes, ``embed`` and nothing else is used. Its ``batch_size`` and ``batch_bytes``
+        (texts and UTF-8 bytes per call) are respected where it has them.
+    texts
+        None of them blank. Lone surrogates are replaced by U+FFFD.
+    kind
+        "document" or "query": which of the embedder's prefixes is put before each text.
+    batch_size
+        Texts per call of the provider, 1 or more. None: as the embedder says, else 128.
+    progress
+        Called after each batch with the number of texts in it.
+    made
+        Called after each batch with the positions and the vectors, so that they can be kept if a later batch fails.
+    cut
+        Called with the position of a text that was too long, and the number of its characters that were embedded. None:
+        a warning is given.
+
+    Returns
+    -------
+    Vectors
+        ``[len(texts), dimensions] float32``, unit norm, in the order of ``texts``.
+
+    Raises
+    ------
+    InputError
+        A text is blank or no string (the message gives its position, counted from 0), or an argument is wrong.
+    ProviderError
+        The provider failed, or gave a wrong number of vectors, a wrong length, a value that is not finite, or a
+        vector of zeros. The message names the model, what was expected and got, and the position of the text.
+
+    Examples
+    --------
+    >>> from sqlrag import load_embedder
+    >>> embed_texts(load_embedder("hashing-8", provider="hashing"), ["duck"], kind="query").shape
+    (1, 8)
+    """
+    if kind not in ("document", "query"):
+        raise InputError(f'kind must be "document" or "query", not {kind!r}.')
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size must be 1 or more, not {batch_size}.")
+    sending = _Sending(embedder, _valid(texts), kind, batch_size)
+    sending.made, sending.progress, sending.cut = made, progress, cut or sending.warn
+    return sending.run()
+
+
+def _valid(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise InputError("texts must be a list of strings, not one string.")
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"The text at position {position} is a {type(text).__name__}, not a string.")
+        if not text.strip():
+            raise InputError(f"The text at position {position} is blank: there is nothing to embed.")
+    return [without_surrogates(text) for text in texts]
+
+
+class _Sending:
+    """The texts of one call, on their way to the provider."""
+
+    def __init__(self, embedder: Embedder, texts: list[str], kind: TextKind, batch_size: int | None) -> None:
+        self.embedder = embedder
+        self.texts = texts
+        self.kind = kind
+        self.prefix = embedder.query_prefix if kind == "query" else embedder.passage_prefix
+        self.limit: int = batch_size or int(getattr(embedder, "batch_size", DEFAULT_BATCH_SIZE))
+        self.vectors = np.empty((len(texts), embedder.dimensions), dtype=np.float32)
+        self.made: Callable[[list[int], Vectors], object] | None = None
+        self.progress: Callable[[int], object] | None = None
+        self.cut: Callable[[int, int], object] = self.warn
+
+    def run(self) -> Vectors:
+        # Texts of like length are sent together, because some providers pad a batch to its longest text.
+        for positions in self._batches(sorted(range(len(self.texts)), key=lambda place: len(self.texts[place]))):
+            self._send(positions)
+        return self.vectors
+
+    def warn(self, position: int, characters: int) -> None:
+        """Warn of a text that was cut."""
+        warnings.warn(
+            f"{name_of(self.embedder)} takes no more than the first {characters} characters of the text at position "
+            f"{position}, which has {len(self.texts[position])}: its vector stands for those alone.",
+            stacklevel=2,
+        )
+
+    def _batches(self, order: list[int]) -> Iterator[list[int]]:
+        """Yield the positions in batches that are as large as the provider is known to take."""
+        most_bytes: int | None = getattr(self.embedder, "batch_bytes", None)
+        start = 0
+        while start < len(order):
+            end = min(len(order), start + self.limit)
+            if most_bytes is not None:
+                sizes = np.cumsum([len((self.prefix + self.texts[place]).encode()) for place in order[start:end]])
+                end = start + max(1, int(np.searchsorted(sizes, most_bytes, side="right")))
+            yield order[start:end]
+            start = end
+
+    def _send(self, positions: list[int]) -> bool:
+        """Send texts in as many requests as it takes; return whether all of them went through as they are."""
+        if len(positions) > self.limit:
+            step = self.limit
+            parts = [self._send(positions[at : at + step]) for at in range(0, len(positions), step)]
+            return all(parts)
+        try:
+            vectors = self._embed([self.prefix + self.texts[place] for place in positions], positions)
+        except RefusedBatchError as error:
+            if len(positions) == 1:
+                if not error.too_large:
+                    raise
+                self._send_cut(positions[0], error)
+                return False
+            middle = (len(positions) + 1) // 2
+            halves = self._send(positions[:middle]), self._send(positions[middle:])
+            whole = all(halves)
+            if whole:  # so it was the number of texts, and not one of them
+                self.limit = min(self.limit, middle)
+            return whole
+        self._keep(positions, vectors)
+        return True
+
+    def _send_cut(self, position: int, refusal: RefusedBatchError) -> None:
+        """Send the longest beginning of a text that the provider takes, halving it each time."""
+        length = len(self.texts[position]) // 2
+        while length >= _SHORTEST_CUT and self.texts[position][:length].strip():
+            try:
+                vectors = self._embed([self.prefix + self.texts[position][:length]], [position])
+            except RefusedBatchError as error:
+                if not error.too_large:
+                    raise
+                length //= 2
+                continue
+            self._keep([position], vectors)
+            self.cut(position, length)
+            return
+        raise refusal
+
+    def _keep(self, positions: list[int], vectors: Vectors) -> None:
+        self.vectors[positions] = vectors
+        if self.made is not None:
+            self.made(positions, vectors)
+        if self.progress is not None:
+            self.progress(len(positions))
+
+    def _embed(self, batch: list[str], positions: list[int]) -> Vectors:
+        """Make one call of the provider, and check what it answers."""
+        model = name_of(self.embedder)
+        try:
+            rows = self.embedder.embed(batch, kind=self.kind)
+        except RefusedBatchError as error:
+            raise RefusedBatchError(f"{error} ({_at(positions)})", too_large=error.too_large) from error
+        except ProviderError as error:
+            raise ProviderError(f"{error} ({_at(positions)})") from error
+        except SqlragError:
+            raise
+        except Exception as error:
+            said = str(error)
+            message = scrub(said)
+            # What held a secret is no cause to be shown.
+            cause = error if message == said else None
+            words = f"{model} failed on the {_at(positions)}: {message}"
+            if speaks_of_size(message):
+                raise RefusedBatchError(words, too_large=True) from cause
+            raise ProviderError(words) from cause
+
+        if rows is None or len(rows) != len(batch):
+            got = "nothing" if rows is None else f"{len(rows)}"
+            raise ProviderError(f"{model}: expected {len(batch)} vectors, got {got}; {_at(positions)}.")
+        return _checked(rows, self.embedder.dimensions, positions, model)
+
+
+def name_of(embedder: Embedder) -> str:
+    """Return how messages call a model."""
+    return f"The {embedder.provider} model {embedder.model_name!r}"
+
+
+def _at(positions: list[int]) -> str:
+    more = f" and {len(positions) - 20} more" if len(positions) > 20 else ""
+    return f"texts at positions {positions[:20]}{more}"
+
+
+def _checked(rows: Any, dimensions: int, positions: list[int], model: str) -> Vectors:
+    """Return the rows at unit length, or raise ProviderError where one is no vector of the model."""
+    matrix = np.empty((len(positions), dimensions), dtype=np.float64)
+    for row, values, position in zip(matrix, rows, positions, strict=True):
+        where = f"for the text at position {position}"
+        if values is None:
+            raise ProviderError(f"{model}: expected a vector of {dimensions} values, got nothing {where}.")
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ProviderError(f"{model}: expected numbers, got something else {where}: {error}") from error
+        if array.shape != (dimensions,):
+            got = f"{len(array)} values" if array.ndim == 1 else f"an array of shape {array.shape}"
+            raise ProviderError(f"{model}: expected a vector of {dimensions} values, got {got} {where}.")
+        row[:] = array
+        if not np.isfinite(row).all():
+            raise ProviderError(f"{model}: expected finite values, got NaN or infinity {where}.")
+        # The scale is taken out first, so that neither huge nor tiny values overflow when they are squared.
+        scale = np.abs(row).max(initial=0.0)
+        if scale == 0:
+            raise ProviderError(f"{model}: expected a direction, got a vector of zeros {where}.")
+        row /= scale
+        row /= np.sqrt(np.sum(row * row))
+    return matrix.astype(np.float32)
