@@ -31,15 +31,20 @@ def write(text: str) -> None:
     _write(sys.stdout, _STEERING.sub(" ", text))
 
 
+def write_part(text: str) -> None:
+    """Write a part of a text for people to standard output as it comes, without a line end."""
+    _write(sys.stdout, _STEERING.sub(" ", text), end="")
+
+
 def tell(text: str) -> None:
     """Write a message to standard error."""
     _write(sys.stderr, _STEERING.sub(" ", text))
 
 
-def write_json(value: object) -> None:
-    """Write one JSON value to standard output, in ASCII where its encoding is not UTF-8."""
+def write_json(value: object, *, indent: int | None = 2) -> None:
+    """Write one JSON value to standard output, in ASCII where its encoding is not UTF-8; on one line without indent."""
     escaped = not _encoding(sys.stdout).lower().replace("-", "").startswith("utf8")
-    _write(sys.stdout, json.dumps(value, ensure_ascii=escaped, indent=2, default=str))
+    _write(sys.stdout, json.dumps(value, ensure_ascii=escaped, indent=indent, default=str))
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -89,9 +94,9 @@ def silence_broken_pipe() -> None:
         os.dup2(nowhere, stream.fileno())
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO, text: str, end: str = "\n") -> None:
     encoding = _encoding(stream)
-    stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+    stream.write(text.encode(encoding, "replace").decode(encoding) + end)
     stream.flush()
 
 

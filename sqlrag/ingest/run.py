@@ -16,6 +16,7 @@ from sqlrag.errors import DocumentError, InputError, ProviderError
 from sqlrag.ingest.chunking import chunk
 from sqlrag.ingest.reading import document_id, read_document
 from sqlrag.ingest.report import Duplicate, Failure, reasons
+from sqlrag.measuring import Measure, count
 from sqlrag.store.metadata import now
 from sqlrag.store.runs import RunRow, new_run_id
 from sqlrag.store.vectors import unit_vectors
@@ -72,10 +73,13 @@ class Run:
         self.outage: ProviderError | None = None
         self._window: int | None = None
         self._cut_off: dict[str, int] = {}
+        self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
 
     def row(self, *, removed: int = 0) -> RunRow:
         """Return what ``ingest_log`` keeps of the run."""
         report = self.report
+        self._measure.end()
+        count(files=report.files, documents=report.documents, chunks=report.chunks, failed_documents=report.failed)
         counts = {name: getattr(report, name) for name in ("files", "documents", "chunks", "embedded", "reused")}
         return RunRow(
             self.id,

@@ -1,0 +1,1 @@
+"""Ranked chunks to an answer with sources that a reader can check."""
