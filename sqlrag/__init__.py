@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
+    from sqlrag.retrieval.compressing import CompressPolicy, compress
+    from sqlrag.retrieval.cross_encoders import load_reranker
+    from sqlrag.retrieval.duplicates import drop_near_duplicates
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
     from sqlrag.retrieval.querying import (
         get_embedding_metadata,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
         validate_embedding_model,
         vector_query,
     )
+    from sqlrag.retrieval.reranking import rerank
     from sqlrag.retrieval.results import Results, print_results
     from sqlrag.retrieval.store import Store
     from sqlrag.settings import Settings
@@ -83,6 +87,7 @@ __all__ = [
     "Chunk",
     "ChunkPolicy",
     "Compacted",
+    "CompressPolicy",
     "DeleteReport",
     "Document",
     "DocumentError",
@@ -125,7 +130,9 @@ __all__ = [
     "check",
     "chunk",
     "compact",
+    "compress",
     "delete_documents",
+    "drop_near_duplicates",
     "errors",
     "fuse",
     "get_embedding_metadata",
@@ -134,6 +141,7 @@ __all__ = [
     "index",
     "lexical_query",
     "load_embedder",
+    "load_reranker",
     "models",
     "package",
     "prepare_embeddings",
@@ -141,6 +149,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "reembed",
     "repair",
+    "rerank",
     "retrieve",
     "update_embeddings",
     "upgrade",
@@ -151,6 +160,7 @@ __all__ = [
 # Importing sqlrag loads none of the heavy modules; each name below is fetched at its first use.
 _LAZY = {
     "Compacted": "sqlrag.store.compacting",
+    "CompressPolicy": "sqlrag.retrieval.compressing",
     "DeleteReport": "sqlrag.store.deleting",
     "IndexReport": "sqlrag.store.indexing",
     "Models": "sqlrag.embedders.models",
@@ -175,7 +185,9 @@ _LAZY = {
     "check": "sqlrag.store.inspecting",
     "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
+    "compress": "sqlrag.retrieval.compressing",
     "delete_documents": "sqlrag.retrieval.changing",
+    "drop_near_duplicates": "sqlrag.retrieval.duplicates",
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
     "get_source_documents": "sqlrag.retrieval.querying",
@@ -183,6 +195,7 @@ _LAZY = {
     "index": "sqlrag.retrieval.changing",
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
+    "load_reranker": "sqlrag.retrieval.cross_encoders",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
@@ -190,6 +203,7 @@ _LAZY = {
     "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
     "reembed": "sqlrag.ingest.reembedding",
     "repair": "sqlrag.store.repairing",
+    "rerank": "sqlrag.retrieval.reranking",
     "retrieve": "sqlrag.retrieval.blocks",
     "update_embeddings": "sqlrag.ingest.updating",
     "upgrade": "sqlrag.store.upgrading",
