@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,9 @@ if TYPE_CHECKING:
     from sqlrag.store.upgrading import Upgraded, upgrade
 
 __version__ = "0.1.0"
+
+# A library is silent unless the program asks for its log.
+logging.getLogger("sqlrag").addHandler(logging.NullHandler())
 
 __all__ = [
     "SPEC_VERSION",
