@@ -253,19 +253,22 @@ def test_case_J5_killed_at_any_moment(name, tmp_path, zygote):
     shutil.copytree(folder, start)
     seconds = zygote.run(case.job, folder)["seconds"]
     case.check_when_done(folder)
-    killed = 0
-    for _ in range(KILLS[name]):
+    killed, tries = 0, 0
+    while killed < KILLS[name] and tries < 3 * KILLS[name]:
+        tries += 1
         shutil.rmtree(folder)
         shutil.copytree(start, folder)
         answer = zygote.run(case.job, folder, moments.uniform(0.01, seconds))
         killed += answer["status"] == -signal.SIGKILL
+        if answer["status"] != -signal.SIGKILL:
+            seconds = max(0.02, seconds / 2)  # the first run was slower than this one
         case.check_after_kill(folder)
         (folder / DONE).unlink(missing_ok=True)
         zygote.run(case.job, folder)
         case.check_when_done(folder)
         assert check(store_of(folder)) == []
         assert [file.name for file in folder.iterdir() if "building" in file.name or ".wal" in file.name] == []
-    assert killed >= KILLS[name] * 2 // 3  # the others were faster than the first one
+    assert killed == KILLS[name]
 
 
 def test_there_are_enough_kills():

@@ -8,10 +8,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import build, ids
+from helpers import HASHING, build, ids, write
 
 import sqlrag
-from sqlrag import Chunk, Document, InputError, Settings, Store
+from sqlrag import (
+    Chunk,
+    Document,
+    InputError,
+    Settings,
+    Store,
+    delete_documents,
+    prepare_embeddings,
+    update_embeddings,
+)
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.retrieval.planning import Plan
 
@@ -295,7 +304,8 @@ class TestNothingFound:
             ('"lion lion"', {}, ['No chunk holds "lion lion". Leave the quotes out to look for the words alone.']),
             ("zebra", {"tags_any": ["c"]}, ["No chunk passes the filters: {'tags_any': ['c']}."]),
             ("zebra", {"tags_any": ["b"]}, []),
-            ("owl", {}, []),
+            ("owl", {}, ["No chunk holds any of the words."]),
+            ("owl zebra", {"conjunctive": True}, ["No chunk holds all of the words."]),
         ],
     )  # fmt: skip
     def test_lexical(self, tagged, query, options, notices):
@@ -359,3 +369,35 @@ class TestMethods:
         answer = store.vector_query(query_vector=vector, top_k=7, **options)
         assert ids(answer) == [node_id for node_id, _ in rows]
         assert [row["score"] for row in answer] == pytest.approx([score for _, score in rows], abs=1e-6)
+
+
+class TestIngest:
+    """Wrong types of building and updating are named as well."""
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            *({"input_dir": None}, {"input_dir": 5}, {"patterns": 5}, {"patterns": [1]}, {"patterns": b"*.md"}),
+            *({"embed_model_name": 5}, {"use_markdown_chunking": "no"}, {"include_headers_in_chunks": 2}),
+            *({"pdf_extractor": 3}, {"progress": "maybe"}, {"skip_duplicates": 1}, {"verbose": "yes"}),
+        ],
+    )
+    def test_wrong_types(self, tmp_path, wrong):
+        docs = write(tmp_path / "docs", a_md="alpha")
+        kb = prepare_embeddings(docs, tmp_path / "kb.duckdb", **HASHING).path
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            prepare_embeddings(**{"input_dir": docs, "output_db": tmp_path / "new.duckdb", **HASHING, **wrong})
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            update_embeddings(**{"input_dir": docs, "db_path": kb, **wrong})
+        assert not (tmp_path / "new.duckdb").exists()
+
+
+class TestDeleting:
+    @pytest.mark.parametrize("nothing", [{"tags_all": []}, {"metadata": {}}, {"tags_all": [], "metadata": {}}, {}])
+    def test_no_condition_deletes_nothing(self, tmp_path, nothing):
+        kb = build(tmp_path, a_md="alpha", b_md="beta")
+        with pytest.raises(InputError, match="Nothing says what to delete"):
+            delete_documents(kb, **nothing)
+        for empty in ({"doc_ids": []}, {"tags_any": []}, {"collection": []}):
+            assert delete_documents(kb, **empty).deleted == []
+        assert delete_documents(kb, doc_ids="a.md", tags_all=[]).deleted == ["a.md"]

@@ -82,8 +82,8 @@ class TestRows:
         # 0, 10, 20, 30 and 40 ms: the median is the third, 95 % lie 0.8 of the way from the fourth to the fifth
         assert rows(log, "FROM query_latencies") == [("lexical", 5, 20.0, 38.0, 40.0)]
         assert rows(log, "SELECT query_text, mode, queries, notices FROM queries_without_results") == [
-            ("zebra", "lexical", 2, []),
-            ("giraffe", "lexical", 1, []),
+            ("zebra", "lexical", 2, ["No chunk holds any of the words."]),
+            ("giraffe", "lexical", 1, ["No chunk holds any of the words."]),
         ]
         ((mode, text, error),) = rows(log, "SELECT mode, query_text, error FROM failed_queries")
         assert (mode, text) == ("hybrid", " ")

@@ -304,7 +304,7 @@ class TestPrune:
         for _ in range(2):
             report = update(other, path, prune=True)
             assert [(f.doc_id, f.status) for f in report.failures] == [("a.md", "failed")]
-            assert "docs/a.md, which is still there" in report.failures[0].reason
+            assert "docs/a.md; delete that one" in report.failures[0].reason
             assert (report.changed, report.removed, report.missing) == ([], [], [])
         assert ids(lexical_query("alpha", path)) == ["a.md#0"]
         # What is the same in both stays with the first, and goes with it.
@@ -326,7 +326,7 @@ class TestPrune:
         path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma", d_md="delta")
         root = (tmp_path / "docs").rename(tmp_path / "moved")
         (root / "a.md").unlink()
-        write(root, b_md="another beta")
+        write(root, b_md="another beta")  # two of four are as they were
         for _ in range(2):
             assert update(root, path).missing == ["a.md"]
         assert update(root, path, prune=True).removed == ["a.md"]
@@ -338,6 +338,42 @@ class TestPrune:
         other = write(tmp_path / "other", readme_md="theirs", x_md="x", y_md="y")
         report = update(other, path, prune=True)
         assert (report.missing, report.removed) == ([], [])
+        assert [f.doc_id for f in report.failures] == ["readme.md"]
+        assert ids(lexical_query("ours", path)) == ["readme.md#0"]
+
+    def test_names_alone_do_not_make_a_folder_a_moved_one(self, tmp_path):
+        path = build(tmp_path, readme_md="ours", secret_md="secret")
+        (tmp_path / "docs").rename(tmp_path / "elsewhere")
+        report = update(write(tmp_path / "other", readme_md="theirs"), path, prune=True)
+        assert (report.removed, [f.doc_id for f in report.failures]) == ([], ["readme.md"])
+
+    def test_a_folder_whose_name_is_stored_in_another_form_is_there(self, tmp_path):
+        root = write(tmp_path / "cafe\u0301", a_md="alpha", b_md="beta")
+        path = prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING).path
+        report = update(write(tmp_path / "other", a_md="alpha", c_md="gamma"), path, prune=True)
+        assert (report.removed, report.missing, report.added) == ([], [], ["c.md"])
+        assert update(root, path, prune=True).unchanged == ["a.md", "b.md"]
+
+    def test_a_folder_that_became_a_link_to_the_outside_is_not_gone(self, tmp_path):
+        path = build(tmp_path, a_md="alpha", sub__b_md="beta")
+        (tmp_path / "docs" / "sub").rename(tmp_path / "outside")
+        (tmp_path / "docs" / "sub").symlink_to(tmp_path / "outside")
+        assert update(tmp_path / "docs", path, prune=True).removed == []
+
+    def test_documents_of_programs_are_neither_replaced_nor_removed(self, tmp_path):
+        path = build(tmp_path, a_md="alpha")
+        with Store(path, read_only=False) as store:
+            for name in ("web/p1.md", "web/p2.md", "note.md"):
+                url = f"https://example.com/{name}" if name != "note.md" else ""
+                store.upsert([Document(name, name, file_path=url)], [Chunk(name, 0, name)], [[1.0] * 64])
+        write(tmp_path / "docs", web__p1_md="other", note_md="other")
+        for skip in (False, True):
+            report = update(tmp_path / "docs", path, prune=True, skip_duplicates=skip)
+            assert report.removed == []
+        assert sorted(f.doc_id for f in update(tmp_path / "docs", path).failures) == ["note.md", "web/p1.md"]
+        assert rows(path, "SELECT text FROM documents ORDER BY 1") == [
+            ("alpha",), ("note.md",), ("web/p1.md",), ("web/p2.md",),
+        ]  # fmt: skip
 
     def test_an_unreadable_folder_protects_what_is_below(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="alpha", sub__b_md="beta", subway__c_md="gamma")
@@ -382,6 +418,23 @@ class TestDuplicates:
         assert (report.removed, report.duplicates) == ([], [("b.md", "a.md")])
         assert update(root, path, skip_duplicates=True, prune=True).removed == ["b.md"]
         assert_as_from_scratch(path, root, tmp_path, skip_duplicates=True)
+
+    def test_only_documents_of_this_folder_go_for_being_duplicates(self, tmp_path):
+        path = build(tmp_path, x_md="foo", k_md="kept")
+        with Store(path, read_only=False) as store:
+            chunk = Chunk("n.md", 0, "note", collection="notes")
+            store.upsert([Document("n.md", "note", "notes")], [chunk], [[1.0] * 64])
+        other = write(tmp_path / "other", a_md="bar", x_md="bar", n_md="bar")
+        report = update(other, path, prune=True, skip_duplicates=True)
+        assert (report.removed, report.added) == ([], ["a.md"])
+        assert ids(lexical_query("foo", path)) == ["x.md#0"]
+        assert ids(lexical_query("note", path)) == ["n.md#0"]
+
+    def test_the_same_bytes_under_another_suffix_are_no_duplicate(self, tmp_path):
+        root = write(tmp_path / "docs", a_pdf="# no PDF", b_md="# no PDF")
+        path = build(tmp_path, "other.duckdb", folder="base", z_md="zebra")
+        report = update(root, path, skip_duplicates=True)
+        assert (report.added, [f.doc_id for f in report.failures]) == (["b.md"], ["a.pdf"])
 
     def test_a_good_text_does_not_go_for_a_file_that_cannot_be_read(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")

@@ -2,7 +2,6 @@
 CREATE OR REPLACE MACRO given_vector(vector) AS
     CASE WHEN vector IS NULL
          THEN error('there is no query vector (NULL): store one with sqlrag embed, or name a chunk that exists')
-         WHEN NOT coalesce(isfinite(TRY(array_inner_product(CAST(vector AS FLOAT[384]), CAST(vector AS FLOAT[384]))))
-              AND array_inner_product(CAST(vector AS FLOAT[384]), CAST(vector AS FLOAT[384])) > 0, false)
+         WHEN NOT coalesce(isfinite(TRY(vector_length(vector))) AND vector_length(vector) > 0, false)
          THEN error('the query vector is zero or not finite')
          ELSE CAST(vector AS FLOAT[384]) END;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,9 @@ _TOO_LARGE = re.compile(
     r"(?i)too (?:long|large|many|big)|context.?(?:length|window|size)|batch.?size|input.?length"
     r"|maximum (?:allowed|length|number|size)|at most \d|(?:less|more|fewer|larger) than \d|out of memory"
 )
+# Set while a question waits: a server then gets the patience of a question for every text.
+question_waits: ContextVar[bool] = ContextVar("sqlrag_question_waits", default=False)
+
 # A text that is refused even at this length is not too long.
 _SHORTEST_CUT = 16  # characters
 

@@ -99,7 +99,7 @@ def measure(embedder: Any) -> int:
     """Return how long the vectors of an embedder are, from that of a first text."""
     try:
         rows = embedder.embed([f"{embedder.passage_prefix}dimensions"], kind="document")
-        dimensions = len(rows[0])
+        dimensions = 0 if rows[0] is None else len(rows[0])
     except SqlragError:
         raise
     except Exception as error:

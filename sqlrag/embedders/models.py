@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sqlrag.embedders.base import _factory, provider_names
+from sqlrag.embedders.scrubbing import scrub
 
 
 class Provider(NamedTuple):
@@ -61,4 +62,4 @@ def _look_at(name: str) -> tuple[Provider, list[ReadyModel]]:
         ready = factory.ready_models() if obstacle is None and hasattr(factory, "ready_models") else []
     except Exception as error:
         obstacle, ready = str(error) or type(error).__name__, []
-    return Provider(name, obstacle is None, obstacle or ""), [ReadyModel(name, str(model)) for model in ready]
+    return Provider(name, obstacle is None, scrub(obstacle or "")), [ReadyModel(name, str(model)) for model in ready]

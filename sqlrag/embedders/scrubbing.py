@@ -7,6 +7,7 @@ import re
 _PATTERNS = (
     re.compile(r"(?i)\b(bearer\s+)[^\s'\",;]+"),
     re.compile(r"\b((?:sk|pk|rk|pa|jina|hf|gsk|key)[-_])[A-Za-z0-9_\-*.]{8,}"),
+    re.compile(r"(?i)(https?://)[^/\s@]+(?=@)"),
     re.compile(r"(?i)\b(api[-_]?key['\"]?\s*[=:]\s*['\"]?)[^\s'\",;&]+"),
 )
 

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 from urllib.parse import urlsplit
 
-from sqlrag.embedders.batching import RefusedBatchError, speaks_of_size
+from sqlrag.embedders.batching import RefusedBatchError, question_waits, speaks_of_size
 from sqlrag.embedders.function import DEFAULT_WINDOW, check_numbers, measure
 from sqlrag.embedders.prefixes import prefixes_of
 from sqlrag.embedders.scrubbing import scrub
@@ -103,7 +103,7 @@ class ServiceEmbedder:
 
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:
         """Return one row per text, in order, as the server made them."""
-        patient = kind == "document" and self.dimensions > 0
+        patient = kind == "document" and self.dimensions > 0 and not question_waits.get()
         return cast("Vectors", self._asked(lambda seconds: self._ask(list(texts), seconds), patient=patient))
 
     def token_offsets(self, text: str) -> Sequence[tuple[int, int]]:
@@ -225,7 +225,7 @@ def valid_url(base_url: str) -> str:
         _ = parts.port
     except ValueError as error:
         raise InputError("base_url is no address such as http://localhost:8000/v1.") from error
-    if parts.username or parts.password or parts.query or parts.fragment or "@" in parts.netloc:
+    if parts.username or parts.password or parts.query or parts.fragment or "@" in parts.netloc or ";" in parts.path:
         raise InputError("base_url must not hold a user, password or parameters: files keep it. Use api_key.")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"base_url must be an address such as http://localhost:8000/v1, not {base_url!r}.")

@@ -10,7 +10,16 @@ from sqlrag.errors import DocumentError, InputError, ModelMismatchError, NotFoun
 from sqlrag.ingest.chunking import check_policy
 from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_document
 from sqlrag.ingest.report import Duplicate, Prepared, Report
-from sqlrag.ingest.run import Run, bars, check_options, default_overlap, fit_to_window, in_batches, nothing_to_read
+from sqlrag.ingest.run import (
+    Run,
+    bars,
+    check_options,
+    check_types,
+    default_overlap,
+    fit_to_window,
+    in_batches,
+    nothing_to_read,
+)
 from sqlrag.store import lexical, runs, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
@@ -138,6 +147,19 @@ def prepare_embeddings(
         that were finished, ``ingest_failures`` names the others, and :func:`update_embeddings` embeds the rest. A file
         that was to be overwritten stays as it was.
     """
+    check_types(
+        input_dir,
+        patterns,
+        pdf_extractor,
+        progress,
+        embed_model_name=embed_model_name,
+        verbose=verbose,
+        use_markdown_chunking=use_markdown_chunking,
+        include_headers_in_chunks=include_headers_in_chunks,
+        overwrite=overwrite,
+        llama_index_compatible=llama_index_compatible,
+        skip_duplicates=skip_duplicates,
+    )
     policy = ChunkPolicy(
         strategy="markdown" if use_markdown_chunking else "size",
         chunk_size=chunk_size,

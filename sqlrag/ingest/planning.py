@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlrag.ingest.reading import FileState, clean_path, document_id, file_state, matches
+from sqlrag.ingest.reading import FileState, clean_path, document_id, file_state, find_stored, matches
 from sqlrag.ingest.report import Failure
 from sqlrag.ingest.run import find_duplicates
 from sqlrag.types import DEFAULT_COLLECTION
@@ -15,11 +14,14 @@ from sqlrag.types import DEFAULT_COLLECTION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from sqlrag.ingest.reading import SkippedFile
     from sqlrag.ingest.report import UpdateReport
     from sqlrag.ingest.run import Run
     from sqlrag.store.sources import SourceState
+
+    _States = dict[str, tuple[Path, FileState]]
 
 
 class Work(NamedTuple):
@@ -74,7 +76,7 @@ class Planner:
         self.max_bytes = max_bytes
         self.prune = prune
         self.skip_duplicates = skip_duplicates
-        self._names: dict[Path, set[str]] = {}
+        self._our_roots: set[str] | None = None
         self._twins = {
             (old.checksum, old.mime): doc_id
             for doc_id, old in stored.items()
@@ -86,7 +88,7 @@ class Planner:
     def plan(self, files: Sequence[Path], report: UpdateReport) -> Plan:
         """Hash every file and sort it in; nothing is parsed, and no time stamp is trusted."""
         plan = Plan()
-        states: dict[str, tuple[Path, FileState]] = {}
+        states: _States = {}
         for path in files:
             with self.run.told(path):
                 doc_id = document_id(path, self.run.root, collection=self.run.collection)
@@ -95,7 +97,7 @@ class Planner:
                     path,
                     file_state(path, self.run.root, collection=self.run.collection, max_bytes=self.max_bytes),
                 )
-        plan.missing = self._missing(plan, report.skipped)
+        plan.missing = self._missing(plan, states, report.skipped)
         left_out = self._duplicates(states, plan, report)
         moved = self._moved(plan, states)
         for doc_id, (path, state) in states.items():
@@ -106,7 +108,7 @@ class Planner:
                 reason = f"collection {old.collection!r} has a document of this doc_id; rename the file"
                 self.run.fail(Failure(doc_id, "failed", reason))
                 continue
-            elsewhere = old is not None and self._has_another_file(old, path)
+            elsewhere = old is not None and self._is_of_another(doc_id, old, states)
             if old is not None and old.is_whole and (old.checksum, old.mime) == (state.checksum, state.mime):
                 if not elsewhere and (old.file_path, old.modified_at) != (state.file_path, state.modified_at):
                     plan.touched.append((doc_id, state.file_path, state.modified_at))
@@ -114,8 +116,8 @@ class Planner:
                     plan.unchanged.append(doc_id)
             elif old is not None and elsewhere:
                 reason = (
-                    f"the store has a document of this doc_id from {old.file_path}, which is still there; "
-                    "give one of the two folders a collection of its own (collection)"
+                    f"the store has a document of this doc_id from {old.file_path or 'a program'}; delete that one "
+                    "(delete_documents), or give this folder a collection of its own (collection)"
                 )
                 self.run.fail(Failure(doc_id, "failed", reason))
             else:
@@ -144,28 +146,18 @@ class Planner:
         return (
             doc_id not in found
             and matches(name, self.patterns)
-            and not any(
-                name == file.path
-                or (
-                    file.reason.startswith("unreadable folder")
-                    and (file.path == "." or name.startswith(file.path + "/"))
-                )
-                for file in skipped
-            )
+            and not any(name == file.path or file.path == "." or name.startswith(file.path + "/") for file in skipped)
         )
 
-    def _missing(self, plan: Plan, skipped: Sequence[SkippedFile]) -> list[str]:
+    def _missing(self, plan: Plan, states: _States, skipped: Sequence[SkippedFile]) -> list[str]:
         """Return the documents that were read from this folder and are not in it any more."""
         missing = []
         for root, doc_ids in self._by_root().items():
-            here = root == self._root or clean_path(os.path.realpath(root)) == self._real_root
-            # A folder that is gone, most of whose documents are here by name, has been moved here.
-            moved = not here and not Path(root).exists() and 2 * len(plan.found.intersection(doc_ids)) >= len(doc_ids)
-            if not (here or moved):
+            if root not in self._ours(states):
                 continue
             gone = [doc_id for doc_id in doc_ids if self.is_gone(doc_id, plan.found, skipped)]
             missing += gone
-            if moved:  # else the next run would not know them for its own
+            if root != self._root:  # else the next run would not know them for its own
                 plan.touched += [
                     (doc_id, f"{self._root}/{self.relative(doc_id)}", self.stored[doc_id].modified_at)
                     for doc_id in gone
@@ -176,41 +168,64 @@ class Planner:
         """Return the documents of this collection by the folder that they were read from."""
         roots: dict[str, list[str]] = {}
         for doc_id, state in self.stored.items():
-            name = "/" + self.relative(doc_id)
-            # A document that a program gave has another path, or none.
-            if state.collection == self.run.collection and state.file_path.endswith(name):
-                roots.setdefault(state.file_path.removesuffix(name) or "/", []).append(doc_id)
+            root = self._root_of(doc_id, state)
+            if root is not None and state.chunk_policy is not None:
+                roots.setdefault(root, []).append(doc_id)
         return roots
 
-    def _has_another_file(self, old: SourceState, path: Path) -> bool:
-        """Return whether a document was read from another file than this one, and that file is still there."""
-        if not old.file_path or old.file_path == clean_path(str(path.absolute())):
-            return False
-        stored = Path(old.file_path)
-        if stored.exists():
-            return not stored.samefile(path)
-        # A path is stored normalised; a file system may have the name in another form.
-        folder = stored.parent
-        if folder not in self._names:
-            self._names[folder] = {clean_path(file.name) for file in folder.iterdir()} if folder.is_dir() else set()
-        return stored.name in self._names[folder] and not folder.samefile(path.parent)
+    def _root_of(self, doc_id: str, state: SourceState) -> str | None:
+        """Return the folder that a document was read from, None where a program gave it."""
+        name = "/" + self.relative(doc_id)
+        if state.collection != self.run.collection or not state.file_path.endswith(name):
+            return None
+        return state.file_path.removesuffix(name) or "/"
 
-    def _duplicates(self, states: Mapping[str, tuple[Path, FileState]], plan: Plan, report: UpdateReport) -> set[str]:
+    def _ours(self, states: _States) -> set[str]:
+        """Return the folders that are this one, by whatever links, and those that have been moved here.
+
+        A folder that is gone was moved here if at least half of its documents are here as they were, by name and bytes.
+        """
+        if self._our_roots is None:
+            self._our_roots = set()
+            for root, doc_ids in self._by_root().items():
+                same = sum(
+                    doc_id in states and states[doc_id][1].checksum == self.stored[doc_id].checksum
+                    for doc_id in doc_ids
+                )
+                is_here = clean_path(os.path.realpath(root)) == self._real_root
+                if is_here or (2 * same >= len(doc_ids) and find_stored(root) is None):
+                    self._our_roots.add(root)
+        return self._our_roots
+
+    def _is_of_another(self, doc_id: str, old: SourceState, states: _States) -> bool:
+        """Return whether a stored document is not this folder's, so that a file of its name must not replace it."""
+        root = self._root_of(doc_id, old)
+        if root in self._ours(states):
+            return False
+        path = find_stored(old.file_path) if old.file_path else None
+        return path is None or not path.samefile(states[doc_id][0])
+
+    def _duplicates(self, states: _States, plan: Plan, report: UpdateReport) -> set[str]:
         """Report files of the same bytes; return those to leave out."""
-        checksums = {doc_id: state.checksum for doc_id, (_, state) in states.items()}
+        # The same bytes under another suffix are another document.
+        contents = {doc_id: f"{state.checksum} {state.mime}" for doc_id, (_, state) in states.items()}
         kept = [
             doc_id
-            for doc_id, checksum in checksums.items()
-            if self.skip_duplicates and doc_id in self.stored and self.stored[doc_id].checksum == checksum
+            for doc_id, (_, state) in states.items()
+            if self.skip_duplicates and doc_id in self.stored and self.stored[doc_id].checksum == state.checksum
         ]
-        report.duplicates = find_duplicates(checksums, kept)
+        report.duplicates = find_duplicates(contents, kept)
         if not self.skip_duplicates:
             return set()
         if self.prune:
-            plan.repeated = {twin.doc_id: twin.same_as for twin in report.duplicates if twin.doc_id in self.stored}
+            plan.repeated = {
+                twin.doc_id: twin.same_as
+                for twin in report.duplicates
+                if twin.doc_id in self.stored and not self._is_of_another(twin.doc_id, self.stored[twin.doc_id], states)
+            }
         return {twin.doc_id for twin in report.duplicates if twin.doc_id not in self.stored or self.prune}
 
-    def _moved(self, plan: Plan, states: Mapping[str, tuple[Path, FileState]]) -> dict[str, str]:
+    def _moved(self, plan: Plan, states: _States) -> dict[str, str]:
         """Return the new files that are missing documents under another name, each with that document."""
         left: dict[tuple[str, str], list[str]] = {}
         for doc_id in reversed(plan.missing):

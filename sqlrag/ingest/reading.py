@@ -266,6 +266,25 @@ def clean_path(path: str) -> str:
     return unicodedata.normalize("NFC", re.sub("[\ud800-\udfff]", "\ufffd", path))
 
 
+def find_stored(path: str) -> Path | None:
+    """Return the file or folder of a stored path, None where it is gone.
+
+    A path is stored normalised; the file system may have its names in another form, such as decomposed by macOS.
+    """
+    if not path:
+        return None
+    found = Path(path)
+    if found.exists():
+        return found
+    parent = find_stored(str(found.parent)) if found.parent != found else None
+    if parent is None or not parent.is_dir():
+        return None
+    try:
+        return next((file for file in sorted(parent.iterdir()) if clean_path(file.name) == found.name), None)
+    except OSError:  # a folder that cannot be read
+        return None
+
+
 def _walk(root: Path) -> Iterator[tuple[str, str]]:
     """Yield (relative POSIX path, reason not to read it or "") of every file."""
     real_root = os.path.realpath(root)

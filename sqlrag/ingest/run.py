@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import DocumentError, InputError, ProviderError
 from sqlrag.ingest.chunking import chunk
@@ -292,6 +293,21 @@ def check_options(collection: str, max_bytes: int) -> None:
         raise InputError(f"collection must be a printable name without ':', '#' and '/', not {collection!r}.")
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
         raise InputError(f"max_bytes must be a whole number of 1 or more, not {max_bytes!r}.")
+
+
+def check_types(input_dir: object, patterns: object, pdf_extractor: object, progress: object, **others: object) -> None:
+    """Raise InputError for what is of a wrong type; of ``others``, those named ``model…`` are texts, else flags."""
+    options.path("input_dir", input_dir)
+    for pattern in (
+        [] if patterns is None or isinstance(patterns, str) else options.items("patterns", patterns, "['*.md']")
+    ):
+        options.text("patterns", pattern)
+    if pdf_extractor is not None and not callable(pdf_extractor):
+        raise InputError(f"pdf_extractor must be a function, not {options.shown(pdf_extractor)}.")
+    options.choice("progress", progress, ("auto", "on", "off"))
+    for name, value in others.items():
+        if value is not None:
+            (options.text if "model_name" in name else options.flag)(name, value)
 
 
 def window_of(embedder: Embedder) -> int:

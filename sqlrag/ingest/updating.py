@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sqlrag import options
 from sqlrag.embedders.base import as_embedder
 from sqlrag.errors import ModelMismatchError, NotFoundError
 from sqlrag.ingest import run as running
@@ -131,8 +130,18 @@ def update_embeddings(
         The model cannot be loaded, or does not do what it says. Documents that were finished stay.
     """
     running.check_options(collection, max_bytes)
-    for name, given in (("prune", prune), ("skip_duplicates", skip_duplicates)):
-        options.flag(name, given)
+    running.check_types(
+        input_dir,
+        patterns,
+        pdf_extractor,
+        progress,
+        prune=prune,
+        skip_duplicates=skip_duplicates,
+        verbose=verbose,
+        embed_model_name=embed_model_name,
+        use_markdown_chunking=use_markdown_chunking,
+        include_headers_in_chunks=include_headers_in_chunks,
+    )
     if stemmer is not None:
         lexical.check_stemmer(stemmer)
     files, skipped = find_files(input_dir, patterns=patterns)

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
+from sqlrag.embedders.batching import question_waits
 from sqlrag.embedders.scrubbing import scrub
 from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
 
@@ -57,7 +58,11 @@ class QuestionEmbedder:
 
         embedder = self._load()
         if not self._is_checked:
-            check_stored(embedder, self._identity)
+            waiting = question_waits.set(True)
+            try:
+                check_stored(embedder, self._identity)
+            finally:
+                question_waits.reset(waiting)
             self._is_checked = True
         return embedder
 

@@ -38,7 +38,7 @@ def moved_vector(
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
     if not len(vectors):
         return vector
-    moved = (1 - weight) * vector + weight * vectors.mean(axis=0)
+    moved = (1 - weight) * unit_vector(vector, len(vector)) + weight * vectors.mean(axis=0)
     return unit_vector(moved, len(vector)) if np.linalg.norm(moved) > 1e-6 else vector
 
 

@@ -60,7 +60,9 @@ class Filters:
                 "Name what to delete by values or by doc_ids."
             )
         filters = self.parameters()
-        if doc_ids is None and checksum is None and not filters:
+        # An empty tags_all holds for every document, so it says nothing.
+        named = [name for name, value in filters.items() if name != "tags_all" or value]
+        if doc_ids is None and checksum is None and not named:
             raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
         return filters
 

@@ -60,8 +60,9 @@ _lock = threading.Lock()
 def query_log(path: str | os.PathLike[str], store: Path) -> QueryLog:
     """Return the log of a file, one for the whole process; raises InputError where that file is the store itself."""
     real = real_path(path)
-    if real == real_path(store):
-        raise InputError(f"query_log is the store {store} itself. Name another file; it is made if there is none.")
+    if real.exists() and (real.samefile(store) or not (real.is_file() or real.is_dir())):
+        what = f"the store {store} itself" if real.samefile(store) else "neither a file nor a name that is free"
+        raise InputError(f"query_log {real} is {what}. Name another file; it is made if there is none.")
     with _lock:
         return _logs.setdefault(real, QueryLog(real))
 

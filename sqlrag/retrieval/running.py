@@ -19,7 +19,7 @@ from sqlrag.retrieval.results import Results
 from sqlrag.retrieval.rows import as_row, chunk_rows, source_documents
 from sqlrag.retrieval.statements import as_sql
 from sqlrag.retrieval.terms import Terms, query_terms
-from sqlrag.store.vectors import unit_vector
+from sqlrag.store.vectors import checked_vector
 from sqlrag.types import Candidate
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Run:
 
     def _given_vector(self, given: ArrayLike) -> NDArray[np.float32]:
         try:
-            return unit_vector(given, self.searcher.identity.dimensions)
+            return checked_vector(given, self.searcher.identity.dimensions)
         except InputError as error:
             raise InputError(f"query_vector cannot be used. {error}") from error
 

@@ -55,10 +55,11 @@ def delete_documents(
     with database.transaction() as con:
         chosen = [row[0] for row in con.execute(read_sql("index/chosen_documents"), conditions).fetchall()]
         wanted = list(dict.fromkeys(doc_ids or []))
-        known = con.execute(
-            "SELECT doc_id FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [wanted]
-        ).fetchall()
-        unknown = [doc_id for doc_id in wanted if (doc_id,) not in set(known)]
+        known = set(con.execute(read_sql("index/known_documents"), {"doc_ids": wanted}).fetchall())
+        if checksum is None and not any(filters.values()):
+            # Chunks whose document somebody deleted by SQL.
+            chosen += [doc_id for doc_id in wanted if (doc_id,) in known and doc_id not in chosen]
+        unknown = [doc_id for doc_id in wanted if (doc_id,) not in known]
         counted = con.execute("SELECT count(*) FROM documents WHERE doc_id IN (SELECT unnest($1))", [chosen]).fetchall()
         chunks = int(counted[0][0])
         writing.delete(con, chosen)

@@ -54,6 +54,7 @@ def acquire(real: Path, read_only: bool, wait_seconds: float) -> Handle:
     with _lock:
         if real in _reserved:
             raise _rewriting(real)
+        _check_other_names(real, read_only)
         handle = next((one for one in _handles.get(real, []) if one.file == identity(real)), None)
         if handle is None and real in _handles:
             handle = _open_beside(real, read_only, wait_seconds)
@@ -140,6 +141,19 @@ def reserved(path: Path) -> Iterator[None]:
     finally:
         with _lock:
             _reserved.discard(path)
+
+
+def _check_other_names(real: Path, read_only: bool) -> None:
+    """Raise StoreLockedError where one of two is to write to a file that is open by another name (a hard link).
+
+    DuckDB knows a database by its path and would take the two for different ones.
+    """
+    found = identity(real)
+    for path, handles in _handles.items():
+        if path != real and any(one.file == found and not (one.read_only and read_only) for one in handles):
+            raise StoreLockedError(
+                real, f"{real} is open in this process by another name, {path}. Use that one.", os.getpid()
+            )
 
 
 def _wait_until_rewritten(path: Path, wait_seconds: float) -> None:

@@ -17,6 +17,7 @@ from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import (
     connect,
     held_here,
+    identity,
     is_open_here,
     out_of_memory,
     patiently,
@@ -47,7 +48,7 @@ def new_file(output: Path, *, overwrite: bool) -> Iterator[Path]:
     """
     with _temporary(output) as temporary:
         yield temporary
-        with _without_writers(output):
+        with _without_writers(output), _one_at_a_time(output.parent):
             _put(temporary, output, overwrite)
 
 
@@ -72,6 +73,7 @@ def replacement(
         if is_open_here(path):
             raise held_here(path, "open through duckdb.connect", "Close that connection")
         _settle(path, wait_seconds)
+        before = identity(path)
         # Sorts that do not fit into memory go to a folder that is removed with the temporary file.
         memory = {} if memory_limit is None else {"memory_limit": memory_limit}
         con = duckdb.connect(config={"temp_directory": f"{temporary}.tmp", **memory})
@@ -82,7 +84,9 @@ def replacement(
                 attach(con, temporary, "new")
                 con.execute("USE new")
                 yield con, temporary
-                temporary.replace(path)
+                with _one_at_a_time(path.parent):
+                    _check_is_still(path, before)
+                    temporary.replace(path)
             except duckdb.OutOfMemoryException as error:
                 raise out_of_memory(path, error, "The file is as it was") from error
             except (duckdb.Error, OSError) as error:
@@ -90,6 +94,31 @@ def replacement(
                     path, f"{path} could not be rewritten and is as it was: {error}. Is the disk full?"
                 ) from error
         _flush_folder(path.parent)
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process at a time put files into their places in a folder, where the system has such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a network file system may have none
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def _check_is_still(path: Path, before: tuple[int, int]) -> None:
+    """Raise StoreLockedError where another process has replaced the file that was rewritten here."""
+    if not path.exists() or identity(path) != before or path.with_name(path.name + ".wal").exists():
+        raise StoreLockedError(
+            path, f"{path} has been replaced by another process while it was rewritten here. It is left as it is now."
+        )
 
 
 @contextmanager

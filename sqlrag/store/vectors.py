@@ -68,13 +68,28 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
 
 def unit_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
     """Return one vector, ``[dimensions]`` or ``[1, dimensions]``, as ``[dimensions] float32`` of unit norm."""
+    row: NDArray[np.float32] = unit_vectors(_one_row(vector, dimensions), dimensions)[0]
+    return row
+
+
+def checked_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
+    """Return one vector as ``[dimensions] float32``, with the length it has, or raise as :func:`unit_vectors` does.
+
+    The macros divide by the length, in DOUBLE: a vector that was scaled to float32 before would give other scores.
+    """
+    array = _one_row(vector, dimensions)
+    unit_vectors(array, dimensions)
+    row: NDArray[np.float32] = array[0]
+    return row
+
+
+def _one_row(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
     array = _array(vector)
     if array.ndim == 2 and len(array) != 1:
         raise InputError(
             f"One vector is wanted, not {len(array)}: an array of shape [{dimensions}] or [1, {dimensions}]."
         )
-    row: NDArray[np.float32] = unit_vectors(array.reshape(1, -1) if array.ndim == 1 else array, dimensions)[0]
-    return row
+    return array.reshape(1, -1) if array.ndim == 1 else array
 
 
 def _array(values: ArrayLike) -> NDArray[np.float32]:

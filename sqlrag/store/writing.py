@@ -75,9 +75,8 @@ def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
 
     Returns those that were there, in order. The counts of ``embedding_metadata`` are left to the caller.
     """
-    found = con.execute(
-        "SELECT doc_id FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id", [list(doc_ids)]
-    ).fetchall()
+    # A chunk whose document somebody deleted by SQL goes as well.
+    found = con.execute(read_sql("index/known_documents"), {"doc_ids": list(doc_ids)}).fetchall()
     there = [doc_id for (doc_id,) in found]
     if there:
         lexical.remove_documents(con, there)
