@@ -35,6 +35,11 @@ from sqlrag.types import (
 )
 
 if TYPE_CHECKING:
+    from sqlrag.answering.asking import answer
+    from sqlrag.answering.chatting import ChatModel, OpenAIChat
+    from sqlrag.answering.outcome import Answer, AnswerEvent
+    from sqlrag.answering.prompting import Prompt, build_prompt
+    from sqlrag.answering.windowing import FittedContext, fit_context
     from sqlrag.asynchronous import (
         aget_embedding_metadata,
         aget_source_documents,
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
+    from sqlrag.measuring import metrics
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
@@ -78,8 +84,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SPEC_VERSION",
+    "Answer",
+    "AnswerEvent",
     "Candidate",
     "Candidates",
+    "ChatModel",
     "Chunk",
     "ChunkPolicy",
     "Compacted",
@@ -87,6 +96,7 @@ __all__ = [
     "Document",
     "DocumentError",
     "Embedder",
+    "FittedContext",
     "FormatError",
     "IndexReport",
     "InputError",
@@ -97,8 +107,10 @@ __all__ = [
     "Models",
     "NotAStoreError",
     "NotFoundError",
+    "OpenAIChat",
     "Prepared",
     "Problem",
+    "Prompt",
     "ProviderError",
     "ReembedReport",
     "Repaired",
@@ -118,15 +130,18 @@ __all__ = [
     "aget_source_documents",
     "ahybrid_query",
     "alexical_query",
+    "answer",
     "aprepare_embeddings",
     "areembed",
     "aupdate_embeddings",
     "avector_query",
+    "build_prompt",
     "check",
     "chunk",
     "compact",
     "delete_documents",
     "errors",
+    "fit_context",
     "fuse",
     "get_embedding_metadata",
     "get_source_documents",
@@ -134,6 +149,7 @@ __all__ = [
     "index",
     "lexical_query",
     "load_embedder",
+    "metrics",
     "models",
     "package",
     "prepare_embeddings",
@@ -150,12 +166,18 @@ __all__ = [
 
 # Importing sqlrag loads none of the heavy modules; each name below is fetched at its first use.
 _LAZY = {
+    "Answer": "sqlrag.answering.outcome",
+    "AnswerEvent": "sqlrag.answering.outcome",
+    "ChatModel": "sqlrag.answering.chatting",
     "Compacted": "sqlrag.store.compacting",
     "DeleteReport": "sqlrag.store.deleting",
+    "FittedContext": "sqlrag.answering.windowing",
     "IndexReport": "sqlrag.store.indexing",
     "Models": "sqlrag.embedders.models",
+    "OpenAIChat": "sqlrag.answering.chatting",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
+    "Prompt": "sqlrag.answering.prompting",
     "ReembedReport": "sqlrag.ingest.reembedding",
     "Repaired": "sqlrag.store.repairing",
     "Report": "sqlrag.ingest.report",
@@ -168,14 +190,17 @@ _LAZY = {
     "aget_source_documents": "sqlrag.asynchronous",
     "ahybrid_query": "sqlrag.asynchronous",
     "alexical_query": "sqlrag.asynchronous",
+    "answer": "sqlrag.answering.asking",
     "aprepare_embeddings": "sqlrag.asynchronous",
     "areembed": "sqlrag.asynchronous",
     "aupdate_embeddings": "sqlrag.asynchronous",
     "avector_query": "sqlrag.asynchronous",
+    "build_prompt": "sqlrag.answering.prompting",
     "check": "sqlrag.store.inspecting",
     "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
     "delete_documents": "sqlrag.retrieval.changing",
+    "fit_context": "sqlrag.answering.windowing",
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
     "get_source_documents": "sqlrag.retrieval.querying",
@@ -183,6 +208,7 @@ _LAZY = {
     "index": "sqlrag.retrieval.changing",
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
+    "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
