@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
     from sqlrag.measuring import metrics
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
+    from sqlrag.retrieval.compressing import CompressPolicy, compress
+    from sqlrag.retrieval.cross_encoders import load_reranker
+    from sqlrag.retrieval.duplicates import drop_near_duplicates
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
     from sqlrag.retrieval.querying import (
         get_embedding_metadata,
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
         validate_embedding_model,
         vector_query,
     )
+    from sqlrag.retrieval.reranking import rerank
     from sqlrag.retrieval.results import Results, print_results
     from sqlrag.retrieval.store import Store
     from sqlrag.settings import Settings
@@ -82,8 +87,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# A library is silent unless the program asks for its log.
+logging.getLogger("sqlrag").addHandler(logging.NullHandler())
+
 __all__ = [
-    "SPEC_VERSION",
     "Answer",
     "AnswerEvent",
     "Candidate",
@@ -92,6 +99,7 @@ __all__ = [
     "Chunk",
     "ChunkPolicy",
     "Compacted",
+    "CompressPolicy",
     "DeleteReport",
     "Document",
     "DocumentError",
@@ -117,6 +125,7 @@ __all__ = [
     "Report",
     "Results",
     "RetrievePlan",
+    "SPEC_VERSION",
     "SchemaVersionError",
     "Settings",
     "SqlragError",
@@ -139,7 +148,9 @@ __all__ = [
     "check",
     "chunk",
     "compact",
+    "compress",
     "delete_documents",
+    "drop_near_duplicates",
     "errors",
     "fit_context",
     "fuse",
@@ -149,6 +160,7 @@ __all__ = [
     "index",
     "lexical_query",
     "load_embedder",
+    "load_reranker",
     "metrics",
     "models",
     "package",
@@ -157,6 +169,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "reembed",
     "repair",
+    "rerank",
     "retrieve",
     "update_embeddings",
     "upgrade",
@@ -170,6 +183,7 @@ _LAZY = {
     "AnswerEvent": "sqlrag.answering.outcome",
     "ChatModel": "sqlrag.answering.chatting",
     "Compacted": "sqlrag.store.compacting",
+    "CompressPolicy": "sqlrag.retrieval.compressing",
     "DeleteReport": "sqlrag.store.deleting",
     "FittedContext": "sqlrag.answering.windowing",
     "IndexReport": "sqlrag.store.indexing",
@@ -199,7 +213,9 @@ _LAZY = {
     "check": "sqlrag.store.inspecting",
     "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
+    "compress": "sqlrag.retrieval.compressing",
     "delete_documents": "sqlrag.retrieval.changing",
+    "drop_near_duplicates": "sqlrag.retrieval.duplicates",
     "fit_context": "sqlrag.answering.windowing",
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
@@ -208,6 +224,7 @@ _LAZY = {
     "index": "sqlrag.retrieval.changing",
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
+    "load_reranker": "sqlrag.retrieval.cross_encoders",
     "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
@@ -216,6 +233,7 @@ _LAZY = {
     "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
     "reembed": "sqlrag.ingest.reembedding",
     "repair": "sqlrag.store.repairing",
+    "rerank": "sqlrag.retrieval.reranking",
     "retrieve": "sqlrag.retrieval.blocks",
     "update_embeddings": "sqlrag.ingest.updating",
     "upgrade": "sqlrag.store.upgrading",

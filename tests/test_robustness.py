@@ -167,7 +167,7 @@ class TestOutput:
 
     @pytest.mark.parametrize("path", [None, 5, b"kb.duckdb", "a\0b", "~nobody-of-this-name/kb.duckdb"])
     def test_what_cannot_be_a_path_is_refused(self, path):
-        with pytest.raises(InputError, match="cannot be the path of a file|path must be a path"):
+        with pytest.raises(InputError, match=r"cannot be the path of a file|path must be a path"):
             Store(path)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from sqlrag.errors import InputError
+from sqlrag.options import items, shown
 from sqlrag.retrieval.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
 from sqlrag.retrieval.results import Results
 from sqlrag.retrieval.rows import as_row
@@ -58,7 +59,9 @@ def retrieve(
     ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
         As for :func:`sqlrag.hybrid_query`.
     """
-    return store.retrieve(query, plan or RetrievePlan(), query_vector=query_vector)
+    if not hasattr(store, "retrieve"):
+        raise InputError(f"store must be an open store, such as sqlrag.Store('kb.duckdb'), not {shown(store)}.")
+    return store.retrieve(query, RetrievePlan() if plan is None else plan, query_vector=query_vector)
 
 
 def fuse(
@@ -106,7 +109,7 @@ def fuse(
     if set(options) - wanted[method]:
         unknown = ", ".join(sorted(set(options) - wanted[method]))
         raise InputError(f"params has {unknown}; {method!r} takes {', '.join(sorted(wanted[method]))}")
-    sets = [list(candidates) for candidates in candidate_sets]
+    sets = [_candidates(candidates) for candidates in items("candidate_sets", candidate_sets, "[by_meaning, by_word]")]
     known: dict[str, Candidate] = {}
     for candidate in (candidate for candidates in sets for candidate in candidates):
         known[candidate.node_id] = _together(known.get(candidate.node_id), candidate)
@@ -149,8 +152,17 @@ def package(
     Results
         With the keys of ``sqlrag.retrieval.results.RESULT_KEYS``.
     """
-    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in candidates]
+    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in _candidates(candidates)]
     return Results(rows, query_text=query_text, notices=notices)
+
+
+def _candidates(candidates: object) -> list[Candidate]:
+    """Return a list of candidates, or raise InputError."""
+    listed = [] if isinstance(candidates, Candidate) else items("candidates", candidates, "what retrieve returns")
+    wrong = [candidates] if isinstance(candidates, Candidate) else [c for c in listed if not isinstance(c, Candidate)]
+    if wrong:
+        raise InputError(f"A list of sqlrag.Candidate is needed, such as retrieve returns; it holds {shown(wrong[0])}.")
+    return listed
 
 
 def _together(one: Candidate | None, other: Candidate) -> Candidate:

@@ -93,7 +93,7 @@ class QuestionEmbedder:
 
         if self._embedder is None:
             began = time.perf_counter()
-            remedy = "a question with. Pass query_vector, or an embedder to Store(path, embedder=…)."
+            remedy = "with. Pass query_vector to a search, vectors to index, or an embedder to Store(path, embedder=…)."
             try:
                 self._embedder = load_stored(self._path, self._identity, remedy)
             except SqlragError:

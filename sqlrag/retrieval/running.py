@@ -179,6 +179,9 @@ class Run:
             return
         if quoted:
             self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
+        elif plan.mode == "lexical":
+            what = "all of the words" if plan.conjunctive else "any of the words"
+            self.notices.append(f"No chunk holds {what}.")
 
     def _asks_for_words(self) -> bool:
         return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)

@@ -12,6 +12,7 @@ from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieval.filters import Filters, strings
 from sqlrag.retrieval.indexing import index_chunks
+from sqlrag.retrieval.passages import chunks_at
 from sqlrag.retrieval.planning import Plan
 from sqlrag.retrieval.query_log import logged, query_log
 from sqlrag.retrieval.rows import source_documents, sources_of_chunks
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.results import Results
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import AnyEmbedder, Chunk, Document, Fusion, RetrievePlan
+    from sqlrag.types import AnyEmbedder, Candidate, Chunk, Document, Fusion, RetrievePlan
 
 DEFAULT_HEADING_WEIGHT = 3.0
 
@@ -314,6 +315,10 @@ class Store:
     def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return stored documents by ``doc_id``, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
         return source_documents(self.cursor(), doc_ids)
+
+    def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
+        """Return the chunks at places (``doc_id``, ``chunk_index``) that there are, in the order of the places."""
+        return chunks_at(self.cursor(), places)
 
     def _ask(
         self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None

@@ -35,7 +35,7 @@ class Repaired(NamedTuple):
 
     def __str__(self) -> str:
         """Say it in lines."""
-        lines = [f"{self.path}: {len(self.done) or 'nothing'} to repair", *self.done]
+        lines = [f"{self.path}: {len(self.done) or 'nothing'} repaired", *self.done]
         return "\n".join([*lines, *(f"not repaired: {p.check}, {counted(p.rows, 'row')}: {p.rule}" for p in self.left)])
 
 

@@ -5,6 +5,9 @@ python -m tests.bench.quality [--only nfcorpus,scifact]
 NFCorpus and SciFact: one chunk a document, vectors as given in ``minilm.npz``. duckdb_docs_qa and anthropic_docs: the
 package's own chunks and MiniLM vectors, best chunk per page. XQuAD: the lexical leg alone, one chunk a paragraph,
 with the default stemmer and where named with the language's own.
+
+The modes after an arrow order the 100 candidates of the mode before it anew, by the vectors of the store, or leave out
+near-identical ones; how many these are for a question is in the last column.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -21,7 +24,11 @@ import ir_measures
 import numpy as np
 from ir_measures import R, nDCG
 
-from sqlrag import Chunk, Document, Store, prepare_embeddings
+from sqlrag import Chunk, Document, Store, load_embedder, prepare_embeddings
+from sqlrag.embedders import embed_texts
+from sqlrag.retrieval.duplicates import drop_near_duplicates
+from sqlrag.retrieval.reranking import rerank
+from sqlrag.types import Candidate, Candidates
 from tests.bench.common import DATA, MINILM, environment, markdown_table, read_jsonl, read_qrels
 
 if TYPE_CHECKING:
@@ -41,6 +48,46 @@ def hybrid(**options: Any) -> Mode:
     )
 
 
+def reordered(
+    store: Store, text: str, vector: np.ndarray | None, found: list[Candidate], *, cosine: bool = False, **options: Any
+) -> Candidates:
+    """Order candidates anew, by the cosine of the stored vectors or by the scores that they have."""
+    if cosine:
+        options["query_vector"] = question_vector(text) if vector is None else vector
+    return rerank(text, found, vectors=vectors_of(store, found), **options)
+
+
+def distinct(
+    store: Store, _text: str, _vector: np.ndarray | None, found: list[Candidate], *, threshold: float, cosine: bool
+) -> Candidates:
+    """Leave out the near-identical ones of the candidates, by their vectors or by their words."""
+    return drop_near_duplicates(found, threshold=threshold, vectors=vectors_of(store, found) if cosine else None)
+
+
+def candidates_of(results: Results) -> list[Candidate]:
+    """Return the results as candidates."""
+    names = ("doc_id", "chunk_index", "score", "score_type", "node_id")
+    return [Candidate(content=row["text"], **{name: row[name] for name in names}) for row in results]
+
+
+@cache
+def _stored_vectors(store: Store) -> dict[str, np.ndarray]:
+    table = store.cursor().execute("SELECT node_id, embedding FROM documents").fetchnumpy()
+    return dict(zip(table["node_id"].tolist(), map(np.array, table["embedding"]), strict=True))
+
+
+def vectors_of(store: Store, candidates: list[Candidate]) -> np.ndarray:
+    """Return the stored vectors of the candidates, ``[n, 384] float32``."""
+    vectors = _stored_vectors(store)
+    return np.array([vectors[candidate.node_id] for candidate in candidates], dtype=np.float32).reshape(-1, 384)
+
+
+@cache
+def question_vector(text: str) -> np.ndarray:
+    """Return the vector of a question, ``[384] float32``."""
+    return embed_texts(load_embedder(MINILM), [text], kind="query")[0]
+
+
 MODES: dict[str, Mode] = {
     "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH, syntax=False),
     "vectors": lambda store, text, vector: store.vector_query(text, top_k=DEPTH, query_vector=vector),
@@ -49,6 +96,17 @@ MODES: dict[str, Mode] = {
     "convex": hybrid(fusion="convex"),
     "convex, feedback": hybrid(fusion="convex", alpha=0.8, feedback=2),
     "convex, expansion": hybrid(fusion="convex", expansion=10),
+}
+# What is done to the candidates of another mode: its name and the function.
+AFTERWARDS = {
+    "BM25 → cosine": ("BM25", partial(reordered, cosine=True)),
+    "RRF → cosine": ("RRF", partial(reordered, cosine=True)),
+    "RRF → MMR .1": ("RRF", partial(reordered, diversity=0.1)),
+    "RRF → MMR .3": ("RRF", partial(reordered, diversity=0.3)),
+    "RRF → cosine, MMR .1": ("RRF", partial(reordered, cosine=True, diversity=0.1)),
+    "RRF → distinct, cosine .95": ("RRF", partial(distinct, threshold=0.95, cosine=True)),
+    "RRF → distinct, words .8": ("RRF", partial(distinct, threshold=0.8, cosine=False)),
+    "RRF → distinct, words .5": ("RRF", partial(distinct, threshold=0.5, cosine=False)),
 }
 
 
@@ -104,10 +162,10 @@ def paragraphs(
 
 # Collection: how its store is made, its judgements, and the modes that make sense on it.
 COLLECTIONS = {
-    "nfcorpus": (given_vectors, ["qrels/test.tsv"], list(MODES)),
-    "scifact": (given_vectors, ["qrels/test.tsv"], list(MODES)),
-    "duckdb_docs_qa": (own_chunks, ["qrels/test.tsv", "qrels/test_en.tsv", "qrels/test_ru.tsv"], list(MODES)),
-    "anthropic_docs": (own_chunks, ["qrels/test.tsv"], list(MODES)),
+    "nfcorpus": (given_vectors, ["qrels/test.tsv"], [*MODES, *AFTERWARDS]),
+    "scifact": (given_vectors, ["qrels/test.tsv"], [*MODES, *AFTERWARDS]),
+    "duckdb_docs_qa": (own_chunks, ["qrels/test.tsv", "qrels/test_en.tsv", "qrels/test_ru.tsv"], [*MODES, *AFTERWARDS]),
+    "anthropic_docs": (own_chunks, ["qrels/test.tsv"], [*MODES, *AFTERWARDS]),
     "xquad_en": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
     "xquad_de": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
     "xquad_ru": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
@@ -117,11 +175,14 @@ COLLECTIONS = {
 }
 
 
-def run_of(results: Results) -> dict[str, float]:
+def run_of(results: Results | Candidates) -> dict[str, float]:
     """Return a page's score: that of its best chunk."""
     run: dict[str, float] = {}
     for result in results:
-        run.setdefault(_page(unquote(result["doc_id"])), result["score"])
+        doc_id, score = (
+            (result.doc_id, result.score) if isinstance(result, Candidate) else (result["doc_id"], result["score"])
+        )
+        run.setdefault(_page(unquote(doc_id)), score)
     return run
 
 
@@ -136,10 +197,16 @@ def measure(name: str, folder: Path) -> list[list[str]]:
     store, questions = make(name, folder)
     rows = []
     with store:
-        runs = {
-            mode: {query_id: run_of(MODES[mode](store, text, vector)) for query_id, text, vector in questions}
-            for mode in modes
-        }
+        found: dict[str, dict[str, Results | Candidates]] = {}
+        for mode in modes:
+            first, after = AFTERWARDS.get(mode, (mode, None))
+            found[mode] = {
+                query_id: after(store, text, vector, candidates_of(found[first][query_id]))
+                if after
+                else MODES[mode](store, text, vector)
+                for query_id, text, vector in questions
+            }
+    runs = {mode: {query_id: run_of(results) for query_id, results in found[mode].items()} for mode in modes}
     for file in judgements:
         qrels = [
             ir_measures.Qrel(query, _page(document), relevance)
@@ -150,7 +217,13 @@ def measure(name: str, folder: Path) -> list[list[str]]:
             run = {query: documents for query, documents in runs[mode].items() if query in judged}
             got = ir_measures.calc_aggregate([nDCG @ 10, R @ 10], qrels, run)
             row = label + (f" ({Path(file).stem.removeprefix('test_')})" if "_" in Path(file).stem else "")
-            rows.append([row, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(judged))])
+            gone = [
+                sum(map(len, getattr(found[mode][query], "dropped", {}).values()))
+                for query in judged & found[mode].keys()
+            ]
+            rows.append(
+                [row, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(judged)), f"{np.mean(gone):.1f}"]
+            )
     return rows
 
 
@@ -163,7 +236,7 @@ def main() -> None:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(name, Path(folder))
-    print(markdown_table(["collection", "mode", "nDCG@10", "recall@10", "questions"], rows))
+    print(markdown_table(["collection", "mode", "nDCG@10", "recall@10", "questions", "dropped"], rows))
 
 
 if __name__ == "__main__":
