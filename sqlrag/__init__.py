@@ -91,6 +91,7 @@ __version__ = "0.1.0"
 logging.getLogger("sqlrag").addHandler(logging.NullHandler())
 
 __all__ = [
+    "SPEC_VERSION",
     "Answer",
     "AnswerEvent",
     "Candidate",
@@ -125,7 +126,6 @@ __all__ = [
     "Report",
     "Results",
     "RetrievePlan",
-    "SPEC_VERSION",
     "SchemaVersionError",
     "Settings",
     "SqlragError",
