@@ -36,6 +36,11 @@ from sqlrag.types import (
 )
 
 if TYPE_CHECKING:
+    from sqlrag.answering.asking import answer
+    from sqlrag.answering.chatting import ChatModel, OpenAIChat
+    from sqlrag.answering.outcome import Answer, AnswerEvent
+    from sqlrag.answering.prompting import Prompt, build_prompt
+    from sqlrag.answering.windowing import FittedContext, fit_context
     from sqlrag.asynchronous import (
         aget_embedding_metadata,
         aget_source_documents,
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
+    from sqlrag.measuring import metrics
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
     from sqlrag.retrieval.compressing import CompressPolicy, compress
@@ -86,8 +92,11 @@ logging.getLogger("sqlrag").addHandler(logging.NullHandler())
 
 __all__ = [
     "SPEC_VERSION",
+    "Answer",
+    "AnswerEvent",
     "Candidate",
     "Candidates",
+    "ChatModel",
     "Chunk",
     "ChunkPolicy",
     "Compacted",
@@ -96,6 +105,7 @@ __all__ = [
     "Document",
     "DocumentError",
     "Embedder",
+    "FittedContext",
     "FormatError",
     "IndexReport",
     "InputError",
@@ -106,8 +116,10 @@ __all__ = [
     "Models",
     "NotAStoreError",
     "NotFoundError",
+    "OpenAIChat",
     "Prepared",
     "Problem",
+    "Prompt",
     "ProviderError",
     "ReembedReport",
     "Repaired",
@@ -127,10 +139,12 @@ __all__ = [
     "aget_source_documents",
     "ahybrid_query",
     "alexical_query",
+    "answer",
     "aprepare_embeddings",
     "areembed",
     "aupdate_embeddings",
     "avector_query",
+    "build_prompt",
     "check",
     "chunk",
     "compact",
@@ -138,6 +152,7 @@ __all__ = [
     "delete_documents",
     "drop_near_duplicates",
     "errors",
+    "fit_context",
     "fuse",
     "get_embedding_metadata",
     "get_source_documents",
@@ -146,6 +161,7 @@ __all__ = [
     "lexical_query",
     "load_embedder",
     "load_reranker",
+    "metrics",
     "models",
     "package",
     "prepare_embeddings",
@@ -163,13 +179,19 @@ __all__ = [
 
 # Importing sqlrag loads none of the heavy modules; each name below is fetched at its first use.
 _LAZY = {
+    "Answer": "sqlrag.answering.outcome",
+    "AnswerEvent": "sqlrag.answering.outcome",
+    "ChatModel": "sqlrag.answering.chatting",
     "Compacted": "sqlrag.store.compacting",
     "CompressPolicy": "sqlrag.retrieval.compressing",
     "DeleteReport": "sqlrag.store.deleting",
+    "FittedContext": "sqlrag.answering.windowing",
     "IndexReport": "sqlrag.store.indexing",
     "Models": "sqlrag.embedders.models",
+    "OpenAIChat": "sqlrag.answering.chatting",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
+    "Prompt": "sqlrag.answering.prompting",
     "ReembedReport": "sqlrag.ingest.reembedding",
     "Repaired": "sqlrag.store.repairing",
     "Report": "sqlrag.ingest.report",
@@ -182,16 +204,19 @@ _LAZY = {
     "aget_source_documents": "sqlrag.asynchronous",
     "ahybrid_query": "sqlrag.asynchronous",
     "alexical_query": "sqlrag.asynchronous",
+    "answer": "sqlrag.answering.asking",
     "aprepare_embeddings": "sqlrag.asynchronous",
     "areembed": "sqlrag.asynchronous",
     "aupdate_embeddings": "sqlrag.asynchronous",
     "avector_query": "sqlrag.asynchronous",
+    "build_prompt": "sqlrag.answering.prompting",
     "check": "sqlrag.store.inspecting",
     "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
     "compress": "sqlrag.retrieval.compressing",
     "delete_documents": "sqlrag.retrieval.changing",
     "drop_near_duplicates": "sqlrag.retrieval.duplicates",
+    "fit_context": "sqlrag.answering.windowing",
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
     "get_source_documents": "sqlrag.retrieval.querying",
@@ -200,6 +225,7 @@ _LAZY = {
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
     "load_reranker": "sqlrag.retrieval.cross_encoders",
+    "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",

@@ -36,6 +36,7 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
+    *("ask", "prompt"),
     *("check", "repair", "compact", "upgrade", "reembed", "models", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]

@@ -120,8 +120,8 @@ def test_its_metadata(wheel):
     }  # fmt: skip
     # What the code of this version imports, and llama-index-core for those who open the file with it.
     assert core == {
-        "charset-normalizer", "duckdb", "fastembed", "fonttools", "llama-index-core", "markdown-it-py", "numpy",
-        "pyarrow", "pypdf", "pystemmer", "pyyaml", "sentencex", "tqdm", "typer",
+        "charset-normalizer", "duckdb", "fastembed", "fonttools", "jinja2", "llama-index-core", "markdown-it-py",
+        "numpy", "pyarrow", "pypdf", "pystemmer", "pyyaml", "sentencex", "tqdm", "typer",
     }  # fmt: skip
     assert "sqlrag demo" in metadata.get_payload()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.contexts import Item
-    from sqlrag.answering.outcome import Answer, Event
+    from sqlrag.answering.outcome import Answer, AnswerEvent
     from sqlrag.answering.prompting import Prompt
     from sqlrag.retrieval.store import Store
     from sqlrag.types import RetrievePlan
@@ -77,7 +77,7 @@ def answer(
     max_retries: int = DEFAULT_RETRIES,
     strict: bool = False,
     request_id: str | None = None,
-) -> Iterator[Event]: ...
+) -> Iterator[AnswerEvent]: ...
 def answer(
     question: str,
     db_path: str | os.PathLike[str] | Store | None = None,
@@ -101,7 +101,7 @@ def answer(
     max_retries: int = DEFAULT_RETRIES,
     strict: bool = False,
     request_id: str | None = None,
-) -> Answer | Iterator[Event]:
+) -> Answer | Iterator[AnswerEvent]:
     """Answer a question from a file, with the sources that the answer is made of.
 
     Parameters
@@ -152,7 +152,7 @@ def answer(
 
     Returns
     -------
-    Answer or iterator of Event
+    Answer or iterator of AnswerEvent
         With ``stream``, the search is done when the iterator is returned; it yields the sources, the text as it is
         made, an error if there is one, the usage if the server tells it, and the whole :class:`Answer`. A model that
         fails, at once or in the middle, leaves what there is so far, with ``error``. Numbers that the text cites and no

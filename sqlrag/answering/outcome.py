@@ -59,7 +59,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Event:
+class AnswerEvent:
     """A step of an answer that is streamed.
 
     ``type`` is, in this order, "sources" (once: ``sources``), "text" (any number: ``text``, the next part of it),

@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.answering.citing import citations_of
-from sqlrag.answering.outcome import Answer, Event
+from sqlrag.answering.outcome import Answer, AnswerEvent
 from sqlrag.answering.preparing import AnswerOptions, PromptRun
 from sqlrag.errors import ProviderError, SqlragError
 from sqlrag.measuring import Measure, count, request
@@ -39,22 +39,22 @@ class AnswerRun(PromptRun):
         self.usage: dict[str, int] = {}
         self._closes = closes
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[AnswerEvent]:
         """Ask the model, and yield the events; with ``strict`` a failure of the model is raised."""
         failure: object = "abandoned"
         try:
             sources = self.prompt.sources if self.prompt else []
-            yield Event("sources", self.request_id, sources=sources, notices=list(self.notices))
+            yield AnswerEvent("sources", self.request_id, sources=sources, notices=list(self.notices))
             if self.prompt is None:
                 self.parts, self.finish_reason = [NO_SOURCES], "no_sources"
-                yield Event("text", self.request_id, text=NO_SOURCES)
+                yield AnswerEvent("text", self.request_id, text=NO_SOURCES)
             else:
                 yield from self._asked_model(self.prompt)
             if self.usage:
-                yield Event("usage", self.request_id, usage=self.usage)
+                yield AnswerEvent("usage", self.request_id, usage=self.usage)
             failure = "the model failed" if self.error else None
             self.end(failure)
-            yield Event("done", self.request_id, answer=self.answer())
+            yield AnswerEvent("done", self.request_id, answer=self.answer())
         except Exception as error:
             failure = error
             raise
@@ -83,7 +83,7 @@ class AnswerRun(PromptRun):
             left_out=self.left_out,
         )
 
-    def _asked_model(self, prompt: Prompt) -> Iterator[Event]:
+    def _asked_model(self, prompt: Prompt) -> Iterator[AnswerEvent]:
         with request(self.request_id):
             measure = Measure("model", parent=self.whole, attributes={"gen_ai.request.model": self.model.model_name})
         failure: Exception | None = None
@@ -93,7 +93,7 @@ class AnswerRun(PromptRun):
                 for piece in pieces:
                     self._take(piece, measure)
                     if piece.text:
-                        yield Event("text", self.request_id, text=piece.text)
+                        yield AnswerEvent("text", self.request_id, text=piece.text)
             if not "".join(self.parts).strip():
                 raise ProviderError(f"The chat model {self.model.model_name!r} wrote nothing ({self.finish_reason}).")
         except Exception as error:
@@ -106,7 +106,7 @@ class AnswerRun(PromptRun):
             self.log.warning("the model failed after %.0f ms: %s", self.timings["model"] * 1000, failure)
             if self.asked.strict:
                 raise failure
-            yield Event("error", self.request_id, error=self.error)
+            yield AnswerEvent("error", self.request_id, error=self.error)
 
     def _pieces(self, prompt: Prompt) -> Any:
         return self.model.chat(

@@ -34,7 +34,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Window:
+class FittedContext:
     """What fits into a number of tokens.
 
     ``contexts`` are those of the items that were given which fit, in the order in which they were given. ``tokens`` is
@@ -64,7 +64,7 @@ def fit_context(
     *,
     count_tokens: Any = None,
     margin: float = DEFAULT_MARGIN,
-) -> Window:
+) -> FittedContext:
     """Choose from ranked results as many as fit a number of tokens. A pure function.
 
     The best comes first; where others score almost the same, one of a document that has fewer chunks chosen so far goes
@@ -89,7 +89,7 @@ def fit_context(
 
     Returns
     -------
-    Window
+    FittedContext
         ``contexts`` in the order of ``results``, for :func:`sqlrag.build_prompt`.
 
     Raises
@@ -129,7 +129,7 @@ def fit_context(
             notices.append(f"{longest.context.node_id} is cut to {kept:,} of its {whole:,} characters.")
     if left_out:
         notices.append(_told(left_out, max_tokens))
-    return Window(
+    return FittedContext(
         [piece.item for piece in sorted(chosen, key=lambda piece: piece.place)],
         sum(piece.tokens for piece in chosen),
         max_tokens,

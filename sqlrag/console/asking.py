@@ -26,7 +26,7 @@ from sqlrag.console.printing import Format, tell, write, write_csv, write_json, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sqlrag.answering.outcome import Answer, Event
+    from sqlrag.answering.outcome import Answer, AnswerEvent
     from sqlrag.types import RetrievePlan
 
 _SOURCE_COLUMNS = (
@@ -201,14 +201,14 @@ def _text_of(template: Path | None) -> str | None:
         raise typer.BadParameter(f"{template} cannot be read as UTF-8: {error}") from error
 
 
-def _as_lines(events: Iterable[Event]) -> Iterator[Event]:
+def _as_lines(events: Iterable[AnswerEvent]) -> Iterator[AnswerEvent]:
     """Print events as JSON, one on a line, on the way."""
     for event in events:
         write_json(event.as_dict(), indent=None)
         yield event
 
 
-def _as_text(events: Iterable[Event]) -> Iterator[Event]:
+def _as_text(events: Iterable[AnswerEvent]) -> Iterator[AnswerEvent]:
     """Print the text of events as it comes, on the way."""
     for event in events:
         if event.text:
@@ -216,7 +216,7 @@ def _as_text(events: Iterable[Event]) -> Iterator[Event]:
         yield event
 
 
-def _finished(events: Iterable[Event]) -> Answer:
+def _finished(events: Iterable[AnswerEvent]) -> Answer:
     """Run through the events and return the answer of the last."""
     found: Any = None
     for event in events:
