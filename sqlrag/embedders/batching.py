@@ -11,6 +11,7 @@ import numpy as np
 
 from sqlrag.embedders.scrubbing import scrub
 from sqlrag.errors import InputError, ProviderError, SqlragError
+from sqlrag.measuring import count, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -216,7 +217,9 @@ class _Sending:
         """Make one call of the provider, and check what it answers."""
         model = name_of(self.embedder)
         try:
-            rows = self.embedder.embed(batch, kind=self.kind)
+            with measured("embedding", attributes={"gen_ai.request.model": self.embedder.model_name}):
+                rows = self.embedder.embed(batch, kind=self.kind)
+            count(embedded_texts=len(batch))
         except RefusedBatchError as error:
             raise RefusedBatchError(f"{error} ({_at(positions)})", too_large=error.too_large) from error
         except ProviderError as error:

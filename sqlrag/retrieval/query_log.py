@@ -8,13 +8,13 @@ import logging
 import os
 import threading
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
 from sqlrag.errors import InputError
+from sqlrag.measuring import measured, request_id_of
 from sqlrag.store.files import patiently, real_path
 from sqlrag.store.metadata import now
 from sqlrag.store.schema import STORAGE_VERSION, read_sql
@@ -126,10 +126,10 @@ class QueryLog:
 def logged(log: QueryLog | None, store: Path, query_text: object, plan: Plan, search: Callable[[], Results]) -> Results:
     """Search, and take the query down in the log if there is one."""
     if log is None:
-        return search()
+        return _measured(plan, search)
     asked_at, began = now(), time.perf_counter()
     try:
-        results = search()
+        results = _measured(plan, search)
     except Exception as error:
         log.add(store, query_text, plan, error, asked_at, time.perf_counter() - began)
         raise
@@ -137,11 +137,16 @@ def logged(log: QueryLog | None, store: Path, query_text: object, plan: Plan, se
     return results
 
 
+def _measured(plan: Plan, search: Callable[[], Results]) -> Results:
+    with measured("search", attributes={"sqlrag.mode": plan.mode, "sqlrag.top_k": plan.top_k}):
+        return search()
+
+
 def _row(
     store: Path, query_text: object, plan: Plan, outcome: Results | Exception, began: datetime, seconds: float
 ) -> list[Any]:
     text = str(query_text).encode("utf-8", "replace").decode()
-    row: list[Any] = [uuid.uuid4().hex, began, str(store), plan.mode, text, plan.top_k]
+    row: list[Any] = [request_id_of(None), began, str(store), plan.mode, text, plan.top_k]
     if isinstance(outcome, Exception):
         error = f"{type(outcome).__name__}: {outcome}".encode("utf-8", "replace").decode()
         return [*row, None, None, None, None, None, seconds, "{}", [], error]
