@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 
@@ -16,10 +17,13 @@ from sqlrag import (
     Chunk,
     Document,
     Store,
+    check,
+    compact,
     hybrid_query,
     lexical_query,
     prepare_embeddings,
     reciprocal_rank_fusion,
+    update_embeddings,
     vector_query,
 )
 from sqlrag.embedders import HashingEmbedder
@@ -503,3 +507,43 @@ def test_case_E18_a_very_long_question_takes_no_minute(tmp_path):
     assert time.perf_counter() - began < 30
     with pytest.raises(InputError):
         hybrid_query("zebra", path, top_k=0)
+
+
+class TestDAndK:
+    """Cases that are about the whole and not about one function."""
+
+    def test_case_D9_the_index_needs_no_extension_of_any_version(self, tmp_path):
+        """The index is tables of ours: another DuckDB reads it as it is (tests/matrix does), and nothing is loaded."""
+        path = build(tmp_path, a_md="alpha", b_md="beta")
+        with Store(path) as store:
+            assert ids(store.lexical_query("alpha")) == ["a.md#0"]
+            loaded = store.cursor().execute(
+                "SELECT extension_name FROM duckdb_extensions() WHERE loaded AND extension_name IN ('fts', 'vss')"
+            )
+            assert loaded.fetchall() == []
+        with Store(path, read_only=False) as store:
+            store.cursor().execute("UPDATE embedding_metadata SET value = '1.3.2' WHERE key = 'duckdb_version'")
+        assert ids(lexical_query("beta", path)) == ["b.md#0"]
+        assert check(path) == []
+
+    def test_case_D10_the_published_columns_can_be_read(self, tmp_path):
+        """The layout that llama-index's own store reads, in its order, without that package."""
+        path = build(tmp_path, a_md="alpha")
+        with duckdb.connect(str(path), read_only=True) as con:
+            columns = [row[0] for row in con.execute("DESCRIBE documents").fetchall()]
+            assert columns[:5] == ["node_id", "text", "embedding", "metadata_", "doc_id"]
+            (metadata,) = con.execute("SELECT metadata_ FROM documents").fetchone()
+        assert {"_node_content", "_node_type"} <= json.loads(metadata).keys()
+
+    def test_case_K3_nothing_is_printed_and_the_report_reads_well(self, tmp_path, capfd):
+        root = write(tmp_path / "docs", a_md="alpha", empty_md="", broken_pdf="no PDF")
+        prepared = prepare_embeddings(root, tmp_path / "kb.duckdb", verbose=False, **{**HASHING, "progress": "auto"})
+        write(root, b_md="beta")
+        report = update_embeddings(root, prepared.path, verbose=False)
+        hybrid_query("alpha", prepared.path, verbose=True)
+        compact(prepared.path)
+        assert capfd.readouterr() == ("", "")
+        assert repr(prepared) == f"Prepared({str(prepared.path)!r}: 1 document, 1 chunk, 1 failed)"
+        assert repr(report) == (
+            "UpdateReport(1 added, 0 changed, 0 renamed, 1 unchanged, 0 removed, 0 missing, 1 failed)"
+        )

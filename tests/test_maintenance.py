@@ -42,7 +42,7 @@ from sqlrag.errors import (
     StoreError,
     StoreLockedError,
 )
-from sqlrag.store import handles, schema, upgrading
+from sqlrag.store import handles, output, schema, upgrading
 from sqlrag.store.files import storage_version
 from sqlrag.store.inspecting import _STORAGE
 from sqlrag.store.metadata import default_metadata
@@ -320,6 +320,44 @@ class TestRepair:
         with pytest.raises(ZeroDivisionError):
             repair(small)
         assert dump(small) == rows
+
+
+def rewritten(path, meanwhile):
+    """Rewrite a file as compact and the others do, with something that happens just before the end."""
+    with output.replacement(path, 2, None) as (con, _):
+        schema.create_objects(con, 64)
+        con.execute("USE memory; DETACH new")
+        meanwhile()
+
+
+class TestTwoRewriters:
+    """Whoever finds another file in the place of the one that was rewritten leaves it alone."""
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            "sqlrag.compact(path); sqlrag.update_embeddings(root, path, progress='off')",
+            f"sqlrag.prepare_embeddings(root, path, overwrite=True, **{HASHING})",
+        ],
+    )
+    def test_the_second_to_finish_changes_nothing(self, tmp_path, other):
+        path = build(tmp_path, a_md="alpha")
+        root = tmp_path / "docs"
+        (root / "new.md").write_text("zebra")
+        code = f"import sys, sqlrag; root, path = sys.argv[1:3]; {other}"
+        with pytest.raises(StoreLockedError, match="replaced by another process while it was rewritten"):
+            rewritten(path, lambda: python(code, root, path))
+        assert ids(sqlrag.lexical_query("zebra", path)) == ["new.md#0"]
+        assert check(path) == []
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["docs", "kb.duckdb"]
+
+    def test_nor_where_a_writer_has_the_new_file_open(self, tmp_path):
+        path = build(tmp_path, a_md="alpha")
+        log = path.with_name(path.name + ".wal")
+        with pytest.raises(StoreLockedError, match="replaced by another process"):
+            rewritten(path, lambda: log.write_bytes(b"of somebody"))
+        log.unlink()
+        assert ids(sqlrag.lexical_query("alpha", path)) == ["a.md#0"]
 
 
 class TestUpgrade:

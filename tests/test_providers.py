@@ -602,6 +602,8 @@ class TestObstacles:
         assert "OPENAI_API_KEY" in embedders.OpenAIEmbedder.obstacle()
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         assert embedders.OpenAIEmbedder.obstacle() is None
+        monkeypatch.setenv("OLLAMA_HOST", "http://bob:s3cretpw@127.0.0.1:9")
+        assert "s3cretpw" not in str(sqlrag.models())
         monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
         assert "http://127.0.0.1:9 does not answer" in embedders.OllamaEmbedder.obstacle()
         monkeypatch.setenv("OLLAMA_HOST", address)

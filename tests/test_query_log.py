@@ -169,10 +169,14 @@ class TestTrouble:
             assert log.read_text() == "my notes"
 
     def test_the_store_itself_is_no_log(self, small):
-        with pytest.raises(InputError, match="is the store"):
-            Store(small, settings=Settings(query_log=os.path.relpath(small)))
+        os.link(small, small.with_name("link.duckdb"))
+        os.mkfifo(small.with_name("fifo"))
+        wrong = {small.name: "is the store", "link.duckdb": "is the store", "fifo": "neither a file"}
+        for name, why in wrong.items():
+            with pytest.raises(InputError, match=why):
+                Store(small, settings=Settings(query_log=os.path.relpath(small.with_name(name))))
         with Store(small) as store:
-            assert store.lexical_query("duck") is not None
+            assert store.lexical_query("duck")
 
     def test_the_command_line_says_that_it_cannot_log(self, small, tmp_path):
         (tmp_path / "folder").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -409,6 +410,16 @@ class TestOneProcess:
     def test_a_link_is_the_same_file(self, kb, tmp_path):
         (tmp_path / "link.duckdb").symlink_to(kb)
         with Store(kb), Store(tmp_path / "link.duckdb") as store:
+            assert ids(store.lexical_query("word5")) == ["page5.md#0"]
+
+    def test_a_hard_link_is_the_same_file_as_well(self, kb, tmp_path):
+        """DuckDB takes the names for two files: what one writes, the other would lose."""
+        other = tmp_path / "link.duckdb"
+        os.link(kb, other)
+        for first, second in ((True, False), (False, True), (False, False)):
+            with Store(kb, read_only=first), pytest.raises(StoreLockedError, match="by another name"):
+                Store(other, read_only=second)
+        with Store(kb), Store(other) as store:
             assert ids(store.lexical_query("word5")) == ["page5.md#0"]
 
     def test_reading_beside_writing(self, tmp_path):

@@ -14,7 +14,17 @@ from helpers import HASHING, Recorder, build, ids, python, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlrag import Chunk, Document, Store, check, lexical_query, prepare_embeddings, repair, update_embeddings
+from sqlrag import (
+    Chunk,
+    Document,
+    Store,
+    check,
+    delete_documents,
+    lexical_query,
+    prepare_embeddings,
+    repair,
+    update_embeddings,
+)
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run as running
@@ -138,6 +148,15 @@ class TestWhatIsDone:
         assert update(tmp_path / "docs", path).changed == ["a.md"]
         assert_as_from_scratch(path, tmp_path / "docs", tmp_path, chunk_size=64)
         assert check(path) == []
+
+    def test_chunks_whose_document_somebody_deleted_are_no_obstacle(self, tmp_path):
+        path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")
+        with duckdb.connect(str(path)) as con:
+            con.execute("DELETE FROM source_documents WHERE doc_id <> 'c.md'")
+        assert [problem.check for problem in check(path)] == ["chunks_without_source", "stale_counts"]
+        assert delete_documents(path, doc_ids="b.md").deleted == ["b.md"]
+        assert update(tmp_path / "docs", path).added == ["a.md", "b.md"]
+        assert_as_from_scratch(path, tmp_path / "docs", tmp_path)
 
     def test_an_empty_folder_empties_no_file(self, tmp_path):
         path = build(tmp_path, a_md="alpha")

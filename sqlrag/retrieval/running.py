@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from sqlrag.errors import InputError, ProviderError, StoreError
+from sqlrag.errors import InputError, ModelMismatchError, ProviderError, StoreError
 from sqlrag.retrieval import candidates
 from sqlrag.retrieval.candidates import Leg
 from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
@@ -77,6 +77,11 @@ class Run:
     def _given_vector(self, given: ArrayLike) -> NDArray[np.float32]:
         try:
             return checked_vector(given, self.searcher.identity.dimensions)
+        except ModelMismatchError as error:
+            raise ModelMismatchError(
+                f"query_vector cannot be used. {error} The file's model is {self.searcher.identity.model_name!r}; "
+                "reembed(db_path, model) gives the file another one."
+            ) from error
         except InputError as error:
             raise InputError(f"query_vector cannot be used. {error}") from error
 

@@ -80,7 +80,7 @@ class Searcher:
             return
         raise ModelMismatchError(
             f"{self.database.path} was built with the model {identity.model_name!r}; you passed model_name="
-            f"{model_name!r}. Leave it out to use the file's, or prepare a new file with the other one."
+            f"{model_name!r}. Leave it out to use the file's, or give the file another model: reembed(db_path, model)."
         )
 
     def embed_query(self, query_text: str) -> NDArray[np.float32]:
