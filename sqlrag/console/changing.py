@@ -19,6 +19,7 @@ from sqlrag.console.options import (
     TagsAll,
     TagsAny,
     Unit,
+    Wait,
     metadata_fields,
     option,
 )
@@ -66,6 +67,7 @@ def update(
     ] = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
+    wait: Wait = None,
 ) -> None:
     """Bring a file up to date with the folder that it was made from; only what has changed is embedded.
 
@@ -88,6 +90,7 @@ def update(
         use_markdown_chunking=markdown,
         include_headers_in_chunks=headers,
         stemmer=stemmer,
+        wait_seconds=wait,
         verbose=not quiet,
     )
     counts, chunks, *details = str(report).splitlines()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sqlrag.console.app import command, noted
 from sqlrag.console.changing import one_file
-from sqlrag.console.options import DbInstead, File, FormatName, option
+from sqlrag.console.options import DbInstead, File, FormatName, Wait, option
 from sqlrag.console.printing import Format, flatten, size, tell, write, write_csv, write_json, write_rows
 from sqlrag.wording import counted
 
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
     from sqlrag.store.checking import Problem
 
-Wait = Annotated[
-    float | None,
-    option("--wait", help="Seconds to wait for other processes. [2]"),
-]
 Memory = Annotated[
     str | None, option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]")
 ]

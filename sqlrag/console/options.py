@@ -66,6 +66,7 @@ def _valid_text(text: str) -> str:
 Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
 Db = Annotated[Path, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search.")]
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
+Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
 DbInstead = Annotated[Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The same as FILE.")]
 FormatName = Annotated[Format, option("--format", "-f", help="Form of the results.", show_default=True)]
 TopK = Annotated[int, option("--top-k", "-k", help="How many results.", show_default=True)]

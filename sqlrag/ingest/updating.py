@@ -82,7 +82,8 @@ def update_embeddings(
     Parameters
     ----------
     input_dir
-        The folder, searched to any depth. Documents of other folders stay untouched.
+        The folder, searched to any depth. Documents of other folders stay untouched: a file of the same name as one of
+        theirs is a failure, unless it has the same bytes.
     db_path
         The file to change.
     prune
