@@ -22,12 +22,19 @@ from helpers import HASHING, ROOT, ids, python
 import sqlrag
 from sqlrag import Store, check, hybrid_query, lexical_query
 from sqlrag.errors import SchemaVersionError, StoreError
+from sqlrag.ingest import run
 from sqlrag.store.upgrading import upgrade as upgrade_store
 
 SQLROOMS = Path(__file__).with_name("fixtures") / "sqlrooms.duckdb.gz"
 KILLS = {"build": 10, "rebuild": 6, "update": 10, "upsert": 10, "compact": 6, "repair": 4, "upgrade": 4, "reembed": 4}
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
+
+
+@pytest.fixture(autouse=True)
+def _batches_as_before(monkeypatch):
+    """Jobs that run in this process set another size of batches."""
+    monkeypatch.setattr(run, "BATCH_CHUNKS", run.BATCH_CHUNKS)
 
 
 class Zygote:
