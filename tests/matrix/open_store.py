@@ -26,7 +26,7 @@ def same(found: Any, wanted: Any) -> bool:
     if isinstance(found, list) and isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(same, found, wanted))
     if isinstance(found, float) and isinstance(wanted, (int, float)):
-        return math.isclose(found, wanted, rel_tol=0, abs_tol=1e-6)
+        return math.isclose(found, wanted, rel_tol=0, abs_tol=1e-9)
     return bool(found == wanted)
 
 
