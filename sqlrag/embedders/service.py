@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
@@ -51,7 +52,7 @@ class _AgainError(ProviderError):
         super().__init__(message)
 
 
-class ServiceEmbedder:
+class ServiceEmbedder(ABC):
     """A model behind a server; a subclass says how to ask it.
 
     A request without an answer, or with HTTP 408, 409, 425, 429 or 5xx, is sent again: at most 6 times and for 180
@@ -114,13 +115,13 @@ class ServiceEmbedder:
         """Ask for a first vector, which tells the dimensions and that all is well."""
         self.dimensions = measure(self)
 
+    @abstractmethod
     def _ask(self, texts: list[str], seconds: float) -> list[Any]:
         """Make one request, and return a vector per text, None where one is missing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _failure(self, error: Exception) -> Failure | None:
         """Return why a request failed, None where it is no failure of the request."""
-        raise NotImplementedError
 
     def _asked(self, ask: Any, *, patient: bool) -> Any:
         """Call a function with its time-out in seconds, again where it may help."""

@@ -152,7 +152,7 @@ def prepare_embeddings(
         patterns,
         pdf_extractor,
         progress,
-        embed_model_name=embed_model_name,
+        embed_model_name,
         verbose=verbose,
         use_markdown_chunking=use_markdown_chunking,
         include_headers_in_chunks=include_headers_in_chunks,

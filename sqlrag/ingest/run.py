@@ -295,8 +295,10 @@ def check_options(collection: str, max_bytes: int) -> None:
         raise InputError(f"max_bytes must be a whole number of 1 or more, not {max_bytes!r}.")
 
 
-def check_types(input_dir: object, patterns: object, pdf_extractor: object, progress: object, **others: object) -> None:
-    """Raise InputError for what is of a wrong type; of ``others``, those named ``model…`` are texts, else flags."""
+def check_types(
+    input_dir: object, patterns: object, pdf_extractor: object, progress: object, model_name: object, **flags: object
+) -> None:
+    """Raise InputError for what is of a wrong type; None is taken for everything that has a default."""
     options.path("input_dir", input_dir)
     for pattern in (
         [] if patterns is None or isinstance(patterns, str) else options.items("patterns", patterns, "['*.md']")
@@ -305,9 +307,10 @@ def check_types(input_dir: object, patterns: object, pdf_extractor: object, prog
     if pdf_extractor is not None and not callable(pdf_extractor):
         raise InputError(f"pdf_extractor must be a function, not {options.shown(pdf_extractor)}.")
     options.choice("progress", progress, ("auto", "on", "off"))
-    for name, value in others.items():
+    options.texts(embed_model_name=model_name)
+    for name, value in flags.items():
         if value is not None:
-            (options.text if "model_name" in name else options.flag)(name, value)
+            options.flag(name, value)
 
 
 def window_of(embedder: Embedder) -> int:

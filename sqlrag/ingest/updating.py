@@ -136,10 +136,10 @@ def update_embeddings(
         patterns,
         pdf_extractor,
         progress,
+        embed_model_name,
         prune=prune,
         skip_duplicates=skip_duplicates,
         verbose=verbose,
-        embed_model_name=embed_model_name,
         use_markdown_chunking=use_markdown_chunking,
         include_headers_in_chunks=include_headers_in_chunks,
     )

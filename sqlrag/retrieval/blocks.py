@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from sqlrag.errors import InputError
 from sqlrag.options import items, shown
 from sqlrag.retrieval.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
+from sqlrag.retrieval.ordering import checked, order_key
 from sqlrag.retrieval.results import Results
 from sqlrag.retrieval.rows import as_row
 from sqlrag.types import Candidate, Fusion, RetrievePlan
@@ -109,7 +110,7 @@ def fuse(
     if set(options) - wanted[method]:
         unknown = ", ".join(sorted(set(options) - wanted[method]))
         raise InputError(f"params has {unknown}; {method!r} takes {', '.join(sorted(wanted[method]))}")
-    sets = [_candidates(candidates) for candidates in items("candidate_sets", candidate_sets, "[by_meaning, by_word]")]
+    sets = [checked(candidates) for candidates in items("candidate_sets", candidate_sets, "[by_meaning, by_word]")]
     known: dict[str, Candidate] = {}
     for candidate in (candidate for candidates in sets for candidate in candidates):
         known[candidate.node_id] = _together(known.get(candidate.node_id), candidate)
@@ -124,7 +125,7 @@ def fuse(
     else:
         scores = _by_score(sets, known, method, options)
     fused = [replace(known[node_id], score=score, score_type=method) for node_id, score in scores.items()]
-    return sorted(fused, key=lambda hit: (-hit.score, hit.doc_id, hit.chunk_index, hit.node_id))
+    return sorted(fused, key=lambda hit: order_key(hit.score, hit))
 
 
 def package(
@@ -152,17 +153,8 @@ def package(
     Results
         With the keys of ``sqlrag.retrieval.results.RESULT_KEYS``.
     """
-    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in _candidates(candidates)]
+    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in checked(candidates)]
     return Results(rows, query_text=query_text, notices=notices)
-
-
-def _candidates(candidates: object) -> list[Candidate]:
-    """Return a list of candidates, or raise InputError."""
-    listed = [] if isinstance(candidates, Candidate) else items("candidates", candidates, "what retrieve returns")
-    wrong = [candidates] if isinstance(candidates, Candidate) else [c for c in listed if not isinstance(c, Candidate)]
-    if wrong:
-        raise InputError(f"A list of sqlrag.Candidate is needed, such as retrieve returns; it holds {shown(wrong[0])}.")
-    return listed
 
 
 def _together(one: Candidate | None, other: Candidate) -> Candidate:
@@ -174,7 +166,7 @@ def _together(one: Candidate | None, other: Candidate) -> Candidate:
 
 
 def _by_score(
-    sets: list[list[Candidate]], known: Mapping[str, Candidate], method: Fusion, options: Mapping[str, Any]
+    sets: Sequence[Sequence[Candidate]], known: Mapping[str, Candidate], method: Fusion, options: Mapping[str, Any]
 ) -> dict[str, float]:
     if len(sets) != 2:
         raise InputError(f"{method!r} fuses the vector leg and the lexical leg: two lists, not {len(sets)}.")

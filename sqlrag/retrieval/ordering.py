@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sqlrag.errors import InputError
+from sqlrag.options import items
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.types import Candidate, Candidates
 
@@ -22,10 +23,12 @@ def checked(candidates: Iterable[Candidate]) -> Candidates:
     Raises
     ------
     InputError
-        Something in it is no :class:`sqlrag.types.Candidate`.
+        It is no list, or something in it is no :class:`sqlrag.types.Candidate`.
     """
     listed = Candidates(
-        candidates, notices=getattr(candidates, "notices", ()), timings=getattr(candidates, "timings", None)
+        items("candidates", candidates, "what retrieve returns"),
+        notices=getattr(candidates, "notices", ()),
+        timings=getattr(candidates, "timings", None),
     )
     wrong = next((item for item in listed if not isinstance(item, Candidate)), None)
     if wrong is not None:

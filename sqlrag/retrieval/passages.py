@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sqlrag.errors import InputError
+from sqlrag.store.schema import read_sql
 from sqlrag.types import Candidate
 
 if TYPE_CHECKING:
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
 
 
 _MARKDOWN = "text/markdown"
-_CHUNKS = """
-    SELECT node_id, text, doc_id, chunk_index, collection, heading_path, page, i_start, i_end
-    FROM documents JOIN (SELECT unnest($doc_ids) AS doc_id, unnest($indexes) AS chunk_index) AS place
-    USING (doc_id, chunk_index) ORDER BY doc_id, chunk_index
-"""
 
 
 class ChunkReader(Protocol):
@@ -62,12 +58,13 @@ class Passage(NamedTuple):
 def chunks_at(con: duckdb.DuckDBPyConnection, places: Sequence[tuple[str, int]]) -> list[Candidate]:
     """Return the chunks of a store at these (doc_id, chunk_index), ordered by them."""
     bound = {"doc_ids": [doc_id for doc_id, _ in places], "indexes": [index for _, index in places]}
+    rows = con.execute(read_sql("index/chunks_at"), bound).fetchall()
     return [
         Candidate(
             doc_id, index, text, node_id=node_id, collection=collection, heading_path=tuple(path), page=page,
             i_start=start, i_end=end,
         )
-        for node_id, text, doc_id, index, collection, path, page, start, end in con.execute(_CHUNKS, bound).fetchall()
+        for node_id, text, doc_id, index, collection, path, page, start, end in rows
     ]  # fmt: skip
 
 

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MACROS = ("fold", "compound_parts", "run_pairs", "run_characters", "composed", "plain_words", "tokenize")
-_TOKENIZE = """
-    SELECT fts_main_documents.tokenize(text) || fts_main_documents.run_characters(text)
-    FROM (SELECT unnest($texts) AS text, generate_subscripts($texts, 1) AS place) ORDER BY place
-"""
 
 
 @cache
@@ -34,7 +30,9 @@ def _connection() -> duckdb.DuckDBPyConnection:
 def words_of(texts: Sequence[str]) -> list[list[str]]:
     """Return the words of each text, in their order, folded; runs without blanks give their pairs and characters."""
     other = [text for text in texts if not text.isascii()]
-    rows = _connection().cursor().execute(_TOKENIZE, {"texts": other}).fetchall() if other else []
+    rows = (
+        _connection().cursor().execute(read_sql("index/tokenize_texts"), {"texts": other}).fetchall() if other else []
+    )
     tokenized = iter(rows)
     return [[*ascii_words(text), *ascii_parts(text)] if text.isascii() else next(tokenized)[0] for text in texts]
 
