@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from loopback import served
 
 KEY = "sk-test-0123456789abcdef"
 USAGE = {"prompt_tokens": 120, "completion_tokens": 7, "total_tokens": 127}
@@ -149,15 +151,5 @@ def serving(server):
         def log_message(self, *_):
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    http.handle_error = lambda *_: None
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_address[1]}/v1"
-    finally:
-        server.ended.set()
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    with served(Handler, server.ended) as address:
+        yield f"{address}/v1"

@@ -6,7 +6,9 @@ import json
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from loopback import served
 
 from sqlrag.embedders import HashingEmbedder
 
@@ -120,18 +122,8 @@ def serving(server):
         def log_message(self, *_):
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    http.handle_error = lambda *_: None
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_address[1]}"
-    finally:
-        ended.set()
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    with served(Handler, ended) as address:
+        yield address
 
 
 # Faults.
