@@ -77,9 +77,7 @@ def initial_metadata(
     return {
         "version": PUBLISHED_VERSION,
         "created_at": created_at,
-        "embedding_provider": identity.provider,
-        "embedding_model": identity.model_name,
-        "embedding_dimensions": identity.dimensions,
+        **identity_metadata(identity),
         **policy_metadata(policy),
         "header_weight": int(header_weight) if float(header_weight).is_integer() else header_weight,
         "hybrid_search_enabled": True,
@@ -91,6 +89,15 @@ def initial_metadata(
         "stemmer": stemmer,
         "llama_index_compatible": llama_index_compatible,
         "normalized": True,
+    }
+
+
+def identity_metadata(identity: ModelIdentity) -> dict[str, object]:
+    """Return the keys that say which model made the vectors."""
+    return {
+        "embedding_provider": identity.provider,
+        "embedding_model": identity.model_name,
+        "embedding_dimensions": identity.dimensions,
         "max_tokens": identity.max_tokens,
         "query_prefix": identity.query_prefix,
         "passage_prefix": identity.passage_prefix,

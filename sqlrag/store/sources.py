@@ -81,7 +81,7 @@ def read_slices(
     ).to_arrow_table()
     columns = [table[name].to_pylist() for name in ("i_start", "i_end", "page", "heading_path")]
     slices = [Slice(start, end, page, tuple(path)) for start, end, page, path in zip(*columns, strict=True)]
-    return slices, _matrix(table["embedding"], dimensions)
+    return slices, vector_matrix(table["embedding"], dimensions)
 
 
 def known_vectors(con: duckdb.DuckDBPyConnection, texts: Sequence[str], dimensions: int) -> dict[str, Vectors]:
@@ -92,7 +92,7 @@ def known_vectors(con: duckdb.DuckDBPyConnection, texts: Sequence[str], dimensio
     con.register("wanted_texts", pa.table({"place": pa.array(range(len(texts)), pa.int32()), "text": list(texts)}))
     table = con.sql(read_sql("index/known_vectors")).to_arrow_table()
     con.unregister("wanted_texts")
-    vectors = _matrix(table["embedding"], dimensions)
+    vectors = vector_matrix(table["embedding"], dimensions)
     return {texts[place]: vectors[i] for i, place in enumerate(table["place"].to_pylist())}
 
 
@@ -107,7 +107,8 @@ def refresh_sources(con: duckdb.DuckDBPyConnection, seen: Sequence[tuple[str, st
     con.unregister("seen_sources")
 
 
-def _matrix(column: pa.ChunkedArray, dimensions: int) -> Vectors:
+def vector_matrix(column: pa.ChunkedArray, dimensions: int) -> Vectors:
+    """Return a column of vectors as ``[n, dimensions] float32``."""
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     matrix: Vectors = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, dimensions)
     return matrix

@@ -42,7 +42,7 @@ def upsert(
     vectors = unit_vectors(embeddings, dimensions, [chunk.node_id for chunk in chunks]) if len(chunks) else None
     _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
     with database.transaction() as con:
-        _check_collections(con, documents)
+        check_collections(con, {document.doc_id: document.collection for document in documents})
         # Read here, since another thread may have changed them.
         settings = read_metadata(con)
         compatible = settings.get("llama_index_compatible", "True") == "True"
@@ -99,14 +99,38 @@ def insert_rows(
     None for chunks that a program made.
     """
     by_id = {document.doc_id: document for document in documents}
-    sources = _sources_table(documents, policy)
-    con.register("new_sources", sources)
-    con.execute(read_sql("index/insert_sources"))
-    con.unregister("new_sources")
-    first = int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
+    first = _insert_sources(con, _sources_table(documents, policy))
     if chunks and vectors is not None:
         insert_chunks(con, _chunk_columns(by_id, chunks, llama_index_compatible), vectors, first)
     return first
+
+
+def insert_tables(
+    con: duckdb.DuckDBPyConnection, sources: pa.Table, chunks: pa.Table, vectors: Vectors, llama_index_compatible: bool
+) -> int:
+    """Insert rows by :mod:`sqlrag.formats.contents` as :func:`insert_rows` does; return the ``rid`` of the first."""
+    first = _insert_sources(con, sources)
+    if not len(chunks):
+        return first
+    checksums = dict(zip(sources["doc_id"].to_pylist(), sources["checksum"].to_pylist(), strict=True))
+    rows = zip(*(chunks[name].to_pylist() for name in ("metadata_", "node_id", "doc_id")), strict=True)
+    columns = {
+        **{name: chunks[name] for name in chunks.column_names},
+        "metadata_": [
+            _chunk_metadata(json.loads(text), node_id, doc_id, llama_index_compatible) for text, node_id, doc_id in rows
+        ],
+        "checksum": [checksums[doc_id] for doc_id in chunks["doc_id"].to_pylist()],
+    }
+    insert_chunks(con, columns, vectors, first)
+    return first
+
+
+def _insert_sources(con: duckdb.DuckDBPyConnection, sources: pa.Table) -> int:
+    """Insert rows of documents; return the ``rid`` that the next chunk gets."""
+    con.register("new_sources", sources)
+    con.execute(read_sql("index/insert_sources"))
+    con.unregister("new_sources")
+    return int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
 
 
 def insert_chunks(con: duckdb.DuckDBPyConnection, columns: Mapping[str, Any], vectors: Vectors, first: int) -> None:
@@ -158,9 +182,11 @@ def _most_frequent(names: Iterable[str]) -> str:
     return Counter(names).most_common(1)[0][0]
 
 
-def _check_collections(con: duckdb.DuckDBPyConnection, documents: Sequence[Document]) -> None:
-    """A doc_id stands for one document in the whole file, so it cannot move between collections unseen."""
-    wanted = {document.doc_id: document.collection for document in documents}
+def check_collections(con: duckdb.DuckDBPyConnection, wanted: Mapping[str, str]) -> None:
+    """Raise where a document (doc_id: collection) is stored in another collection.
+
+    A doc_id stands for one document in the whole file, so it cannot move between collections unseen.
+    """
     found = con.execute(
         "SELECT doc_id, collection FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id",
         [list(wanted)],
@@ -205,7 +231,7 @@ def _chunk_columns(
     return {
         "node_id": [c.node_id for c in chunks],
         "text": [c.content for c in chunks],
-        "metadata_": [_chunk_metadata(c, llama_index_compatible) for c in chunks],
+        "metadata_": [_chunk_metadata(c.metadata, c.node_id, c.doc_id, llama_index_compatible) for c in chunks],
         "doc_id": [c.doc_id for c in chunks],
         "collection": [c.collection for c in chunks],
         "chunk_index": pa.array([c.chunk_index for c in chunks], pa.int32()),
@@ -218,11 +244,11 @@ def _chunk_columns(
     }
 
 
-def _chunk_metadata(chunk: Chunk, llama_index_compatible: bool) -> str:
+def _chunk_metadata(given: Mapping[str, Any], node_id: str, doc_id: str, llama_index_compatible: bool) -> str:
     """Return the flat JSON object of a chunk, with the two fields that llama-index opens a row by where wanted."""
     # Front matter may hold these names too; llama-index would take its values for a node.
-    metadata = {key: value for key, value in chunk.metadata.items() if key not in _LLAMA_INDEX_FIELDS}
+    metadata = {key: value for key, value in given.items() if key not in _LLAMA_INDEX_FIELDS}
     if not llama_index_compatible:
         return _json(metadata)
-    node = {"id_": chunk.node_id, "metadata": metadata, "relationships": {"1": {"node_id": chunk.doc_id}}}
+    node = {"id_": node_id, "metadata": metadata, "relationships": {"1": {"node_id": doc_id}}}
     return _json({**metadata, "_node_content": _json(node), "_node_type": "TextNode"})
