@@ -46,10 +46,11 @@ def new_file(output: Path, *, overwrite: bool) -> Iterator[Path]:
     StoreLockedError
         Another process writes to the file that is to be replaced.
     """
-    with _temporary(output) as temporary:
+    with temporary_beside(output) as temporary:
         yield temporary
         with _without_writers(output), _one_at_a_time(output.parent):
-            _put(temporary, output, overwrite)
+            remove_files(output.with_name(output.name + ".wal"))
+            put_in_place(temporary, output, overwrite)
 
 
 @contextmanager
@@ -69,7 +70,7 @@ def replacement(
     StoreError
         The new file cannot be written.
     """
-    with reserved(path), _temporary(path) as temporary:
+    with reserved(path), temporary_beside(path) as temporary:
         if is_open_here(path):
             raise held_here(path, "open through duckdb.connect", "Close that connection")
         _settle(path, wait_seconds)
@@ -93,7 +94,7 @@ def replacement(
                 raise StoreError(
                     path, f"{path} could not be rewritten and is as it was: {error}. Is the disk full?"
                 ) from error
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def _check_is_still(path: Path, before: tuple[int, int]) -> None:
 
 
 @contextmanager
-def _temporary(output: Path) -> Iterator[Path]:
+def temporary_beside(output: Path) -> Iterator[Path]:
     """Yield a path beside the output, after removing what killed processes left; remove what is left of it."""
     remove_left_overs(output)
     temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.building")
@@ -149,7 +150,7 @@ def _settle(path: Path, wait_seconds: float) -> None:
             con.execute("CHECKPOINT")
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Have the disk keep the new name of a file, where the system can be told to."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
@@ -177,9 +178,8 @@ def _without_writers(output: Path) -> Iterator[None]:
         yield
 
 
-def _put(temporary: Path, output: Path, overwrite: bool) -> None:
-    """Give a finished file its name."""
-    remove_files(output.with_name(output.name + ".wal"))
+def put_in_place(temporary: Path, output: Path, overwrite: bool) -> None:
+    """Give a finished file its name, or raise StoreExistsError where it is taken and may not be replaced."""
     if not overwrite:
         try:
             os.link(temporary, output)  # unlike a rename, it fails where the name is taken

@@ -1,0 +1,85 @@
+"""The files of other formats: written beside their place and renamed, so that they are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO
+
+from sqlrag.errors import FormatError, NotFoundError, StoreError
+from sqlrag.store.files import check_output, real_path
+from sqlrag.store.output import flush_folder, put_in_place, temporary_beside
+from sqlrag.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote: the file, what it holds, its size in bytes, and what the reader should know."""
+
+    path: Path
+    documents: int
+    chunks: int
+    size_bytes: int
+    notices: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Say it in lines."""
+        holds = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
+        return "\n".join([f"{self.path}: {holds}, {self.size_bytes:,} bytes", *self.notices])
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """Return the real path of a file that is there, or raise NotFoundError."""
+    real = real_path(path)
+    if not real.is_file():
+        what = "is a folder" if real.is_dir() else "does not exist"
+        raise NotFoundError(f"The file {real} {what}.")
+    return real
+
+
+@contextmanager
+def new_output(
+    path: str | os.PathLike[str], *, overwrite: bool, is_ours: Callable[[Path], bool], kind: str
+) -> Iterator[BinaryIO]:
+    """Yield a file to write to, which gets its name at the end and is removed after an error.
+
+    ``is_ours`` tells whether an existing file is of the format, ``kind`` names it: another one is never replaced.
+
+    Raises
+    ------
+    StoreExistsError
+        The file exists and ``overwrite`` is False.
+    FormatError
+        It exists and is something else.
+    StoreError
+        The folder does not exist, or it cannot be written.
+    """
+    output = check_output(path, overwrite=overwrite)
+    if output.exists() and output.stat().st_size and not is_ours(output):
+        raise FormatError(
+            f"{output} exists and is no {kind}, so it is not replaced. Delete it, or name another output."
+        )
+    with temporary_beside(output) as temporary:
+        try:
+            with temporary.open("xb") as file:
+                _hold(file)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                put_in_place(temporary, output, overwrite)
+        except OSError as error:
+            raise StoreError(output, f"{output} could not be written: {error}. Is the disk full?") from error
+    flush_folder(output.parent)
+
+
+def _hold(file: BinaryIO) -> None:
+    """Lock a file under way, so that no other process takes it for a left-over."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
