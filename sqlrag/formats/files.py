@@ -71,7 +71,7 @@ def new_output(
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                put_in_place(temporary, output, overwrite)
+            put_in_place(temporary, output, overwrite)  # once it is closed: Windows renames no open file
         except OSError as error:
             raise StoreError(output, f"{output} could not be written: {error}. Is the disk full?") from error
     flush_folder(output.parent)
