@@ -28,6 +28,9 @@ from sqlrag.console import asking  # noqa: F401
 from sqlrag.console import maintaining, modelling  # noqa: F401
 
 # isort: split
+from sqlrag.console import converting
+
+# isort: split
 from sqlrag.console import conforming  # noqa: F401
 from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file
@@ -75,11 +78,19 @@ def embed(query_text: Text, db: Db, form: FormatName = Format.table) -> None:
 
 @command("info", "Tell what is in a file.", "sqlrag info kb.duckdb", "sqlrag info kb.duckdb --format json")
 def info(file: File = None, db: DbInstead = None, form: FormatName = Format.table) -> None:
-    """Tell what is in a file: model, documents, chunks, collections, failures, settings."""
+    """Tell what is in a file: model, documents, chunks, collections, failures, settings.
+
+    Of a file of another format, such as .ragmd, fewer things.
+    """
     from sqlrag.console.describing import describe, description
+    from sqlrag.formats.converting import file_facts, is_exchange_file
     from sqlrag.retrieval.store import Store
 
-    with Store(one_file(file, db)) as store:
+    path = one_file(file, db)
+    if is_exchange_file(path):
+        converting.write_facts(file_facts(path), form)
+        return
+    with Store(path) as store:
         facts = describe(store)
     if form is Format.json:
         write_json(facts)
