@@ -1,0 +1,271 @@
+"""Documents and chunks as JSON, as ``.ragmd`` and FAISS + JSON share them: the way out of a store.
+
+What only sqlrag knows stands in keys of its own, left out where they have the value that a reader takes without them.
+:mod:`sqlrag.formats.documents_reading` is the way back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlrag.errors import FormatError
+from sqlrag.types import DEFAULT_COLLECTION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from sqlrag.formats.contents import Batch
+
+PLAIN_TEXT = "text/plain"
+CHUNK_KEY = "chunk_key"
+"""Where the metadata of a chunk keep its key, if that is not ``chunk-`` and its number."""
+CONTENT = "content"
+"""Where the metadata of a document keep its fields."""
+
+
+class DocumentTexts(NamedTuple):
+    """JSON without the brackets around it, sorted keys, one chunk a line.
+
+    ``ids`` and ``blocks`` hold a document each; ``references`` a vector each, in the order of the vectors, as its
+    members ``chunk_key`` and ``document_id``.
+    """
+
+    ids: list[str]
+    blocks: list[str]
+    references: list[str]
+
+
+def default_key(chunk_index: int) -> str:
+    """Return the key of a chunk that has no other."""
+    return f"chunk-{chunk_index}"
+
+
+def to_json(value: Any) -> str:
+    """Return JSON in one line, with sorted keys.
+
+    Raises
+    ------
+    FormatError
+        There is NaN or an infinite number in it, which JSON has not.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    except ValueError as error:
+        raise FormatError(
+            f"Metadata hold NaN or an infinite number, which JSON has not: {value!r:.200}. Put null there."
+        ) from error
+
+
+def write_documents(batch: Batch, policy: str | None) -> DocumentTexts:
+    """Return the documents of a batch; ``policy`` is the chunk policy of those that name none.
+
+    Raises
+    ------
+    FormatError
+        A document or key is there twice, a chunk is not the slice that it names, or metadata hold NaN.
+    """
+    columns = _Columns(batch.chunks)
+    sources = batch.sources.to_pylist()
+    ids = texts_as_json([source["doc_id"] for source in sources])
+    if len(set(ids)) != len(ids):
+        raise FormatError("A document is there more than once. Each needs an id of its own.")
+    full_texts = texts_as_json([source["text"] for source in sources])
+    places = _places(columns.doc_ids)
+    blocks: list[str] = []
+    references: list[str] = []
+    for source, doc_id, full_text in zip(sources, ids, full_texts, strict=True):
+        first, last = places.pop(source["doc_id"], (0, 0))
+        document = _Document(source, columns, first, last)
+        blocks.append(document.block(doc_id, full_text, policy))
+        references += [f'"chunk_key": {key}, "document_id": {doc_id}' for key in document.json_keys]
+    if places:
+        raise FormatError(f"The document {next(iter(places))!r} of a chunk is not there.")
+    return DocumentTexts(ids, blocks, references)
+
+
+def texts_as_json(texts: Sequence[str]) -> list[str]:
+    """Return each text as JSON. One call for all of them is much faster than one for each.
+
+    A newline cannot be inside: JSON writes it in two characters.
+    """
+    return json.dumps(texts, ensure_ascii=False, separators=("\n", ":"))[1:-1].split("\n") if len(texts) else []
+
+
+def _places(doc_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return the first row of each document and the one after its last."""
+    places: dict[str, tuple[int, int]] = {}
+    first = 0
+    for row in range(1, len(doc_ids) + 1):
+        if row == len(doc_ids) or doc_ids[row] != doc_ids[first]:
+            places[doc_ids[first]] = (first, row)
+            first = row
+    return places
+
+
+class _Columns:
+    """The columns of chunks as lists; pyarrow makes them much faster in this way than row by row."""
+
+    def __init__(self, chunks: pa.Table) -> None:
+        self.doc_ids = _texts(chunks["doc_id"])
+        self.node_ids = _texts(chunks["node_id"])
+        self.texts = _texts(chunks["text"])
+        self.metadata = _texts(chunks["metadata_"])
+        self.indexes = _integers(chunks["chunk_index"])
+        self.starts = _integers(chunks["i_start"])
+        self.ends = _integers(chunks["i_end"])
+        self.pages = _integers(chunks["page"])
+        self.headings = _lists(chunks["heading_path"])
+        self.tags = _lists(chunks["tags"])
+        self.as_json: dict[tuple[str, ...], str] = {}
+
+    def list_as_json(self, texts: tuple[str, ...]) -> str:
+        """Return a list of texts as JSON; most of them are there many times."""
+        if texts not in self.as_json:
+            self.as_json[texts] = to_json(texts)
+        return self.as_json[texts]
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    texts: list[str] = column.to_numpy().tolist()
+    return texts
+
+
+def _integers(column: pa.ChunkedArray) -> list[int]:
+    """Return numbers that are 0 or more, -1 for NULL."""
+    numbers: list[int] = column.fill_null(-1).to_numpy().tolist()
+    return numbers
+
+
+def _lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
+    array = column.combine_chunks()
+    texts = array.flatten().to_numpy(zero_copy_only=False).tolist()
+    ends = array.value_lengths().to_numpy(zero_copy_only=False).cumsum().tolist()
+    return [tuple(texts[first:last]) for first, last in zip([0, *ends], ends, strict=False)]
+
+
+class _Document:
+    """One document on its way out: its row, and the rows ``first`` to ``last`` of the chunks."""
+
+    def __init__(self, source: dict[str, Any], columns: _Columns, first: int, last: int) -> None:
+        self.source = source
+        self.columns = columns
+        self.first = first
+        self.tags = tuple(source["tags"])
+        self.indexes = columns.indexes[first:last]
+        parsed: dict[str, Any] = {}
+        texts = columns.metadata[first:last]
+        for text in texts:
+            if text not in parsed:
+                parsed[text] = json.loads(text)
+        self.chunk_metadata: list[dict[str, Any]] = [parsed[text] for text in texts]
+        self._name_chunks()
+        self._split_metadata()
+
+    def _name_chunks(self) -> None:
+        """Take the keys that another program gave out of the metadata, unless two chunks have the same."""
+        defaults = [default_key(index) for index in self.indexes]
+        self.keys, self.json_keys = defaults, [f'"{key}"' for key in defaults]
+        if not any(CHUNK_KEY in metadata for metadata in self.chunk_metadata):
+            return
+        given = [metadata.get(CHUNK_KEY) for metadata in self.chunk_metadata]
+        keys = [key if isinstance(key, str) else default for key, default in zip(given, defaults, strict=True)]
+        if len(set(keys)) == len(keys):
+            self.keys, self.json_keys = keys, texts_as_json(keys)
+            self.chunk_metadata = [
+                {name: value for name, value in metadata.items() if name != CHUNK_KEY} if key != default else metadata
+                for metadata, key, default in zip(self.chunk_metadata, keys, defaults, strict=True)
+            ]
+
+    def _split_metadata(self) -> None:
+        """Take the fields of the document out of its metadata, and what most chunks add to these."""
+        metadata = json.loads(self.source["metadata_"])
+        if not isinstance(metadata, dict):
+            raise FormatError(f"The metadata of {self.source['doc_id']!r} are no JSON object. Correct them.")
+        self.content: dict[str, Any] = {}
+        starts = self.columns.starts[self.first :]
+        unplaced = [row for row in range(len(self.keys)) if starts[row] < 0]
+        fields = metadata.get(CONTENT)
+        if isinstance(fields, dict) and fields and not {self.keys[row] for row in unplaced} & set(fields):
+            self.content.update(metadata.pop(CONTENT))
+        self.content.update({self.keys[row]: self.columns.texts[self.first + row] for row in unplaced})
+        self.metadata = metadata
+        self.added = added_metadata(metadata, self.chunk_metadata[0]) if self.chunk_metadata else None
+        self.common = to_json({**metadata, **(self.added or {})})
+
+    def block(self, doc_id: str, full_text: str, policy: str | None) -> str:
+        source = self.source
+        extra = {
+            "body_start": source["body_start"] or None,
+            "checksum": source["checksum"] or None,
+            "chunk_metadata": self.added or None,
+            "collection": None if source["collection"] == DEFAULT_COLLECTION else source["collection"],
+            "file_name": None if source["file_name"] == file_name_of(source["file_path"]) else source["file_name"],
+            "mime": None if source["mime"] == PLAIN_TEXT else source["mime"],
+            "modified_at": None if source["modified_at"] is None else source["modified_at"].isoformat(),
+            "page_starts": source["page_starts"] or None,
+            "size_bytes": source["size_bytes"] or None,
+            "tags": source["tags"] or None,
+        }
+        values = {name: to_json(value) for name, value in extra.items() if value is not None}
+        if source["chunk_policy"] != policy:
+            values["chunk_policy"] = to_json(source["chunk_policy"])
+        lines = ",\n".join(self._chunk_lines())
+        values |= {
+            "chunks": f"{{\n{lines}\n  }}" if lines else "{}",
+            "content": to_json(self.content),
+            "full_text": full_text,
+            "id": doc_id,
+            "metadata": to_json(self.metadata),
+            "source": to_json(source["file_path"]),
+        }
+        members = ",\n".join(f'  "{name}": {values[name]}' for name in sorted(values))
+        return f"{{\n{members}\n}}"
+
+    def _chunk_lines(self) -> list[str]:
+        return [
+            f"    {key}: {{{self._chunk(number, self.first + number)}}}" for number, key in enumerate(self.json_keys)
+        ]
+
+    def _chunk(self, number: int, row: int) -> str:
+        """Return the members of a chunk, ``number`` in its document and ``row`` among the vectors."""
+        columns = self.columns
+        start, end, index = columns.starts[row], columns.ends[row], columns.indexes[row]
+        if start >= 0 and self.source["text"][start:end] != columns.texts[row]:
+            raise FormatError(
+                f"The chunk {columns.node_ids[row]!r} is not the slice [{start}:{end}] of the text of its document. "
+                "Prepare the document again; sqlrag check finds such chunks."
+            )
+        headings, tags, page = columns.headings[row], columns.tags[row], columns.pages[row]
+        members = f'"faiss_id": {row}'
+        if index != number:
+            members = f'"chunk_index": {index}, {members}'
+        if headings:
+            members += f', "heading_path": {columns.list_as_json(headings)}'
+        members += f', "i_end": {end}, "i_start": {start}' if start >= 0 else ', "i_end": null, "i_start": null'
+        metadata = self.chunk_metadata[number]
+        if metadata is not self.chunk_metadata[0] or self.added is None:
+            own = to_json(metadata)
+            members += f', "metadata": {own}' if own != self.common else ""
+        if columns.node_ids[row] != f"{self.source['doc_id']}#{index}":
+            members += f', "node_id": {to_json(columns.node_ids[row])}'
+        members += f', "page": {page}' if page >= 0 else ""
+        return members + (f', "tags": {columns.list_as_json(tags)}' if tags != self.tags else "")
+
+
+def added_metadata(metadata: dict[str, Any], chunk: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what has to be added to the metadata of a document to get those of a chunk; None where that cannot be."""
+    if set(metadata) - set(chunk):
+        return None
+    return {
+        name: value
+        for name, value in chunk.items()
+        if name not in metadata or to_json(metadata[name]) != to_json(value)  # Python takes 1 for True
+    }
+
+
+def file_name_of(path: str) -> str:
+    """Return the last part of a path of any system."""
+    return path.replace("\\", "/").rpartition("/")[2]
