@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sqlrag.errors import FormatError
 from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from sqlrag.formats.contents import Batch
 
@@ -24,6 +25,10 @@ CHUNK_KEY = "chunk_key"
 """Where the metadata of a chunk keep its key, if that is not ``chunk-`` and its number."""
 CONTENT = "content"
 """Where the metadata of a document keep its fields."""
+
+
+# Kept, since json.dumps makes one for each call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False)
 
 
 class DocumentTexts(NamedTuple):
@@ -52,7 +57,7 @@ def to_json(value: Any) -> str:
         There is NaN or an infinite number in it, which JSON has not.
     """
     try:
-        return json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
+        return _ENCODER.encode(value)
     except ValueError as error:
         raise FormatError(
             f"Metadata hold NaN or an infinite number, which JSON has not: {value!r:.200}. Put null there."
@@ -117,15 +122,8 @@ class _Columns:
         self.starts = _integers(chunks["i_start"])
         self.ends = _integers(chunks["i_end"])
         self.pages = _integers(chunks["page"])
-        self.headings = _lists(chunks["heading_path"])
-        self.tags = _lists(chunks["tags"])
-        self.as_json: dict[tuple[str, ...], str] = {}
-
-    def list_as_json(self, texts: tuple[str, ...]) -> str:
-        """Return a list of texts as JSON; most of them are there many times."""
-        if texts not in self.as_json:
-            self.as_json[texts] = to_json(texts)
-        return self.as_json[texts]
+        self.headings = _lists_as_json(chunks["heading_path"])
+        self.tags = _lists_as_json(chunks["tags"])
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
@@ -139,11 +137,14 @@ def _integers(column: pa.ChunkedArray) -> list[int]:
     return numbers
 
 
-def _lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
+def _lists_as_json(column: pa.ChunkedArray) -> list[str]:
+    """Return lists of texts as JSON without the brackets."""
     array = column.combine_chunks()
-    texts = array.flatten().to_numpy(zero_copy_only=False).tolist()
-    ends = array.value_lengths().to_numpy(zero_copy_only=False).cumsum().tolist()
-    return [tuple(texts[first:last]) for first, last in zip([0, *ends], ends, strict=False)]
+    texts = pa.array(texts_as_json(array.flatten().to_numpy(zero_copy_only=False).tolist()), pa.string())
+    ends = array.value_lengths().to_numpy(zero_copy_only=False).cumsum(dtype="int32")
+    lists = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), texts)
+    joined: list[str] = pc.binary_join(lists, ", ").to_numpy(zero_copy_only=False).tolist()
+    return joined
 
 
 class _Document:
@@ -153,7 +154,7 @@ class _Document:
         self.source = source
         self.columns = columns
         self.first = first
-        self.tags = tuple(source["tags"])
+        self.tags = to_json(source["tags"])[1:-1]
         self.indexes = columns.indexes[first:last]
         parsed: dict[str, Any] = {}
         texts = columns.metadata[first:last]
@@ -243,7 +244,7 @@ class _Document:
         if index != number:
             members = f'"chunk_index": {index}, {members}'
         if headings:
-            members += f', "heading_path": {columns.list_as_json(headings)}'
+            members += f', "heading_path": [{headings}]'
         members += f', "i_end": {end}, "i_start": {start}' if start >= 0 else ', "i_end": null, "i_start": null'
         metadata = self.chunk_metadata[number]
         if metadata is not self.chunk_metadata[0] or self.added is None:
@@ -252,7 +253,7 @@ class _Document:
         if columns.node_ids[row] != f"{self.source['doc_id']}#{index}":
             members += f', "node_id": {to_json(columns.node_ids[row])}'
         members += f', "page": {page}' if page >= 0 else ""
-        return members + (f', "tags": {columns.list_as_json(tags)}' if tags != self.tags else "")
+        return members + (f', "tags": [{tags}]' if tags != self.tags else "")
 
 
 def added_metadata(metadata: dict[str, Any], chunk: dict[str, Any]) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ _CHUNK_KEYS = {
 _MOST = (1 << 31) - 1
 
 
-def load_json(data: bytes, where: str) -> Any:
+def load_json(data: bytes | memoryview, where: str) -> Any:
     """Parse JSON in UTF-8, strictly.
 
     Raises
@@ -50,7 +50,7 @@ def load_json(data: bytes, where: str) -> Any:
         raise FormatError(f"{where} holds {constant}, which JSON has not. Replace it by null or a text.")
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
+        return json.loads(str(data, "utf-8"), object_pairs_hook=unique, parse_constant=refuse)
     except UnicodeDecodeError as error:
         raise FormatError(f"{where} is no UTF-8 (byte {error.start}). Store the file in UTF-8.") from error
     except RecursionError as error:

@@ -59,55 +59,56 @@ def flat_header(count: int, dimensions: int) -> bytes:
     return _INDEX.pack(b"IxFI", dimensions, count, _UNREAD, _UNREAD, True, 0) + _SIZE.pack(count * dimensions)
 
 
-def read_flat_index(head: bytes, rest: bytes, where: str) -> FlatIndex:
+def read_flat_index(data: NDArray[np.uint8], where: str) -> FlatIndex:
     """Return the vectors of a serialised index.
 
     Parameters
     ----------
-    head, rest
-        What ``faiss.serialize_index`` gives and ``faiss.write_index`` writes: the first HEADER_SIZE bytes, and those
-        after them, which are the floats of a flat index. Apart, they need not be copied to be an array.
+    data
+        ``[bytes] uint8``, as ``faiss.serialize_index`` gives it and ``faiss.write_index`` writes it.
     where
         What the index is called in messages.
 
     Returns
     -------
     FlatIndex
-        Of a flat index a view of ``rest``, not writable.
+        Of a flat index a view of ``data``, where the floats lie at an address that numpy can use.
 
     Raises
     ------
     FormatError
         It is cut short, inconsistent, of another kind than IndexFlatIP, IndexFlatL2 and IndexIVFFlat, or no index.
     """
-    if head[:4] in _FLAT:
-        reader = _Reader(head, where)
+    reader = _Reader(data, where)
+    code = reader.code()
+    if code in _FLAT:
         dimensions, count, metric = _flat_shape(reader)
-        if len(rest) != 4 * count * dimensions:
-            raise reader.error(f"{4 * count * dimensions:,} bytes of floats should follow, but {len(rest):,} do")
-        floats = np.frombuffer(rest, "<f4").reshape(count, dimensions)
-        return FlatIndex(_FLAT[head[:4]], metric, np.require(floats, np.float32, "A"))
-    if head[:4] != b"IwFl":
-        raise _other(head[:4], where)
-    reader = _Reader(head + rest, where)
-    index = _read_ivf(reader)
-    if reader.place != len(reader.data):
-        raise reader.error(f"{len(reader.data) - reader.place:,} bytes follow the index")
+        floats = reader.array("<f4", count * dimensions).reshape(count, dimensions)
+        index = FlatIndex(_FLAT[code], metric, np.require(floats, np.float32, "A"))
+    elif code == b"IwFl":
+        index = _read_ivf(reader)
+    else:
+        raise _other(code, where)
+    if reader.place != len(data):
+        raise reader.error(f"{len(data) - reader.place:,} bytes follow the index")
     return index
 
 
 class _Reader:
     """Takes values off a block of bytes, never more than there are."""
 
-    def __init__(self, data: bytes, where: str) -> None:
-        self.data = memoryview(data)
+    def __init__(self, data: NDArray[np.uint8], where: str) -> None:
+        self.data = data
         self.where = where
         self.place = 0
 
     def error(self, what: str, why: str = "It is cut short or was edited") -> FormatError:
         return FormatError(f"{self.where}, byte {self.place}: {what}. {why}; export it again.")
 
-    def take(self, count: int) -> memoryview:
+    def code(self) -> bytes:
+        return self.data[self.place : self.place + 4].tobytes()
+
+    def take(self, count: int) -> NDArray[np.uint8]:
         left = len(self.data) - self.place
         if count > left:
             raise self.error(f"the index needs {count:,} bytes more, but there are {left:,}")
@@ -115,16 +116,16 @@ class _Reader:
         return self.data[self.place - count : self.place]
 
     def size(self) -> int:
-        return int.from_bytes(self.take(8), "little")
+        return int.from_bytes(self.take(8).tobytes(), "little")
 
     def array(self, kind: str, count: int) -> NDArray[np.generic]:
-        return np.frombuffer(self.take(count * np.dtype(kind).itemsize), kind)
+        return self.take(count * np.dtype(kind).itemsize).view(kind)
 
 
 def _read_header(reader: _Reader) -> tuple[int, int, Metric]:
     """Return dimensions, number of vectors and metric of any index."""
     place = reader.place
-    _, dimensions, count, _, _, trained, metric = _INDEX.unpack(reader.take(_INDEX.size))
+    _, dimensions, count, _, _, trained, metric = _INDEX.unpack(reader.take(_INDEX.size).tobytes())
     reader.place = place  # for the messages
     if not 0 < dimensions <= _MAX_DIMENSIONS or count < 0:
         raise reader.error(f"an index of {count} vectors of {dimensions} dimensions")
@@ -138,7 +139,7 @@ def _read_header(reader: _Reader) -> tuple[int, int, Metric]:
 
 def _flat_shape(reader: _Reader) -> tuple[int, int, Metric]:
     """Return dimensions, number of vectors and metric of a flat index, whose floats come next."""
-    code = bytes(reader.data[reader.place : reader.place + 4])
+    code = reader.code()
     if code not in _FLAT:
         raise _other(code, reader.where)
     dimensions, count, metric = _read_header(reader)
@@ -157,7 +158,7 @@ def _read_ivf(reader: _Reader) -> FlatIndex:
     dimensions_of_centroids, centroids, _ = _flat_shape(reader)
     reader.take(4 * dimensions_of_centroids * centroids)
     _skip_direct_map(reader)
-    if bytes(reader.take(4)) != b"ilar" or reader.size() != lists or reader.size() != 4 * dimensions:
+    if reader.take(4).tobytes() != b"ilar" or reader.size() != lists or reader.size() != 4 * dimensions:
         raise reader.error("no inverted lists of whole vectors")
     lengths = _list_lengths(reader, lists)
     left = len(reader.data) - reader.place
@@ -178,7 +179,7 @@ def _read_ivf(reader: _Reader) -> FlatIndex:
 
 
 def _skip_direct_map(reader: _Reader) -> None:
-    kind = reader.take(1)[0]
+    kind = int(reader.take(1)[0])
     reader.take(8 * reader.size())
     if kind == 2:
         reader.take(16 * reader.size())
@@ -188,7 +189,7 @@ def _skip_direct_map(reader: _Reader) -> None:
 
 def _list_lengths(reader: _Reader, lists: int) -> list[int]:
     """Return how many vectors each of the inverted lists holds that follow."""
-    kind = bytes(reader.take(4))
+    kind = reader.take(4).tobytes()
     numbers = reader.array("<u8", reader.size()).tolist()
     if kind == b"full" and len(numbers) == lists:
         return [int(length) for length in numbers]

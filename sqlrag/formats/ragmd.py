@@ -17,7 +17,7 @@ from sqlrag.formats.documents import write_documents
 from sqlrag.formats.documents_reading import load_json, read_documents
 from sqlrag.formats.exchange import stored_contents, write_store
 from sqlrag.formats.files import Exported, existing, new_output
-from sqlrag.formats.flat_index import HEADER_SIZE, flat_header, read_flat_index
+from sqlrag.formats.flat_index import HEADER_SIZE, FlatIndex, flat_header, read_flat_index
 from sqlrag.formats.header import (
     CONTENTS_HASH,
     check_contents_hash,
@@ -228,14 +228,16 @@ def _sha256(head: bytes | memoryview, rest: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def contents_hash(header_lines: list[bytes], chunks_json: bytes, documents_json: bytes) -> str:
+def contents_hash(
+    header_lines: list[bytes], chunks_json: bytes | memoryview, documents_json: bytes | memoryview
+) -> str:
     """Return the SHA-256 of the front matter but the line of this, and of what stands between the fences of JSON.
 
     Carriage returns, which some systems put before the end of a line, do not count.
     """
     digest = hashlib.sha256(hashed_lines(header_lines, CONTENTS_HASH))
     for text in (chunks_json, documents_json):
-        digest.update(text.replace(b"\r", b"") if b"\r" in text else text)
+        digest.update(bytes(text).replace(b"\r", b""))
         digest.update(b"\n")
     return digest.hexdigest()
 
@@ -281,26 +283,31 @@ def load_ragmd(real: Path) -> Contents:
     if size > MAX_BYTES:
         raise FormatError(f"{where} has {size:,} bytes, more than the {MAX_BYTES:,} that are read. Split it.")
     header, header_lines, sections = split_parts(real.read_bytes(), where)
-    head, rest = decode_lines(sections.pop(VECTORS), HEADER_SIZE, f"{where}, section ## {VECTORS}")
-    with ThreadPoolExecutor(1) as worker:
-        digest = worker.submit(_sha256, head, rest)  # beside the JSON: hashlib lets other threads run
-        index = read_flat_index(head, rest, f"The index of {where}, section ## {VECTORS},")
+    with ThreadPoolExecutor(1) as worker:  # beside the JSON: numpy and hashlib let other threads run
+        decoded = worker.submit(_decoded, sections[VECTORS], f"{where}, section ## {VECTORS}")
         check_contents_hash(header, contents_hash(header_lines, sections[CHUNKS], sections[DOCUMENTS]), where)
-        settings = _checked_settings(header, index.vectors.shape[1], where)
         references = load_json(sections[CHUNKS], f"{where}, section ## {CHUNKS}")
         documents = load_json(sections[DOCUMENTS], f"{where}, section ## {DOCUMENTS}")
-        policy = text_of(header, "chunk_policy", where) or None
-        batch, notices = read_documents(documents, references, index.vectors, policy, where)
-        found: dict[str, object] = {
-            "embedding_dim": index.vectors.shape[1],
-            "vector_count": len(index.vectors),
-            "document_count": len(batch.sources),
-        }
-        check_header(header, found, digest.result(), where)
+        index, sha256 = decoded.result()
+    settings = _checked_settings(header, index.vectors.shape[1], where)
+    policy = text_of(header, "chunk_policy", where) or None
+    batch, notices = read_documents(documents, references, index.vectors, policy, where)
+    found: dict[str, object] = {
+        "embedding_dim": index.vectors.shape[1],
+        "vector_count": len(index.vectors),
+        "document_count": len(batch.sources),
+    }
+    check_header(header, found, sha256, where)
     _check_index_type(header, index.name, where)
     return Contents(
         settings, len(batch.sources), len(batch.chunks), [batch], text_of(header, "updated_at", where), notices
     )
+
+
+def _decoded(text: memoryview, where: str) -> tuple[FlatIndex, str]:
+    """Return the index in base64, and its SHA-256."""
+    data = decode_lines(text, where)
+    return read_flat_index(data, where), hashlib.sha256(data.data).hexdigest()
 
 
 def _checked_settings(header: Mapping[str, Any], dimensions: int, where: str) -> dict[str, str]:
