@@ -15,6 +15,8 @@ from sqlrag.formats.documents import CHUNK_KEY, CONTENT, PLAIN_TEXT, default_key
 from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from sqlrag.types import Vectors
 
 _DOCUMENT_KEYS = {
@@ -27,6 +29,7 @@ _CHUNK_KEYS = {
     *("faiss_id", "id", "i_start", "i_end", "chunk_index", "heading_path", "metadata", "node_id", "page", "tags")
 }
 _MOST = (1 << 31) - 1
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False)
 
 
 def load_json(data: bytes | memoryview, where: str) -> Any:
@@ -66,39 +69,6 @@ def load_json(data: bytes | memoryview, where: str) -> Any:
         raise FormatError(f"{where} is no JSON that can be used: {error}.") from error
 
 
-def read_documents(
-    documents: Any, references: Any, vectors: Vectors, policy: str | None, where: str
-) -> tuple[Batch, list[str]]:
-    """Return documents, chunks and vectors as a batch, and notices of what was left out.
-
-    Parameters
-    ----------
-    documents
-        Parsed JSON, an object by id or a list.
-    references
-        Parsed JSON, a list with one object a vector, in their order.
-    vectors
-        ``[n, dimensions] float32``.
-    policy
-        The chunk policy of documents that name none.
-    where
-        What the file is called in messages.
-
-    Raises
-    ------
-    FormatError
-        Something is missing, of the wrong type, there twice, or does not fit together.
-    """
-    try:
-        reading = _Reading(_by_id(documents, where), policy, where)
-        reading.add(references, len(vectors))
-        return reading.batch(vectors), reading.notices()
-    except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise FormatError(
-            f"{where}: a value cannot be stored: {error}. Correct it, or export the file again."
-        ) from error
-
-
 def _by_id(documents: Any, where: str) -> dict[str, dict[str, Any]]:
     """Return the documents by their ids, in order."""
     if isinstance(documents, dict):
@@ -123,24 +93,40 @@ def _by_id(documents: Any, where: str) -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
-class _Reading:
-    """Gathers the columns of the two tables."""
+class DocumentReader:
+    """Documents and chunks out of parsed JSON, which wait for their vectors.
 
-    def __init__(self, documents: dict[str, dict[str, Any]], policy: str | None, where: str) -> None:
-        self.documents = {name: _Document(name, document, policy, where) for name, document in documents.items()}
+    Parameters
+    ----------
+    documents
+        An object by id, or a list.
+    references
+        A list with one object for each vector, in their order.
+    policy
+        The chunk policy of documents that name none.
+    where
+        What the file is called in messages.
+
+    Raises
+    ------
+    FormatError
+        Something is missing, of the wrong type, there twice, or does not fit together.
+    """
+
+    def __init__(self, documents: Any, references: Any, policy: str | None, where: str) -> None:
+        by_id = _by_id(documents, where)
+        self.documents = {name: _Document(name, document, policy, where) for name, document in by_id.items()}
         self.where = where
         self.rows: list[tuple[Any, ...]] = []
+        self._add(references)
 
-    def add(self, references: Any, count: int) -> None:
-        """Take one chunk for each vector."""
+    def _add(self, references: Any) -> None:
+        """Take one chunk for each reference."""
         if not isinstance(references, list):
             raise FormatError(f"{self.where}: the chunk references must be a list, not {_shown(references)}.")
         chunks = sum(len(document.chunks) for document in self.documents.values())
-        if not len(references) == count == chunks:
-            raise FormatError(
-                f"{self.where}: {len(references)} chunk references, {chunks} chunks and {count} vectors; "
-                "they must be as many. The file is cut short, edited, or put together of two; export it again."
-            )
+        if len(references) != chunks:
+            raise self._torn(f"{len(references)} chunk references, but {chunks} chunks in the documents")
         for number, reference in enumerate(references):
             if not isinstance(reference, dict):
                 raise FormatError(f"{self.where}: chunk reference {number} must be an object, not {_shown(reference)}.")
@@ -158,19 +144,36 @@ class _Reading:
             self.rows.append((document.name, *document.take(reference.get("chunk_key"), number)))
 
     def batch(self, vectors: Vectors) -> Batch:
-        """Return everything in the order of doc_id and chunk_index."""
-        order = sorted(range(len(self.rows)), key=lambda number: (self.rows[number][0], self.rows[number][1]))
+        """Return everything in the order of doc_id and chunk_index, with ``[n, dimensions] float32`` vectors.
+
+        Raises
+        ------
+        FormatError
+            There are more vectors or fewer than chunks, or a value cannot be stored.
+        """
+        if len(vectors) != len(self.rows):
+            raise self._torn(f"{len(vectors)} vectors, but {len(self.rows)} chunks")
+        order = sorted(range(len(self.rows)), key=lambda number: self.rows[number][:2])
         if order != list(range(len(order))):
             self.rows = [self.rows[number] for number in order]
             vectors = vectors[np.array(order, np.int64)]
         names = ("doc_id", "chunk_index", "node_id", "text", "metadata_", "collection", "i_start", "i_end", "page")
         columns = list(zip(*self.rows, strict=True)) or [()] * 11
-        chunks = dict(zip((*names, "heading_path", "tags"), columns, strict=True))
-        sources = [document.row() for document in self.documents.values()]
-        return Batch(
-            pa.Table.from_pylist(sources, schema=SOURCE_SCHEMA),
-            pa.table([pa.array(chunks[field.name], field.type) for field in CHUNK_SCHEMA], schema=CHUNK_SCHEMA),
-            vectors,
+        rows = [document.row() for document in self.documents.values()]
+        try:
+            return Batch(
+                _table({name: [row[name] for row in rows] for name in SOURCE_SCHEMA.names}, SOURCE_SCHEMA),
+                _table(dict(zip((*names, "heading_path", "tags"), columns, strict=True)), CHUNK_SCHEMA),
+                vectors,
+            )
+        except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise FormatError(
+                f"{self.where}: a value cannot be stored: {error}. Correct it, or export the file again."
+            ) from error
+
+    def _torn(self, what: str) -> FormatError:
+        return FormatError(
+            f"{self.where}: {what}. The file is cut short, edited, or put together of two; export it again."
         )
 
     def notices(self) -> list[str]:
@@ -186,6 +189,10 @@ class _Reading:
                 "content of the document has replaced."
             )
         return notices
+
+
+def _table(columns: Mapping[str, Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
 class _Document:
@@ -225,7 +232,7 @@ class _Document:
         texts = values.get(key)
         if texts is None:
             return default
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        if not isinstance(texts, list) or {*map(type, texts)} - {str}:
             raise self.error(f"{key} must be a list of texts, not {_shown(texts)}")
         return texts
 
@@ -239,7 +246,7 @@ class _Document:
 
     def _json(self, metadata: dict[str, Any]) -> str:
         try:
-            return json.dumps(metadata, ensure_ascii=False, sort_keys=True, allow_nan=False)
+            return _ENCODER.encode(metadata)
         except ValueError as error:  # a number such as 1e999
             raise self.error(f"metadata hold a number that is too large: {error}") from error
 

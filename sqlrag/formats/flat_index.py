@@ -54,6 +54,11 @@ class FlatIndex(NamedTuple):
     vectors: Vectors
 
 
+def is_index(beginning: bytes) -> bool:
+    """Return whether the first bytes of a file are those of an index that can be read."""
+    return beginning[:4] in _FLAT or beginning[:4] == b"IwFl"
+
+
 def flat_header(count: int, dimensions: int) -> bytes:
     """Return the 45 bytes of an IndexFlatIP before its floats (float32, little endian, row after row)."""
     return _INDEX.pack(b"IxFI", dimensions, count, _UNREAD, _UNREAD, True, 0) + _SIZE.pack(count * dimensions)

@@ -14,7 +14,7 @@ from sqlrag.errors import FormatError
 from sqlrag.formats.base64_lines import decode_lines, encode_lines
 from sqlrag.formats.contents import Contents, at_unit_length, whole
 from sqlrag.formats.documents import write_documents
-from sqlrag.formats.documents_reading import load_json, read_documents
+from sqlrag.formats.documents_reading import DocumentReader, load_json
 from sqlrag.formats.exchange import stored_contents, write_store
 from sqlrag.formats.files import Exported, existing, new_output
 from sqlrag.formats.flat_index import HEADER_SIZE, FlatIndex, flat_header, read_flat_index
@@ -288,10 +288,10 @@ def load_ragmd(real: Path) -> Contents:
         check_contents_hash(header, contents_hash(header_lines, sections[CHUNKS], sections[DOCUMENTS]), where)
         references = load_json(sections[CHUNKS], f"{where}, section ## {CHUNKS}")
         documents = load_json(sections[DOCUMENTS], f"{where}, section ## {DOCUMENTS}")
+        reader = DocumentReader(documents, references, text_of(header, "chunk_policy", where) or None, where)
         index, sha256 = decoded.result()
     settings = _checked_settings(header, index.vectors.shape[1], where)
-    policy = text_of(header, "chunk_policy", where) or None
-    batch, notices = read_documents(documents, references, index.vectors, policy, where)
+    batch = reader.batch(index.vectors)
     found: dict[str, object] = {
         "embedding_dim": index.vectors.shape[1],
         "vector_count": len(index.vectors),
@@ -300,7 +300,7 @@ def load_ragmd(real: Path) -> Contents:
     check_header(header, found, sha256, where)
     _check_index_type(header, index.name, where)
     return Contents(
-        settings, len(batch.sources), len(batch.chunks), [batch], text_of(header, "updated_at", where), notices
+        settings, len(batch.sources), len(batch.chunks), [batch], text_of(header, "updated_at", where), reader.notices()
     )
 
 
