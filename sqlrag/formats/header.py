@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -102,7 +101,7 @@ def text_of(header: Mapping[str, Any], name: str, where: str) -> str:
     if isinstance(value, (date, datetime)):  # YAML makes them of what is not quoted
         return value.isoformat().replace(_UTC, "Z")
     if not isinstance(value, (str, int, float)):
-        raise FormatError(f"{where}: {name} must be a text or a number, not {json.dumps(value, default=str):.60}.")
+        raise FormatError(f"{where}: {name} must be a text or a number, not a {type(value).__name__}.")
     return str(value)
 
 

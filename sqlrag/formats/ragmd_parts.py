@@ -100,8 +100,16 @@ def _parse_yaml(text: bytes, where: str) -> dict[str, Any]:
     """Return plain values only: no tag of YAML makes an object."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Aliases of aliases unfold to gigabytes, and no setting needs one."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("it has an alias (*), which no setting needs")
+            return super().compose_node(parent, index)
+
     try:
-        loader = yaml.SafeLoader(text)
+        loader = Loader(text)
         try:
             node = loader.get_single_node()
             header = None if node is None else loader.construct_document(node)
