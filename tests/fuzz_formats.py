@@ -28,8 +28,7 @@ def _outcome(load, original, is_ours, seed):
     """Return whether the file was refused; a file of sqlrag must not be read as anything else."""
     try:
         made, _ = _checked(load())
-    except FormatError as error:
-        assert str(error).strip(), seed
+    except FormatError:
         return True
     if is_ours:
         assert made == original, f"seed {seed} is read as something else"

@@ -11,6 +11,7 @@ from helpers import HASHING, ROOT
 from stores import make_small_store
 
 from sqlrag import Store, prepare_embeddings
+from sqlrag.embedders import HashingEmbedder
 from sqlrag.errors import FormatError, InputError, NotFoundError, StoreExistsError
 from sqlrag.formats.faiss_json import (
     export_faiss_json,
@@ -204,8 +205,8 @@ def test_mutated_files_are_refused_or_read_the_same(small, tmp_path):
 def test_results_are_those_of_faiss(handbook, tmp_path):
     export_faiss_json(handbook, tmp_path / "vectors-a.faiss")
     index = faiss.read_index(str(tmp_path / "vectors-a.faiss"))
+    vector = HashingEmbedder("hashing-64").embed(["update a folder"], kind="query")[0]
     with Store(handbook) as store:
-        vector = store.embed_query("update a folder")
         rows = store.vector_query("", query_vector=vector, top_k=5, exact=True)
     scores, _ = index.search(np.array([vector]), 5)
     assert scores[0].tolist() == pytest.approx([row["score"] for row in rows], abs=1e-5)

@@ -125,7 +125,7 @@ def test_lengths_are_checked_before_anything_is_allocated():
 @pytest.mark.parametrize("cut", [0, 3, 4, 44, 45, 46, 92])
 def test_a_cut_or_longer_index_is_refused(cut):
     data = flat_header(3, 4) + bytes(48)
-    with pytest.raises(FormatError, match="byte|no FAISS index"):
+    with pytest.raises(FormatError, match=r"byte|no FAISS index"):
         read(data[:cut])
     with pytest.raises(FormatError, match="1 bytes follow"):
         read(data + b"x")
@@ -176,5 +176,5 @@ def test_base64_is_that_of_the_standard_library(size, width):
 )
 def test_what_is_no_base64_is_refused(text):
     for before in (b"", b"AAAA" * 3, b"AAAA" * 100_000):
-        with pytest.raises(FormatError, match="^it (holds|ends)"):
+        with pytest.raises(FormatError, match=r"^it (holds|ends)"):
             decode_lines(memoryview(before + text), "it")

@@ -7,6 +7,8 @@ What only sqlrag knows stands in keys of its own, left out where they have the v
 from __future__ import annotations
 
 import json
+from functools import cached_property
+from json.encoder import encode_basestring as quoted
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -74,29 +76,20 @@ def write_documents(batch: Batch, policy: str | None) -> DocumentTexts:
     """
     columns = _Columns(batch.chunks)
     sources = batch.sources.to_pylist()
-    ids = texts_as_json([source["doc_id"] for source in sources])
+    ids = [quoted(source["doc_id"]) for source in sources]
     if len(set(ids)) != len(ids):
         raise FormatError("A document is there more than once. Each needs an id of its own.")
-    full_texts = texts_as_json([source["text"] for source in sources])
     places = _places(columns.doc_ids)
     blocks: list[str] = []
     references: list[str] = []
-    for source, doc_id, full_text in zip(sources, ids, full_texts, strict=True):
+    for source, doc_id in zip(sources, ids, strict=True):
         first, last = places.pop(source["doc_id"], (0, 0))
         document = _Document(source, columns, first, last)
-        blocks.append(document.block(doc_id, full_text, policy))
+        blocks.append(document.block(doc_id, policy))
         references += [f'"chunk_key": {key}, "document_id": {doc_id}' for key in document.json_keys]
     if places:
         raise FormatError(f"The document {next(iter(places))!r} of a chunk is not there.")
     return DocumentTexts(ids, blocks, references)
-
-
-def texts_as_json(texts: Sequence[str]) -> list[str]:
-    """Return each text as JSON. One call for all of them is much faster than one for each.
-
-    A newline cannot be inside: JSON writes it in two characters.
-    """
-    return json.dumps(texts, ensure_ascii=False, separators=("\n", ":"))[1:-1].split("\n") if len(texts) else []
 
 
 def _places(doc_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -140,7 +133,7 @@ def _integers(column: pa.ChunkedArray) -> list[int]:
 def _lists_as_json(column: pa.ChunkedArray) -> list[str]:
     """Return lists of texts as JSON without the brackets."""
     array = column.combine_chunks()
-    texts = pa.array(texts_as_json(array.flatten().to_numpy(zero_copy_only=False).tolist()), pa.string())
+    texts = pa.array(list(map(quoted, array.flatten().to_numpy(zero_copy_only=False))), pa.string())
     ends = array.value_lengths().to_numpy(zero_copy_only=False).cumsum(dtype="int32")
     lists = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), texts)
     joined: list[str] = pc.binary_join(lists, ", ").to_numpy(zero_copy_only=False).tolist()
@@ -154,7 +147,7 @@ class _Document:
         self.source = source
         self.columns = columns
         self.first = first
-        self.tags = to_json(source["tags"])[1:-1]
+        self.tags = ", ".join(map(quoted, source["tags"]))
         self.indexes = columns.indexes[first:last]
         parsed: dict[str, Any] = {}
         texts = columns.metadata[first:last]
@@ -174,7 +167,7 @@ class _Document:
         given = [metadata.get(CHUNK_KEY) for metadata in self.chunk_metadata]
         keys = [key if isinstance(key, str) else default for key, default in zip(given, defaults, strict=True)]
         if len(set(keys)) == len(keys):
-            self.keys, self.json_keys = keys, texts_as_json(keys)
+            self.keys, self.json_keys = keys, list(map(quoted, keys))
             self.chunk_metadata = [
                 {name: value for name, value in metadata.items() if name != CHUNK_KEY} if key != default else metadata
                 for metadata, key, default in zip(self.chunk_metadata, keys, defaults, strict=True)
@@ -194,33 +187,39 @@ class _Document:
         self.content.update({self.keys[row]: self.columns.texts[self.first + row] for row in unplaced})
         self.metadata = metadata
         self.added = added_metadata(metadata, self.chunk_metadata[0]) if self.chunk_metadata else None
-        self.common = to_json({**metadata, **(self.added or {})})
 
-    def block(self, doc_id: str, full_text: str, policy: str | None) -> str:
+    @cached_property
+    def common(self) -> str:
+        """The metadata that a chunk without any of its own has."""
+        return to_json({**self.metadata, **(self.added or {})})
+
+    def block(self, doc_id: str, policy: str | None) -> str:
         source = self.source
-        extra = {
-            "body_start": source["body_start"] or None,
-            "checksum": source["checksum"] or None,
-            "chunk_metadata": self.added or None,
-            "collection": None if source["collection"] == DEFAULT_COLLECTION else source["collection"],
-            "file_name": None if source["file_name"] == file_name_of(source["file_path"]) else source["file_name"],
-            "mime": None if source["mime"] == PLAIN_TEXT else source["mime"],
-            "modified_at": None if source["modified_at"] is None else source["modified_at"].isoformat(),
-            "page_starts": source["page_starts"] or None,
-            "size_bytes": source["size_bytes"] or None,
-            "tags": source["tags"] or None,
-        }
-        values = {name: to_json(value) for name, value in extra.items() if value is not None}
+        values: dict[str, str] = {}
+        texts = {"checksum": "", "collection": DEFAULT_COLLECTION, "mime": PLAIN_TEXT}
+        texts["file_name"] = file_name_of(source["file_path"])
+        for name, default in texts.items():
+            if source[name] != default:
+                values[name] = quoted(source[name])
+        for name in ("body_start", "size_bytes", "page_starts"):
+            if source[name]:
+                values[name] = str(source[name])
+        if self.added:
+            values["chunk_metadata"] = to_json(self.added)
+        if source["modified_at"] is not None:
+            values["modified_at"] = quoted(source["modified_at"].isoformat())
+        if self.tags:
+            values["tags"] = f"[{self.tags}]"
         if source["chunk_policy"] != policy:
             values["chunk_policy"] = to_json(source["chunk_policy"])
         lines = ",\n".join(self._chunk_lines())
         values |= {
             "chunks": f"{{\n{lines}\n  }}" if lines else "{}",
-            "content": to_json(self.content),
-            "full_text": full_text,
+            "content": to_json(self.content) if self.content else "{}",
+            "full_text": quoted(source["text"]),
             "id": doc_id,
             "metadata": to_json(self.metadata),
-            "source": to_json(source["file_path"]),
+            "source": quoted(source["file_path"]),
         }
         members = ",\n".join(f'  "{name}": {values[name]}' for name in sorted(values))
         return f"{{\n{members}\n}}"
@@ -251,7 +250,7 @@ class _Document:
             own = to_json(metadata)
             members += f', "metadata": {own}' if own != self.common else ""
         if columns.node_ids[row] != f"{self.source['doc_id']}#{index}":
-            members += f', "node_id": {to_json(columns.node_ids[row])}'
+            members += f', "node_id": {quoted(columns.node_ids[row])}'
         members += f', "page": {page}' if page >= 0 else ""
         return members + (f', "tags": [{tags}]' if tags != self.tags else "")
 
@@ -260,11 +259,12 @@ def added_metadata(metadata: dict[str, Any], chunk: dict[str, Any]) -> dict[str,
     """Return what has to be added to the metadata of a document to get those of a chunk; None where that cannot be."""
     if set(metadata) - set(chunk):
         return None
-    return {
-        name: value
-        for name, value in chunk.items()
-        if name not in metadata or to_json(metadata[name]) != to_json(value)  # Python takes 1 for True
-    }
+    return {name: value for name, value in chunk.items() if name not in metadata or not _is_same(metadata[name], value)}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether JSON values are equal; Python takes 1 for True."""
+    return one == other if isinstance(one, str) else to_json(one) == to_json(other)
 
 
 def file_name_of(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -209,8 +210,8 @@ class _Document:
         self.collection: str = self._value("collection", str, DEFAULT_COLLECTION)
         self.tags = self._texts(document, "tags", [])
         self.policy = document.get("chunk_policy", policy)
-        if self.policy is not None:
-            self._check_policy()
+        if self.policy is not None and not _is_policy(self.policy):
+            raise self.error(f"chunk_policy must be JSON in a text, not {_shown(self.policy)}")
         self.common = self._json({**self.metadata, **self._value("chunk_metadata", dict, {})})
         self.taken: set[str] = set()
         self.fields: set[str] = set()
@@ -249,14 +250,6 @@ class _Document:
             return _ENCODER.encode(metadata)
         except ValueError as error:  # a number such as 1e999
             raise self.error(f"metadata hold a number that is too large: {error}") from error
-
-    def _check_policy(self) -> None:
-        try:
-            usable = isinstance(self.policy, str) and isinstance(json.loads(self.policy), dict)
-        except ValueError:
-            usable = False
-        if not usable:
-            raise self.error(f"chunk_policy must be JSON in a text, not {_shown(self.policy)}")
 
     def take(self, key: Any, number: int) -> tuple[Any, ...]:
         """Return the columns of a chunk but the first, ``doc_id``."""
@@ -341,6 +334,18 @@ class _Document:
         if not isinstance(starts, list) or not all(type(start) is int and 0 <= start <= _MOST for start in starts):
             raise self.error(f"page_starts must be a list of whole numbers, not {_shown(starts)}")
         return starts
+
+
+@lru_cache(maxsize=64)
+def _is_policy_text(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_policy(value: Any) -> bool:
+    return isinstance(value, str) and _is_policy_text(value)
 
 
 def _shown(value: Any) -> str:

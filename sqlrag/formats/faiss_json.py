@@ -207,8 +207,11 @@ def json_bytes(contents: Contents, batch: Batch, vectors_sha256: Any) -> bytes:
     references = ",\n".join(f"{{{reference}}}" for reference in texts.references)
     documents = ",\n".join(texts.blocks)
     header = make_header(contents, policies, "IndexFlatIP", vectors_sha256())
+    generator = header.pop("generator")
     members = [f'"{name}": {to_json(value)}' for name, value in header.items()]
     members += [f'"chunk_refs": [\n{references}\n]', f'"documents": [\n{documents}\n]']
+    # At the end, so that no cut takes out both this and the hash, which one without the other is refused.
+    members.append(f'"generator": {to_json(generator)}')
     rest = (",\n".join(members) + "\n}\n").encode()
     return f'{{\n"{CONTENTS_HASH}": "{hashlib.sha256(rest).hexdigest()}",\n'.encode() + rest
 
@@ -240,8 +243,8 @@ def load_faiss_json(index_path: Path, metadata_path: Path) -> Contents:
             raise FormatError(f"{path} has more than the {MAX_BYTES:,} bytes that are read. Split it.")
     with ThreadPoolExecutor(1) as worker:
         reading = worker.submit(_read_index, index_path)
-        data = metadata_path.read_bytes()
-        header = load_json(data.removeprefix(b"\xef\xbb\xbf"), where)
+        data = metadata_path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        header = load_json(data, where)
         if not isinstance(header, dict) or not {"chunk_refs", "documents"} <= header.keys():
             raise FormatError(f"{where} is no JSON of a FAISS index: it lacks chunk_refs or documents.")
         documents, references = header.pop("documents"), header.pop("chunk_refs")

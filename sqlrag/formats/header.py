@@ -25,6 +25,7 @@ _NAMES = {"embedding_model": "model_name", "embedding_dimensions": "embedding_di
 _NUMBERS = {"max_tokens", "chunk_size", "chunk_overlap", "header_weight"}
 _EMPTY = ("", "{}", "null")
 _UTC = "+00:00"
+_BOTH = "vectors_sha256 and generator"
 
 Header = dict[str, str | int | bool]
 
@@ -133,7 +134,7 @@ def check_header(header: Mapping[str, Any], found: Mapping[str, object], vectors
     if is_ours(header) and not (named_hash and text_of(header, CONTENTS_HASH, where)):
         raise FormatError(
             f"{where}: vectors_sha256 or {CONTENTS_HASH} is missing, which sqlrag writes. Export it again, or take out "
-            "generator too, to read it as it stands."
+            f"{_BOTH} too, to read it as it stands."
         )
 
 
@@ -143,10 +144,10 @@ def check_contents_hash(header: Mapping[str, Any], sha256: str, where: str) -> N
     if named and named != sha256:
         raise FormatError(
             f"{where}: the settings, chunks or documents were changed after they were written ({CONTENTS_HASH} "
-            f"differs). Export it again, or take out {CONTENTS_HASH} and generator to read it as it stands."
+            f"differs). Export it again, or take out {CONTENTS_HASH}, {_BOTH} to read it as it stands."
         )
 
 
 def is_ours(header: Mapping[str, Any]) -> bool:
-    """Return whether sqlrag wrote the file."""
-    return str(header.get("generator", "")).startswith(GENERATOR)
+    """Return whether sqlrag wrote the file, or what is left of such a file."""
+    return not header.keys().isdisjoint(("generator", "vectors_sha256"))
