@@ -80,8 +80,8 @@ def test_ivf_flat_with_ids_of_its_own_is_refused():
 @pytest.mark.parametrize(
     ("factory", "name"),
     [
-        ("PQ4", "IndexPQ"),
-        ("IVF4,PQ4", "IndexIVFPQ"),
+        ("PQ4x4", "IndexPQ"),
+        ("IVF4,PQ4x4", "IndexIVFPQ"),
         ("HNSW8", "IndexHNSW"),
         ("SQ8", "IndexScalarQuantizer"),
         ("IVF4,SQ8", "IndexScalarQuantizer"),

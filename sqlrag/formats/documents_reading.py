@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,8 +155,9 @@ class DocumentReader:
         """
         if len(vectors) != len(self.rows):
             raise self._torn(f"{len(vectors)} vectors, but {len(self.rows)} chunks")
-        order = sorted(range(len(self.rows)), key=lambda number: self.rows[number][:2])
-        if order != list(range(len(order))):
+        places = [row[:2] for row in self.rows]
+        if any(one > other for one, other in pairwise(places)):
+            order = sorted(range(len(places)), key=lambda number: places[number])
             self.rows = [self.rows[number] for number in order]
             vectors = vectors[np.array(order, np.int64)]
         names = ("doc_id", "chunk_index", "node_id", "text", "metadata_", "collection", "i_start", "i_end", "page")
@@ -239,9 +241,7 @@ class _Document:
 
     def _number(self, values: dict[str, Any], key: str, most: int = _MOST) -> int | None:
         number = values.get(key)
-        if number is None:
-            return None
-        if type(number) is not int or not 0 <= number <= most:
+        if number is not None and (type(number) is not int or not 0 <= number <= most):
             raise self.error(f"{key} must be a whole number from 0 on, not {_shown(number)}")
         return number
 

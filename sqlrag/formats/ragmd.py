@@ -16,7 +16,7 @@ from sqlrag.formats.contents import Contents, at_unit_length, whole
 from sqlrag.formats.documents import write_documents
 from sqlrag.formats.documents_reading import DocumentReader, load_json
 from sqlrag.formats.exchange import stored_contents, write_store
-from sqlrag.formats.files import Exported, existing, new_output
+from sqlrag.formats.files import Exported, existing, new_output, read_whole
 from sqlrag.formats.flat_index import HEADER_SIZE, FlatIndex, flat_header, read_flat_index
 from sqlrag.formats.header import (
     CONTENTS_HASH,
@@ -282,7 +282,7 @@ def load_ragmd(real: Path) -> Contents:
     size = real.stat().st_size
     if size > MAX_BYTES:
         raise FormatError(f"{where} has {size:,} bytes, more than the {MAX_BYTES:,} that are read. Split it.")
-    header, header_lines, sections = split_parts(real.read_bytes(), where)
+    header, header_lines, sections = split_parts(read_whole(real), where)
     with ThreadPoolExecutor(1) as worker:  # beside the JSON: numpy and hashlib let other threads run
         decoded = worker.submit(_decoded, sections[VECTORS], f"{where}, section ## {VECTORS}")
         check_contents_hash(header, contents_hash(header_lines, sections[CHUNKS], sections[DOCUMENTS]), where)

@@ -10,6 +10,7 @@ from sqlrag.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from mmap import mmap
 
 CHUNKS, DOCUMENTS, VECTORS = "Chunks", "Document Metadata", "Vectors"
 _LANGUAGES = {CHUNKS: b"json", DOCUMENTS: b"json", VECTORS: b"base64"}
@@ -30,7 +31,7 @@ class Parts(NamedTuple):
     sections: dict[str, memoryview]
 
 
-def split_parts(data: bytes, where: str) -> Parts:
+def split_parts(data: bytes | mmap, where: str) -> Parts:
     """Take a file apart.
 
     Raises
@@ -75,9 +76,9 @@ def _cell(text: str) -> str:
     return (cell if len(cell) <= 120 else cell[:119] + "…").replace("\\", "\\\\").replace("|", "\\|")
 
 
-def _front_matter(data: bytes, where: str) -> tuple[list[bytes], int]:
+def _front_matter(data: bytes | mmap, where: str) -> tuple[list[bytes], int]:
     """Return the lines between the marks, and where the rest begins."""
-    place = len(_BOM) if data.startswith(_BOM) else 0
+    place = len(_BOM) if data[: len(_BOM)] == _BOM else 0
     lines: list[bytes] = []
     while place < len(data):
         end = data.find(b"\n", place, place + _MAX_FRONT_MATTER)
@@ -129,7 +130,7 @@ def _parse_yaml(text: bytes, where: str) -> dict[str, Any]:
     return header
 
 
-def _sections(data: bytes, place: int, where: str) -> dict[str, memoryview]:
+def _sections(data: bytes | mmap, place: int, where: str) -> dict[str, memoryview]:
     """Return the text between the fences of the sections that are read."""
     sections: dict[str, memoryview] = {}
     view = memoryview(data)
@@ -163,7 +164,7 @@ def _sections(data: bytes, place: int, where: str) -> dict[str, memoryview]:
     return sections
 
 
-def _closing_fence(data: bytes, end: int, opening: bytes, where: str) -> tuple[int, int]:
+def _closing_fence(data: bytes | mmap, end: int, opening: bytes, where: str) -> tuple[int, int]:
     """Return where the text of a block ends, whose opening line ends at ``end``, and where its closing line does."""
     fence = opening[: len(opening) - len(opening.lstrip(b"`"))]
     # Base64 has no backtick, and a single character is found much faster.
@@ -179,8 +180,8 @@ def _closing_fence(data: bytes, end: int, opening: bytes, where: str) -> tuple[i
     )
 
 
-def _at(data: bytes, place: int, where: str) -> str:
-    line = data.count(b"\n", 0, place) + 1
+def _at(data: bytes | mmap, place: int, where: str) -> str:
+    line = data[:place].count(b"\n") + 1
     return f"{where}, line {line}"
 
 
