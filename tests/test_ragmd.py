@@ -635,6 +635,11 @@ def test_sections_inside_texts_and_titles_are_none(example, tmp_path):
         ('"content": {}', '"content": {"a": NaN}', "holds NaN"),
         ('"content": {}', '"metadata": {"a": 1e999}', "too large"),
         ('"content": {}', '"content": []', "content must be an object"),
+        ('"nomic-embed-text"', "!!bool maybe", "no YAML that can be used"),
+        ('"nomic-embed-text"', "!!timestamp x", "no YAML that can be used"),
+        ('"i_start": 0,', '"node_id": "x", "i_start": 0,', "only chunks of a store that was upgraded"),
+        ('"i_start": 0,', '"node_id": 7, "i_start": 0,', "node_id must be a text"),
+        ('"content": {}', '"metadata": ' + '{"a":' * 985 + "1" + "}" * 985, "nested too deep"),
         ('"content": {}', '"tags": "a"', "tags must be a list of texts"),
         ('"content": {}', '"page_starts": [-1]', "page_starts must be"),
         ('"content": {}', '"modified_at": "now"', "modified_at is no time"),
@@ -698,6 +703,14 @@ def test_case_L2_a_pickle_in_the_vectors_is_not_opened(example, tmp_path):
     data = base64.b64encode(pickle.dumps(Evil())).decode()
     with pytest.raises(FormatError, match="pickle"):
         load(tmp_path, re.sub(r"(?<=```base64\n)\S+", data, example[1]))
+
+
+@pytest.mark.parametrize("line", ["header_weight: .nan", "header_weight: -1", "stemmer: evil", "max_tokens: many"])
+def test_settings_that_cannot_be_used_are_refused(example, tmp_path, line):
+    (tmp_path / "a.ragmd").write_text(example[1].replace("---\nformat", f"---\n{line}\nformat"), "utf-8")
+    with pytest.raises(FormatError, match="settings of the file cannot be used"):
+        import_ragmd(tmp_path / "a.ragmd", tmp_path / "b.duckdb")
+    assert not (tmp_path / "b.duckdb").exists()
 
 
 def test_0_documents_are_refused(example, tmp_path):

@@ -60,9 +60,10 @@ def to_json(value: Any) -> str:
     """
     try:
         return _ENCODER.encode(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(
-            f"Metadata hold NaN or an infinite number, which JSON has not: {value!r:.200}. Put null there."
+            f"Metadata hold NaN or an infinite number, which JSON has not, or are nested too deep: {error}. "
+            "Put null there."
         ) from error
 
 

@@ -12,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Batch
+from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Batch, Contents
 from sqlrag.formats.documents import CHUNK_KEY, CONTENT, PLAIN_TEXT, default_key, file_name_of
+from sqlrag.formats.header import check_header, read_settings, text_of
 from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sqlrag.formats.flat_index import FlatIndex
     from sqlrag.types import Vectors
 
 _DOCUMENT_KEYS = {
@@ -179,6 +181,31 @@ class DocumentReader:
             f"{self.where}: {what}. The file is cut short, edited, or put together of two; export it again."
         )
 
+    def contents(self, header: Mapping[str, Any], index: FlatIndex, vectors_sha256: str) -> Contents:
+        """Return everything with the vectors of an index, after comparing it with the header of the file.
+
+        Raises
+        ------
+        FormatError
+            They do not belong together.
+        """
+        batch = self.batch(index.vectors)
+        dimensions = index.vectors.shape[1]
+        found: dict[str, object] = {
+            "embedding_dim": dimensions,
+            "vector_count": len(index.vectors),
+            "document_count": len(batch.sources),
+        }
+        check_header(header, found, vectors_sha256, self.where)
+        settings = read_settings(header, dimensions, self.where)
+        named = next((document.name for document in self.documents.values() if document.names_chunks), None)
+        if named is not None and "upgraded_from" not in settings:
+            raise FormatError(
+                f"{self.where}, document {named!r}: only chunks of a store that was upgraded have a node_id. Remove it."
+            )
+        updated_at = text_of(header, "updated_at", self.where)
+        return Contents(settings, len(batch.sources), len(batch.chunks), [batch], updated_at, self.notices())
+
     def notices(self) -> list[str]:
         """Return what a person should know of what was left out."""
         unknown = set().union(*(document.unknown for document in self.documents.values()))
@@ -219,6 +246,7 @@ class _Document:
         self.fields: set[str] = set()
         self.unknown = set(document) - _DOCUMENT_KEYS
         self.hides_content = False
+        self.names_chunks = False
 
     def error(self, what: str) -> FormatError:
         return FormatError(f"{self.where}: {what}. Correct it, or export the file again.")
@@ -248,8 +276,8 @@ class _Document:
     def _json(self, metadata: dict[str, Any]) -> str:
         try:
             return _ENCODER.encode(metadata)
-        except ValueError as error:  # a number such as 1e999
-            raise self.error(f"metadata hold a number that is too large: {error}") from error
+        except (ValueError, RecursionError) as error:  # a number such as 1e999
+            raise self.error(f"metadata hold a number that is too large, or are nested too deep: {error}") from error
 
     def take(self, key: Any, number: int) -> tuple[Any, ...]:
         """Return the columns of a chunk but the first, ``doc_id``."""
@@ -268,9 +296,11 @@ class _Document:
         index = len(self.taken) if index is None else index
         self.taken.add(key)
         start, end = self._number(chunk, "i_start"), self._number(chunk, "i_end")
-        node_id = chunk.get("node_id") or f"{self.name}#{index}"
-        if not isinstance(node_id, str):
-            raise self.error(f"node_id must be a text, not {_shown(node_id)}")
+        node_id = f"{self.name}#{index}"
+        if "node_id" in chunk:
+            node_id, self.names_chunks = chunk["node_id"], True
+            if not isinstance(node_id, str) or not node_id:
+                raise self.error(f"node_id must be a text, not {_shown(node_id)}")
         metadata = self.common if chunk.get("metadata") is None else self._own_metadata(chunk["metadata"])
         if key != default_key(index):
             metadata = self._json({**json.loads(metadata), CHUNK_KEY: key})
@@ -349,4 +379,6 @@ def _is_policy(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
     return f"{value!r:.60}"

@@ -213,7 +213,8 @@ def _settings(contents: Contents) -> dict[str, str]:
     try:
         values |= {name: str(value) for name, value in policy_metadata(chunk_policy(values)).items()}
         lexical.check_stemmer(values["stemmer"])
-        float(values["header_weight"])
+        if not 0 <= float(values["header_weight"]) < float("inf"):
+            raise ValueError(f"header_weight is {values['header_weight']}")
         model_identity(values)
     except (KeyError, ValueError, TypeError) as error:
         raise FormatError(f"The settings of the file cannot be used: {error}. Remove or correct them.") from error

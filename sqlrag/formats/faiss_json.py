@@ -22,10 +22,8 @@ from sqlrag.formats.flat_index import flat_header, is_index, read_flat_index
 from sqlrag.formats.header import (
     CONTENTS_HASH,
     check_contents_hash,
-    check_header,
     make_header,
     most_frequent_policy,
-    read_settings,
     text_of,
 )
 from sqlrag.formats.ragmd import MAX_BYTES, check_whole
@@ -251,17 +249,7 @@ def load_faiss_json(index_path: Path, metadata_path: Path) -> Contents:
         _check_hash(header, data, where)
         reader = DocumentReader(documents, references, text_of(header, "chunk_policy", where) or None, where)
         index, sha256 = reading.result()
-    batch = reader.batch(index.vectors)
-    found: dict[str, object] = {
-        "embedding_dim": index.vectors.shape[1],
-        "vector_count": len(index.vectors),
-        "document_count": len(batch.sources),
-    }
-    check_header(header, found, sha256, where)
-    settings = read_settings(header, index.vectors.shape[1], where)
-    return Contents(
-        settings, len(batch.sources), len(batch.chunks), [batch], text_of(header, "updated_at", where), reader.notices()
-    )
+    return reader.contents(header, index, sha256)
 
 
 def _read_index(path: Path) -> tuple[FlatIndex, str]:

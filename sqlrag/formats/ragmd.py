@@ -21,11 +21,8 @@ from sqlrag.formats.flat_index import HEADER_SIZE, FlatIndex, flat_header, read_
 from sqlrag.formats.header import (
     CONTENTS_HASH,
     check_contents_hash,
-    check_header,
-    count_of,
     make_header,
     most_frequent_policy,
-    read_settings,
     text_of,
 )
 from sqlrag.formats.ragmd_parts import (
@@ -283,6 +280,9 @@ def load_ragmd(real: Path) -> Contents:
     if size > MAX_BYTES:
         raise FormatError(f"{where} has {size:,} bytes, more than the {MAX_BYTES:,} that are read. Split it.")
     header, header_lines, sections = split_parts(read_whole(real), where)
+    for name in ("format_version", "model_name", "embedding_dim", "vector_count", "document_count"):
+        if name not in header:
+            raise FormatError(f"{where}: the front matter lacks {name}. Add it, or export the file again.")
     with ThreadPoolExecutor(1) as worker:  # beside the JSON: numpy and hashlib let other threads run
         decoded = worker.submit(_decoded, sections[VECTORS], f"{where}, section ## {VECTORS}")
         check_contents_hash(header, contents_hash(header_lines, sections[CHUNKS], sections[DOCUMENTS]), where)
@@ -290,32 +290,14 @@ def load_ragmd(real: Path) -> Contents:
         documents = load_json(sections[DOCUMENTS], f"{where}, section ## {DOCUMENTS}")
         reader = DocumentReader(documents, references, text_of(header, "chunk_policy", where) or None, where)
         index, sha256 = decoded.result()
-    settings = _checked_settings(header, index.vectors.shape[1], where)
-    batch = reader.batch(index.vectors)
-    found: dict[str, object] = {
-        "embedding_dim": index.vectors.shape[1],
-        "vector_count": len(index.vectors),
-        "document_count": len(batch.sources),
-    }
-    check_header(header, found, sha256, where)
     _check_index_type(header, index.name, where)
-    return Contents(
-        settings, len(batch.sources), len(batch.chunks), [batch], text_of(header, "updated_at", where), reader.notices()
-    )
+    return reader.contents(header, index, sha256)
 
 
 def _decoded(text: memoryview, where: str) -> tuple[FlatIndex, str]:
     """Return the index in base64, and its SHA-256."""
     data = decode_lines(text, where)
     return read_flat_index(data, where), hashlib.sha256(data.data).hexdigest()
-
-
-def _checked_settings(header: Mapping[str, Any], dimensions: int, where: str) -> dict[str, str]:
-    for name in ("format_version", "model_name", "embedding_dim", "vector_count", "document_count"):
-        if name not in header:
-            raise FormatError(f"{where}: the front matter lacks {name}. Add it, or export the file again.")
-    count_of(header, "embedding_dim", where)
-    return read_settings(header, dimensions, where)
 
 
 def _check_index_type(header: Mapping[str, Any], name: str, where: str) -> None:

@@ -116,7 +116,8 @@ def _parse_yaml(text: bytes, where: str) -> dict[str, Any]:
             header = None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+    # PyYAML raises its own errors, KeyError and others on odd input.
+    except Exception as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f", line {mark.line + 2}"
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
