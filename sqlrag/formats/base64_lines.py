@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_BLOCK = 1 << 18  # bytes that are worked on at once: few calls, and they stay in the cache of a processor
+_BLOCK = 1 << 20  # bytes that are worked on at once: few calls, near to the cache of a processor
 _NONE = 0xFFFF
 
 
