@@ -11,8 +11,6 @@ import faiss
 import numpy as np
 import yaml
 
-from sqlrag.formats.exchange import write_store
-
 faiss.omp_set_num_threads(1)  # its threads wait for each other on a busy machine
 
 COMPARED = (
@@ -28,14 +26,6 @@ def assert_equal_stores(first, second):
         con.execute(f"ATTACH '{first}' AS other (READ_ONLY)")
         for sql in COMPARED:
             assert con.execute(sql.format("")).fetchall() == con.execute(sql.format("other.")).fetchall()
-
-
-def contents_of(contents, folder):
-    """Return what a store made of contents holds, the settings too; FormatError where it cannot be made."""
-    path = folder / "of.duckdb"
-    write_store(contents, path, overwrite=True)
-    with duckdb.connect(str(path), read_only=True) as con:
-        return [con.execute(sql.format("")).fetchall() for sql in COMPARED]
 
 
 def rows_of(contents):
