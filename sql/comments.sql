@@ -179,6 +179,28 @@ COMMENT ON COLUMN ingest_stages.stage IS 'Name of the stage: find, read, chunk, 
 COMMENT ON COLUMN ingest_stages.seconds IS 'How long it took.';
 COMMENT ON COLUMN ingest_stages.share IS 'Its share of the time of all stages of the run, 0 to 1.';
 
+COMMENT ON VIEW ragmd_documents IS 'The documents as an export to .ragmd holds them, one row each; their chunks are in ragmd_chunks.';
+COMMENT ON COLUMN ragmd_documents.id IS 'Key of the document.';
+COMMENT ON COLUMN ragmd_documents.source IS 'Path of the file when it was read.';
+COMMENT ON COLUMN ragmd_documents.chunks IS 'Number of its chunks.';
+COMMENT ON COLUMN ragmd_documents.metadata IS 'Metadata of the document, a JSON object; an object content in it is written as the content of the document.';
+COMMENT ON COLUMN ragmd_documents.full_text IS 'Text of the whole document.';
+COMMENT ON COLUMN ragmd_documents.collection IS 'Collection that the document is in.';
+COMMENT ON COLUMN ragmd_documents.tags IS 'Tags of the document.';
+COMMENT ON COLUMN ragmd_documents.mime IS 'Media type of the file.';
+COMMENT ON COLUMN ragmd_documents.checksum IS 'SHA-256 of the bytes of the file, in hex.';
+
+COMMENT ON VIEW ragmd_chunks IS 'The chunks as an export to .ragmd holds them, one row each, in the order of their vectors.';
+COMMENT ON COLUMN ragmd_chunks.faiss_id IS 'Place of the vector in the index, counted from 0.';
+COMMENT ON COLUMN ragmd_chunks.document_id IS 'Key of the document.';
+COMMENT ON COLUMN ragmd_chunks.chunk_key IS 'Key of the chunk in its document: chunk- and its number, or what another program called it.';
+COMMENT ON COLUMN ragmd_chunks.i_start IS 'Characters of the full text before the chunk. NULL where its place is not known.';
+COMMENT ON COLUMN ragmd_chunks.i_end IS 'Characters of the full text up to the end of the chunk. NULL where its place is not known.';
+COMMENT ON COLUMN ragmd_chunks.page IS 'Page on which the chunk begins, counted from 1. NULL where the format has no pages.';
+COMMENT ON COLUMN ragmd_chunks.heading_path IS 'Titles above the chunk, outermost first.';
+COMMENT ON COLUMN ragmd_chunks.tags IS 'Tags of the chunk.';
+COMMENT ON COLUMN ragmd_chunks.text IS 'The chunk.';
+
 COMMENT ON VIEW index_status IS 'Whether the lexical and the vector index hold every chunk: one row each.';
 COMMENT ON COLUMN index_status.index_name IS 'lexical or vector.';
 COMMENT ON COLUMN index_status.chunks IS 'Number of chunks in the file.';

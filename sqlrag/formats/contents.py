@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
+from sqlrag.store.vectors import unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -142,6 +143,20 @@ def checked_batches(batches: Iterable[Batch], dimensions: int) -> Iterator[Batch
             _check_chunk(row, texts, collections)
         _check_vectors(batch, dimensions)
         yield batch
+
+
+def at_unit_length(vectors: Vectors) -> tuple[Vectors, int]:
+    """Return ``[n, dimensions] float32`` at unit length, and how many were not: those that were keep every bit.
+
+    None of them may be zero or not finite.
+    """
+    # What rounding to float32 leaves is less; the check of a store tolerates a hundred times more.
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    others = np.flatnonzero(np.abs(squares - 1) > 1e-5)
+    if len(others):
+        vectors = vectors.copy()
+        vectors[others] = unit_vectors(vectors[others], vectors.shape[1])
+    return vectors, len(others)
 
 
 def _check_new(ids: list[str], seen: set[str], what: str) -> None:

@@ -12,7 +12,15 @@ import numpy as np
 
 from sqlrag.embedders.base import as_embedder
 from sqlrag.errors import FormatError, ModelMismatchError, StoreError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, Contents, checked_batches
+from sqlrag.formats.contents import (
+    CHUNK_SCHEMA,
+    SETTINGS,
+    SOURCE_SCHEMA,
+    Batch,
+    Contents,
+    at_unit_length,
+    checked_batches,
+)
 from sqlrag.retrieval.filters import Filters
 from sqlrag.retrieval.searching import same_model
 from sqlrag.store import lexical, runs, writing
@@ -44,7 +52,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from sqlrag.types import AnyEmbedder, Embedder, ModelIdentity, Vectors
+    from sqlrag.types import AnyEmbedder, Embedder, ModelIdentity
 
 log = logging.getLogger("sqlrag.formats")
 
@@ -205,7 +213,8 @@ def _settings(contents: Contents) -> dict[str, str]:
     try:
         values |= {name: str(value) for name, value in policy_metadata(chunk_policy(values)).items()}
         lexical.check_stemmer(values["stemmer"])
-        float(values["header_weight"])
+        if not 0 <= float(values["header_weight"]) < float("inf"):
+            raise ValueError(f"header_weight is {values['header_weight']}")
         model_identity(values)
     except (KeyError, ValueError, TypeError) as error:
         raise FormatError(f"The settings of the file cannot be used: {error}. Remove or correct them.") from error
@@ -236,7 +245,7 @@ def _fill(
                 if values is not None:
                     write_metadata(con, identity_metadata(proved))
                 to_prove = None
-            vectors, changed = _unit(batch.vectors)
+            vectors, changed = at_unit_length(batch.vectors)
             scaled += changed
             if values is None:
                 ids = batch.sources["doc_id"].to_pylist()
@@ -265,17 +274,6 @@ def _fill(
     report = Imported(output, documents, chunks, values is not None, notices)
     log.info("%s", report)
     return report
-
-
-def _unit(vectors: Vectors) -> tuple[Vectors, int]:
-    """Return vectors at unit length, and how many were not: those that were keep every bit."""
-    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    # What rounding to float32 leaves; the check of a store tolerates a hundred times more.
-    others = np.flatnonzero(np.abs(squares - 1) > 1e-5)
-    if len(others):
-        vectors = vectors.copy()
-        vectors[others] = unit_vectors(vectors[others], vectors.shape[1])
-    return vectors, len(others)
 
 
 # Models.

@@ -59,6 +59,8 @@ VIEWS = (
     "index_status",
     "ingest_runs",
     "ingest_stages",
+    "ragmd_documents",
+    "ragmd_chunks",
 )
 
 _DIMENSIONS = 384
