@@ -117,7 +117,8 @@ def _answer(store: Any, question: dict[str, Any]) -> dict[str, list[Any]]:
     """
     from sqlrag.retrieval import blocks, compressing, duplicates, reranking
 
-    query, found = question["query"], {}
+    query: str = question["query"]
+    found: dict[str, list[Any]] = {}
     plans = question.get("plans", [question.get("plan", {})])
     if "candidates" in question:
         sets = [[Candidate(**fields) for fields in rows] for rows in question["candidates"]]

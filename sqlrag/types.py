@@ -83,7 +83,7 @@ class Chunk:
         return f"{self.doc_id}#{self.chunk_index}"
 
     def embedding_text(self, include_headers: bool = True) -> str:
-        """The text that is embedded: the heading path (if wanted and there is one), then the slice."""
+        """The text that is embedded: the heading path (with ``include_headers``, if there is one), then the slice."""
         if include_headers and self.heading_path:
             return " > ".join(self.heading_path) + "\n\n" + self.content
         return self.content
@@ -143,7 +143,7 @@ class Candidates(list[Candidate]):
         self.dropped = {kept: list(others) for kept, others in (dropped or {}).items()}
 
     def holding(self, candidates: Iterable[Candidate]) -> Candidates:
-        """Return other candidates with the notices, timings and dropped ones of these."""
+        """Return ``candidates`` with the notices, timings and dropped ones of these."""
         return Candidates(candidates, notices=self.notices, timings=self.timings, dropped=self.dropped)
 
     @overload
@@ -218,7 +218,10 @@ class Embedder(Protocol):
     passage_prefix: str
 
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:
-        """Return one row per text, in order, ``[n, dimensions] float32``; unit norm is not required."""
+        """Return one row for each of ``texts``, in order, ``[n, dimensions] float32``; unit norm is not required.
+
+        ``kind`` says whether they are documents or questions, for models that tell them apart.
+        """
         ...
 
     def token_offsets(self, text: str) -> Sequence[tuple[int, int]]:
