@@ -58,10 +58,21 @@ def test_convex_fusion_by_hand():
     assert (fused[0].vector_score, fused[0].lexical_score, fused[0].score_type) == (0.2, 6.0, "convex")
 
 
-def test_an_empty_leg_and_no_lists_at_all():
-    assert names(fuse([[hit("a"), hit("b")], []])) == ["a#0", "b#0"]
-    assert names(fuse([[], [hit("b", 2.0, lexical_score=2.0)]], "convex")) == ["b#0"]
-    assert fuse([]) == fuse([[], []]) == package([]) == []
+@pytest.mark.parametrize("method", ["rrf", "weighted", "convex"])
+def test_case_G1_an_empty_leg_changes_no_shape(method):
+    legs = [hit("a", 0.5, vector_score=0.5)], [hit("b", 2.0, lexical_score=2.0)]
+    rows = [package(fuse(sets, method)) for sets in (legs, (legs[0], []), ([], legs[1]))]
+    assert [ids(found) for found in rows] == [["a#0", "b#0"], ["a#0"], ["b#0"]]
+    assert {tuple(row) for found in rows for row in found} == {RESULT_KEYS}
+    assert {row["score_type"] for found in rows for row in found} == {method}
+    assert fuse([[], []], method) == package(fuse([[], []], method)) == []
+    assert fuse([]) == []
+
+
+def test_case_G8_a_leg_without_any_spread_is_no_division_by_zero():
+    least = [[hit("a", -1.0, vector_score=-1.0)], [hit("b", 0.0, lexical_score=0.0)]]
+    assert [(hit.node_id, hit.score) for hit in fuse(least, "convex")] == [("a#0", 0.0), ("b#0", 0.0)]
+    assert [(hit.node_id, hit.score) for hit in fuse(least, "weighted")] == [("a#0", 0.5), ("b#0", 0.5)]
 
 
 @pytest.mark.parametrize(
