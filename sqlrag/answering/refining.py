@@ -132,7 +132,8 @@ def _vectors(store: Any, node_ids: Sequence[str]) -> NDArray[np.float32] | None:
             f'rerank="{COSINE}" and diversity need the vectors of a file: pass db_path, or leave them out.'
         )
     statement = "SELECT node_id, embedding FROM documents WHERE node_id IN (...)"
-    found = {node_id: vector for node_id, vector in select_by_key(store.cursor(), statement, node_ids)}
+    rows = select_by_key(store.cursor(), statement, node_ids)
+    found = dict(rows)
     if not all(node_id in found for node_id in node_ids):
         return None
     vectors = np.array([found[node_id] for node_id in node_ids], dtype=np.float32)
