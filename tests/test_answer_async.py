@@ -76,12 +76,19 @@ def within(seconds, holds):
 
 
 def run(work):
-    """Run a coroutine function of the base_url of a server; return what it returns and the seconds to its very end."""
+    """Run a coroutine function of the base_url of a server; return what it returns and the seconds that it took.
+
+    Its threads have to end while the server is still there, since the end of a server wakes whoever waits for it.
+    """
 
     def with_server(server, *arguments):
         with serving(server) as url:
             began = time.monotonic()
-            return asyncio.run(work(url, *arguments)), time.monotonic() - began
+            found = asyncio.run(work(url, *arguments))
+            seconds = time.monotonic() - began
+            gc.collect()
+            assert within(2, lambda: threads() == []), threads()
+            return found, seconds
 
     return with_server
 
@@ -158,7 +165,6 @@ class TestWhole:
         server = ChatServer(all="hang")
         _, seconds = found(server, server)
         assert seconds < 5
-        assert within(2, lambda: threads() == [])
         assert len(server.requests) == 1  # it was not sent again
 
     def test_a_time_out_of_the_callers_own(self, kb):
@@ -280,6 +286,27 @@ class TestStream:
 
         answered, _ = found(ChatServer("The red valve [1]."))
         assert (answered.text, answered.error) == ("The red valve [1].", None)
+
+    def test_a_model_of_ones_own_is_closed_in_its_thread(self, kb):
+        class Parrot:
+            model_name = "parrot"
+
+            def chat(self, messages, **options):
+                try:
+                    yield Piece("one ")
+                    yield Piece("two [1]", "stop")
+                finally:
+                    closed.append(threading.current_thread().name)
+
+        async def main():
+            events = await aanswer(QUESTION, kb, chat_model=Parrot(), stream=True)
+            await first(events, 2)
+            await events.aclose()
+
+        closed = []
+        asyncio.run(main())
+        assert within(2, lambda: closed)
+        assert closed[0].startswith("sqlrag-answer")
 
     def test_a_model_of_ones_own_is_closed_after_its_step(self, kb):
         class Slow:
