@@ -31,6 +31,7 @@ from sqlrag import (
     rerank,
     retrieve,
 )
+from sqlrag.answering.asking import AnswerSettings
 from sqlrag.answering.chatting import Piece
 from sqlrag.measuring import current_request
 
@@ -100,6 +101,11 @@ def ask(kb, url, **more):
 
 async def first(events, count):
     return [await anext(events) for _ in range(count)]
+
+
+def test_what_type_checkers_know_is_the_signature():
+    told = {*AnswerSettings.__annotations__, "question", "db_path", "chat_model", "stream"}
+    assert told == set(inspect.signature(answer).parameters) == set(inspect.signature(aanswer).parameters)
 
 
 class TestWhole:

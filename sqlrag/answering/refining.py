@@ -121,8 +121,8 @@ def _candidate(row: Mapping[str, Any]) -> Candidate:
             f"chunk_index and score, and not compressed before; one is {options.shown(row)}."
         )
     known = {field.name: row[field.name] for field in fields(Candidate) if row.get(field.name) is not None}
-    lists = {name: tuple(known[name]) for name in ("tags", "heading_path") if name in known}
-    return Candidate(**{**known, **lists, "content": row["text"]})
+    known.update({name: tuple(known[name]) for name in ("tags", "heading_path") if name in known}, content=row["text"])
+    return Candidate(**known)
 
 
 def _vectors(store: Any, node_ids: Sequence[str]) -> NDArray[np.float32] | None:
