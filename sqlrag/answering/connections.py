@@ -22,7 +22,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
-        self._ended = False
+        self.ended = False
 
     @classmethod
     def begin(cls) -> Connections:
@@ -33,34 +33,29 @@ class Connections:
 
     def end(self) -> None:
         """End them and those that are still to come: whoever reads from one wakes up."""
-        self._ended = True
+        self.ended = True
         for stream in list(self._streams):
             with suppress(OSError):  # it is closed already
                 stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-
-    def check(self) -> None:
-        """Raise Abandoned if they were ended."""
-        if self._ended:
-            raise Abandoned
 
     def watch(self, event: str, info: Mapping[str, Any]) -> None:
         """Take down a connection; the extension ``trace`` of a request calls this."""
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             self._streams.append(info["return_value"])
-            if self._ended:
+            if self.ended:
                 self.end()
 
 
 def observe(request: Any) -> None:
     """Have a request of an HTTP client tell the connections of its context; an event hook."""
-    check()
-    connections = _current.get()
+    connections = check()
     if connections is not None:
         request.extensions["trace"] = connections.watch
 
 
-def check() -> None:
-    """Raise Abandoned if the connections of this context were ended."""
+def check() -> Connections | None:
+    """Return the connections of this context, None where nobody collects them; raise Abandoned if they were ended."""
     connections = _current.get()
-    if connections is not None:
-        connections.check()
+    if connections is not None and connections.ended:
+        raise Abandoned
+    return connections

@@ -76,7 +76,7 @@ def reordered(question: str, items: Sequence[Item], store: Any, wanted: Refineme
     InputError
         An item is no candidate or result, or vectors are needed and there is no store with them.
     """
-    candidates = candidates_of(items)
+    candidates = _candidates(items)
     by_cosine = wanted.rerank == COSINE
     vectors = target = None
     if candidates and (by_cosine or wanted.diversity):
@@ -105,11 +105,10 @@ def shortened(question: str, items: Sequence[Item], store: Any, wanted: bool | C
     policy = wanted if isinstance(wanted, CompressPolicy) else CompressPolicy()
     if policy is not wanted and hasattr(store, "get_embedding_metadata"):
         policy = replace(policy, stemmer=store.get_embedding_metadata()["store"]["stemmer"])
-    return compress(question, candidates_of(items), policy, store=store)
+    return compress(question, _candidates(items), policy, store=store)
 
 
-def candidates_of(items: Sequence[Item]) -> list[Candidate]:
-    """Return candidates as they are, and results as candidates; InputError where one is neither."""
+def _candidates(items: Sequence[Item]) -> list[Candidate]:
     return [item if isinstance(item, Candidate) else _candidate(item) for item in items]
 
 
@@ -132,9 +131,8 @@ def _vectors(store: Any, node_ids: Sequence[str]) -> NDArray[np.float32] | None:
             f'rerank="{COSINE}" and diversity need the vectors of a file: pass db_path, or leave them out.'
         )
     statement = "SELECT node_id, embedding FROM documents WHERE node_id IN (...)"
-    rows = select_by_key(store.cursor(), statement, node_ids)
-    found = dict(rows)
-    if not all(node_id in found for node_id in node_ids):
+    found = dict(select_by_key(store.cursor(), statement, node_ids))
+    if not found.keys() >= set(node_ids):
         return None
     vectors = np.array([found[node_id] for node_id in node_ids], dtype=np.float32)
     return vectors if np.isfinite(vectors).all() and vectors.any(axis=1).all() else None
