@@ -86,7 +86,7 @@ def reordered(question: str, items: Sequence[Item], store: Any, wanted: Refineme
     if candidates and by_cosine:
         try:
             # The search has just embedded it, so it is remembered; if that failed, it is not waited for twice.
-            target = store._searcher.questions.embed(question, patient=False)
+            target = store.query_vector(question, patient=False)
         except EMBEDDING_FAILURES as error:
             return _as_they_were(candidates, keep, str(error))
     return rerank(

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import duckdb
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.retrieval.results import Results
     from sqlrag.store.deleting import DeleteReport
@@ -375,6 +376,31 @@ class Store:
                 "INSERT OR REPLACE INTO query_embeddings VALUES ($1, $2, $3, $4)",
                 [query_text, as_text(vector), self._searcher.identity.model_name, now()],
             )
+
+    def query_vector(self, query_text: str, *, patient: bool = True) -> NDArray[np.float32]:
+        """Return the vector of a question as a search uses it; that of a question just asked is remembered.
+
+        Parameters
+        ----------
+        query_text
+            The question.
+        patient
+            False: wait for the model no longer than a search does that has words to answer by.
+
+        Returns
+        -------
+            ``[dimensions] float32``.
+
+        Raises
+        ------
+        InputError
+            It is blank.
+        ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
+            It cannot be embedded.
+        """
+        if not options.text("query_text", query_text).strip():
+            raise InputError("The query is blank. Pass a question or some words.")
+        return self._searcher.questions.embed(without_surrogates(query_text), patient=patient)
 
     def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
