@@ -419,12 +419,13 @@ class TestDuplicates:
     def test_they_are_reported_or_left_out(self, tmp_path):
         root = write(tmp_path / "docs", a_md="same", b_md="same", c_txt="same", d_md="other")
         both = prepare_embeddings(root, tmp_path / "both.duckdb", **HASHING)
-        assert both.report.duplicates == [("b.md", "a.md"), ("c.txt", "a.md")]
+        assert both.report.duplicates == [("b.md", "a.md")]
         assert both.report.documents == 4
         assert "duplicate: b.md is the same as a.md" in str(both.report)
         one = prepare_embeddings(root, tmp_path / "one.duckdb", skip_duplicates=True, **HASHING)
         assert one.report.duplicates == both.report.duplicates
-        assert [r[0] for r in rows(one.path, "SELECT doc_id FROM source_documents ORDER BY 1")] == ["a.md", "d.md"]
+        assert [r[0] for r in rows(one.path, "SELECT doc_id FROM source_documents ORDER BY 1")] == ["a.md", "c.txt", "d.md"]
+        assert update(root, one.path, skip_duplicates=True).unchanged == ["a.md", "c.txt", "d.md"]
 
     def test_an_update_keeps_the_one_that_is_stored(self, tmp_path):
         path = build(tmp_path, b_md="same", c_md="other")

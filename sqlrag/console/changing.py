@@ -38,7 +38,7 @@ def update(
     db: DbInstead = None,
     prune: Annotated[bool, option("--prune", help="Remove documents that are not in the folder any more.")] = False,
     skip_duplicates: Annotated[
-        bool, option("--skip-duplicates", help="Leave out files with the same bytes as another one.")
+        bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
     ] = False,
     collection: Annotated[
         str, option("--collection", metavar="NAME", help="The collection that the folder is.", show_default=True)

@@ -58,7 +58,7 @@ def prepare_embeddings(
         bool, option("--llama-index/--no-llama-index", help="Keep what llama-index needs to open the file. [yes]")
     ] = True,
     skip_duplicates: Annotated[
-        bool, option("--skip-duplicates", help="Leave out files with the same bytes as another one.")
+        bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
     ] = False,
     memory_limit: Annotated[
         str | None,

@@ -69,14 +69,14 @@ def chunk(
 
     Parameters
     ----------
-    document : Document or str
+    document
         A string is taken as a document without a name, Markdown if the strategy is "markdown"; it is not normalised.
-    policy : ChunkPolicy
+    policy
         Sizes in ``policy.chunk_unit``.
-    token_offsets : callable, optional
+    token_offsets
         ``(text) -> [(start, end)]`` in characters, as in :class:`sqlrag.types.Embedder`. Needed for "tokens", and for
         ``window``.
-    window : int, optional
+    window
         The greatest number of tokens that may be embedded for one chunk, special tokens and passage prefix already
         taken off; kept in both units.
 

@@ -118,8 +118,8 @@ def prepare_embeddings(
     llama_index_compatible
         Keep in ``metadata_`` what llama-index needs to open the rows.
     skip_duplicates
-        Leave out a file with the same bytes as one before it, in the order of the paths. Duplicates are in the report
-        in any case.
+        Leave out a file with the same bytes and type as one before it, in the order of the paths. Duplicates are in
+        the report in any case.
     memory_limit
         How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
     progress
@@ -268,13 +268,14 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
 
 def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable[[int], Any]) -> Iterator[Cut]:
     """Yield the documents that can be used with their chunks, in the order of the files."""
-    first: dict[str, str] = {}
+    first: dict[tuple[str, str], str] = {}
     for path in files:
         document = run.parse(path)
         done(1)
         if document is None:
             continue
-        same_as = first.setdefault(document.checksum, document.doc_id)
+        # The same bytes under another suffix are another document, as in an update.
+        same_as = first.setdefault((document.checksum, document.mime), document.doc_id)
         if same_as != document.doc_id:
             run.report.duplicates.append(Duplicate(document.doc_id, same_as))
             if skip_duplicates:

@@ -91,7 +91,7 @@ def update_embeddings(
         Files that are there but not read (other patterns, unreadable folders) count as present. False: nothing is
         removed, the report names them as ``missing``.
     skip_duplicates
-        Leave out files with the same bytes as another one: the one that is stored stays, else the first. With
+        Leave out files with the same bytes and type as another one: the one that is stored stays, else the first. With
         ``prune`` also those that were stored before.
     collection
         The collection that the folder is.
