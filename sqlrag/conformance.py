@@ -1,6 +1,7 @@
-"""The conformance suite: a small corpus whose chunks, ids and rankings are pinned to a version of the specification.
+"""The conformance suite: a small corpus whose chunks, ids, rankings, repeats and passages are pinned.
 
-It runs on an installed package. Vectors are hashed words, so that every machine and every store has the same ones.
+They are pinned to a version of the specification. It runs on an installed package. Vectors are hashed words, so that
+every machine and every store has the same ones.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import NotFoundError
-from sqlrag.types import SPEC_VERSION, RetrievePlan
+from sqlrag.types import SPEC_VERSION, Candidate, RetrievePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 MODEL = "hashing-256"
 POLICY: dict[str, Any] = {"chunk_size": 40, "chunk_overlap": 8}
+KINDS = ("rankings", "dropped", "passages")
 # Scores are rounded to nine decimals, where the last may fall to either side.
 TOLERANCE = 2e-9
 
@@ -34,13 +36,14 @@ class Conformance:
     spec_version: str
     chunks: int
     rankings: int
+    passages: int
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
         """Say it in lines."""
         found = f"{len(self.differences)} differences" if self.differences else "no difference"
-        line = f"Specification {self.spec_version}: {self.chunks} chunks and {self.rankings} rankings compared, {found}"
-        return "\n".join([line, *self.differences])
+        compared = f"{self.chunks} chunks, {self.rankings} rankings and {self.passages} passages compared"
+        return "\n".join([f"Specification {self.spec_version}: {compared}, {found}", *self.differences])
 
 
 def run() -> Conformance:
@@ -59,7 +62,9 @@ def run() -> Conformance:
     folder = corpus_folder()
     golden = json.loads((folder / "golden.json").read_text("utf-8"))
     found = measure(folder)
-    return Conformance(SPEC_VERSION, len(found["chunks"]), len(found["rankings"]), tuple(differences(golden, found)))
+    passages = sum(len(rows) for rows in found["passages"].values())
+    lines = tuple(differences(golden, found))
+    return Conformance(SPEC_VERSION, len(found["chunks"]), len(found["rankings"]), passages, lines)
 
 
 def corpus_folder() -> Path:
@@ -72,7 +77,7 @@ def corpus_folder() -> Path:
 
 
 def measure(folder: Path, *, threads: int | None = None) -> Findings:
-    """Return chunks and rankings as this machine gives them, in the form of the golden file."""
+    """Return what the suite pins as this machine gives it, in the form of the golden file."""
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.retrieval.store import Store
@@ -85,7 +90,7 @@ def measure(folder: Path, *, threads: int | None = None) -> Findings:
         prepare_embeddings(corpus, path, **POLICY, **options)
         update_embeddings(corpus, path, collection="second", patterns=["b*.md"], progress="off")
         with Store(path, threads=threads) as store:
-            return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), "rankings": _rankings(store, questions)}
+            return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions)}
 
 
 def _chunks(store: Any) -> list[list[Any]]:
@@ -95,15 +100,56 @@ def _chunks(store: Any) -> list[list[Any]]:
     return [[*row[:6], hashlib.sha256(row[6].encode()).hexdigest()] for row in rows.fetchall()]
 
 
-def _rankings(store: Any, questions: list[dict[str, Any]]) -> dict[str, list[list[Any]]]:
-    from sqlrag.retrieval.blocks import retrieve
-
-    found = {}
+def _answers(store: Any, questions: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
+    """Return what the blocks give for each question, by kind and name; see ``_answer``."""
+    found: dict[str, dict[str, list[Any]]] = {kind: {} for kind in KINDS}
     for question in questions:
-        plan: dict[str, Any] = question.get("plan", {})
-        candidates = retrieve(question["query"], RetrievePlan(**plan), store)
-        found[question["name"]] = [[candidate.node_id, candidate.score] for candidate in candidates]
+        for kind, rows in _answer(store, question).items():
+            found[kind][question["name"]] = rows
     return found
+
+
+def _answer(store: Any, question: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the ranking, who was dropped for whom, and the passages, as far as the question asks for them.
+
+    A question names the blocks it goes through: what is retrieved by each of its ``plans`` (or the ``candidates`` it
+    brings itself), ``fuse``, ``drop_near_duplicates``, ``rerank``, ``compress``, in this order, each with its options.
+    """
+    from sqlrag.retrieval import blocks, compressing, duplicates, reranking
+
+    query: str = question["query"]
+    found: dict[str, list[Any]] = {}
+    plans = question.get("plans", [question.get("plan", {})])
+    if "candidates" in question:
+        sets = [[Candidate(**fields) for fields in rows] for rows in question["candidates"]]
+    else:
+        sets = [blocks.retrieve(query, RetrievePlan(**plan), store) for plan in plans]
+    candidates = blocks.fuse(sets, **question["fuse"]) if "fuse" in question else sets[0]
+    if "drop_near_duplicates" in question:
+        options = _with_vectors(question["drop_near_duplicates"], query, candidates)
+        candidates = duplicates.drop_near_duplicates(candidates, **options)
+        found["dropped"] = [[kept, *others] for kept, others in candidates.dropped.items()]
+    if "rerank" in question:
+        options = _with_vectors(question["rerank"], query, candidates)
+        candidates = reranking.rerank(query, candidates, **options)
+    if "compress" in question:
+        policy = compressing.CompressPolicy(**question["compress"])
+        passages = compressing.compress(query, candidates, policy, store=store)
+        found["passages"] = [
+            [row["doc_id"], row["i_start"], row["i_end"], [[span["start"], span["end"]] for span in row["spans"]]]
+            for row in passages
+        ]
+    return {"rankings": [[candidate.node_id, candidate.score] for candidate in candidates], **found}
+
+
+def _with_vectors(options: dict[str, Any], query: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    """Return the options of a block with hashed words where ``vectors`` or ``query_vector`` is only true."""
+    from sqlrag.embedders import load_embedder
+
+    texts = {"vectors": [candidate.content for candidate in candidates], "query_vector": [query]}
+    embedder = load_embedder(MODEL, provider="hashing")
+    made = {name: embedder.embed(texts[name], kind="document") for name in texts if options.get(name) is True}
+    return {**options, **made}
 
 
 def differences(golden: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -120,18 +166,21 @@ def differences(golden: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
         for name, one, other in zip(names, wanted[node_id], here[node_id], strict=True):
             if one != other:
                 lines.append(f"chunk {node_id}: {name} is {other!r} and not {one!r}")
-    for name in dict.fromkeys([*golden["rankings"], *found["rankings"]]):
-        lines += _ranking(name, golden["rankings"].get(name), found["rankings"].get(name))
+    for kind in KINDS:
+        for name in dict.fromkeys([*golden[kind], *found[kind]]):
+            lines += _rows(f"{kind} {name!r}", golden[kind].get(name), found[kind].get(name))
     return lines
 
 
-def _ranking(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | None) -> list[str]:
+def _rows(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | None) -> list[str]:
     if wanted is None or here is None:
-        return [f"ranking {name!r}: {'not asked here' if here is None else 'not in the golden file'}"]
+        return [f"{name}: {'not asked here' if here is None else 'not in the golden file'}"]
+    if not name.startswith("rankings"):
+        return [f"{name}: {here} and not {wanted}"] if here != wanted else []
     if [row[0] for row in wanted] != [row[0] for row in here]:
-        return [f"ranking {name!r}: {[row[0] for row in here]} and not {[row[0] for row in wanted]}"]
+        return [f"{name}: {[row[0] for row in here]} and not {[row[0] for row in wanted]}"]
     return [
-        f"ranking {name!r}: {node_id} has the score {score} and not {golden}"
+        f"{name}: {node_id} has the score {score} and not {golden}"
         for (node_id, golden), (_, score) in zip(wanted, here, strict=True)
         if abs(score - golden) > TOLERANCE
     ]
@@ -141,23 +190,28 @@ def remake(folder: Path) -> list[str]:
     """Write the golden file of a checkout anew and return how it differs from the one before."""
     golden = folder / "golden.json"
     found = measure(folder)
-    before = json.loads(golden.read_text("utf-8")) if golden.exists() else {**found, "chunks": [], "rankings": {}}
+    before = {"spec_version": SPEC_VERSION, "chunks": [], **{kind: {} for kind in KINDS}}
+    if golden.exists():
+        before |= json.loads(golden.read_text("utf-8"))
     golden.write_text(_as_json(found), "utf-8")
     return differences(before, found)
 
 
 def _as_json(found: Findings) -> str:
-    """Write one chunk and one ranking a line, so that a diff shows what has changed."""
+    """Write one chunk and one question a line, so that a diff shows what has changed."""
+
+    def written(value: object) -> str:
+        return json.dumps(value, ensure_ascii=False)
 
     def block(lines: list[str]) -> str:
         return ",\n".join(lines)
 
-    chunks = block([json.dumps(row, ensure_ascii=False) for row in found["chunks"]])
-    rankings = block(
-        [f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(rows)}" for name, rows in found["rankings"].items()]
-    )
-    version = json.dumps(found["spec_version"])
-    return f'{{"spec_version": {version},\n"chunks": [\n{chunks}\n],\n"rankings": {{\n{rankings}\n}}}}\n'
+    parts = [f'"spec_version": {written(found["spec_version"])}']
+    parts.append(f'"chunks": [\n{block([written(row) for row in found["chunks"]])}\n]')
+    for kind in KINDS:
+        rows = [f"{written(name)}: {written(rows)}" for name, rows in found[kind].items()]
+        parts.append(f"{written(kind)}: {{\n{block(rows)}\n}}")
+    return f"{{{block(parts)}}}\n"
 
 
 if __name__ == "__main__":  # in a checkout: python -m sqlrag.conformance

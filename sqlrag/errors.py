@@ -4,9 +4,9 @@
     ├── InputError            (ValueError)   an argument is wrong: a blank query, top_k <= 0, chunk_size <= 0 …
     ├── NotFoundError         (LookupError)  a file, folder or id does not exist
     ├── MissingExtraError     (ImportError)  an optional package is not installed
-    ├── ModelUnavailableError                an embedding model cannot be loaded here
+    ├── ModelUnavailableError                a model cannot be had here: to embed, to re-rank or to answer
     ├── ModelMismatchError    (ValueError)   the model or its dimensions are not those of the file
-    ├── ProviderError                        an embedding provider answered wrongly or not at all
+    ├── ProviderError                        a model or the server it runs on answered wrongly or not at all
     ├── DocumentError                        one document cannot be read, chunked or embedded
     ├── StoreError                           the file cannot be used as a store
     │   ├── NotAStoreError                   it is no DuckDB database, or not one of ours
@@ -42,7 +42,10 @@ class MissingExtraError(SqlragError, ImportError):
 
 
 class ModelUnavailableError(SqlragError):
-    """An embedding model cannot be loaded on this machine (unknown name, hub out of reach, damaged files)."""
+    """A model that embeds, re-ranks or chats cannot be had here.
+
+    Its name is unknown, a key is missing, the hub is out of reach, or its files are damaged.
+    """
 
 
 class ModelMismatchError(SqlragError, ValueError):
@@ -50,7 +53,10 @@ class ModelMismatchError(SqlragError, ValueError):
 
 
 class ProviderError(SqlragError):
-    """An embedding provider gave no answer, or one of the wrong count, shape or value."""
+    """A model that embeds, re-ranks or chats, or its server, gave no answer or a wrong one.
+
+    It failed or was silent for too long, or its vectors, scores or words are of the wrong count, shape or value.
+    """
 
 
 class DocumentError(SqlragError):

@@ -46,7 +46,13 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Return what the environment variables say; a variable that is missing or blank leaves the default."""
+        """Return what the environment variables say; a variable that is missing or blank leaves the default.
+
+        Raises
+        ------
+        InputError
+            ``SQLRAG_WAIT_SECONDS`` is no number of 0 or more.
+        """
         log, wait = (os.environ.get(name, "").strip() for name in (QUERY_LOG, WAIT_SECONDS))
         try:
             seconds = float(wait) if wait else cls.wait_seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ class Chunk:
         return f"{self.doc_id}#{self.chunk_index}"
 
     def embedding_text(self, include_headers: bool = True) -> str:
-        """The text that is embedded: the heading path (if wanted and there is one), then the slice."""
+        """The text that is embedded: the heading path (with ``include_headers``, if there is one), then the slice."""
         if include_headers and self.heading_path:
             return " > ".join(self.heading_path) + "\n\n" + self.content
         return self.content
@@ -123,7 +123,11 @@ class Candidate:
 
 
 class Candidates(list[Candidate]):
-    """Candidates, best first, with what a caller should know of them (``notices``) and seconds by stage."""
+    """Candidates, best first, with what a caller should know of them.
+
+    ``notices`` tells what was missing, ``timings`` are seconds by stage, and ``dropped`` maps the ``node_id`` of a
+    candidate to those of the near-identical ones that were left out for it. Slices keep all three.
+    """
 
     def __init__(
         self,
@@ -131,10 +135,25 @@ class Candidates(list[Candidate]):
         *,
         notices: Iterable[str] = (),
         timings: Mapping[str, float] | None = None,
+        dropped: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(candidates)
         self.notices = list(notices)
         self.timings = dict(timings or {})
+        self.dropped = {kept: list(others) for kept, others in (dropped or {}).items()}
+
+    def holding(self, candidates: Iterable[Candidate]) -> Candidates:
+        """Return ``candidates`` with the notices, timings and dropped ones of these."""
+        return Candidates(candidates, notices=self.notices, timings=self.timings, dropped=self.dropped)
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Candidate: ...
+    @overload
+    def __getitem__(self, key: slice) -> Candidates: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> Candidate | Candidates:
+        if isinstance(key, slice):
+            return self.holding(super().__getitem__(key))
+        return super().__getitem__(key)
 
 
 @dataclass(frozen=True)
@@ -199,7 +218,10 @@ class Embedder(Protocol):
     passage_prefix: str
 
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:
-        """Return one row per text, in order, ``[n, dimensions] float32``; unit norm is not required."""
+        """Return one row for each of ``texts``, in order, ``[n, dimensions] float32``; unit norm is not required.
+
+        ``kind`` says whether they are documents or questions, for models that tell them apart.
+        """
         ...
 
     def token_offsets(self, text: str) -> Sequence[tuple[int, int]]:

@@ -1,8 +1,12 @@
-"""Collects the SQL tests of ``tests/sql``: each runs on a small store of its own, with a view for every check."""
+"""Collects the SQL tests of ``tests/sql``, and keeps the machine free for the tests that measure time.
+
+A SQL test runs on a small store of its own, with a view for every check.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +14,11 @@ import duckdb
 import pytest
 from sqllogic import run_blocks
 from stores import check_views, make_small_store
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,3 +46,28 @@ class SqlTest(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.nodeid
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@contextmanager
+def turn(*, alone: bool) -> Iterator[None]:
+    """Hold the room with the tests of the other workers, or alone: two files of this folder serve as locks."""
+    if fcntl is None:
+        yield
+        return
+    here = Path(__file__).parent
+    with (here / "conftest.py").open() as gate, (here / "helpers.py").open() as room:
+        # Who waits for the room holds the gate, so that the tests that come after do not keep it waiting for ever.
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            # Closing it is not enough: a process that the test forked may have it open still.
+            fcntl.flock(room, fcntl.LOCK_UN)

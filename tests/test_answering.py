@@ -439,7 +439,7 @@ class TestArguments:
             ({"expand": "rm3"}, 'expand must be None or "llm"'),
             ({"margin": -1}, "margin"),
             ({"count_tokens": 7}, "count_tokens"),
-            ({"count_tokens": lambda text: -1}, "count_tokens must return"),
+            pytest.param({"count_tokens": lambda text: -1}, "count_tokens must return", id="tokens below 0"),
             ({"timeout": 0}, "timeout"),
             ({"max_retries": 11}, "max_retries"),
             ({"request_id": "two words"}, "request_id"),

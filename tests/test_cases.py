@@ -430,6 +430,10 @@ class TestFusion:
             assert [tuple(row) for row in one] == [tuple(row) for row in full]
             assert one[0]["score_type"] == full[0]["score_type"] == fusion
             assert one[0]["lexical_score"] in ({None} if fusion != "convex" else {0.0})
+            other = store.hybrid_query("alpha beta", fusion=fusion, min_similarity=0.9)
+            assert [tuple(row) for row in other] == [tuple(row) for row in full]
+            assert (other[0]["score_type"], other[0]["vector_rank"], other[0]["lexical_rank"]) == (fusion, None, 1)
+            assert store.hybrid_query("zzzz", fusion=fusion, min_similarity=0.9) == []
             assert store.hybrid_query("alpha", fusion=fusion, metadata={"nothing": "here"}) == []
             assert store.hybrid_query("alpha", fusion=fusion, collection="none") == []
 

@@ -496,3 +496,22 @@ def test_real_pages_are_cut_soundly_and_quickly():
             assert_sound(document, chunks, words, 254)
     # Seconds are not measured here, only that nothing grows with the square: 4.3 MB take about 4 s on one slow core.
     assert seconds < 60
+
+
+class TestSegments:
+    POLICY = ChunkPolicy(chunk_size=20, chunk_overlap=0, chunk_unit="chars")
+
+    def test_a_list_of_texts_is_the_pages_of_a_document(self):
+        pages = ["one two", "", "# three\n\nfour", "five six seven eight nine"]
+        chunks = chunk(pages, self.POLICY)
+        whole = "\n\n".join(pages)
+        assert [(c.page, c.content) for c in chunks] == [
+            (1, "one two"), (3, "# three\n\nfour"), (4, "five six seven eight"), (4, "nine"),
+        ]  # fmt: skip
+        assert all(whole[c.i_start : c.i_end] == c.content for c in chunks)
+        assert chunk([], self.POLICY) == chunk([""], self.POLICY) == []
+
+    @pytest.mark.parametrize("wrong", [None, 5, ["a", 5], {"a": 1}, b"a", [b"a"]])
+    def test_anything_else_is_refused(self, wrong):
+        with pytest.raises(InputError, match="document"):
+            chunk(wrong, self.POLICY)

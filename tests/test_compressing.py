@@ -119,6 +119,11 @@ def test_abbreviations_and_dates_end_no_sentence(language):
         assert sentences(text) == SENTENCES[language]
 
 
+@pytest.mark.parametrize("text", ["Call it in C++ or in .NET 8.", "The file .Env holds it.", "It is .5 of that."])
+def test_a_full_stop_that_begins_a_word_ends_no_sentence(text):
+    assert sentences(f"{text} Then stop.") == [text, "Then stop."]
+
+
 def test_the_blocks_of_markdown_are_kept_apart():
     text = (
         "# First\nSecond one. Second two\ngoes on.\n\n- An item. More of it.\n- no full stop\n\n"

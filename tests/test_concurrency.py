@@ -72,6 +72,7 @@ class TestProcesses:
         assert writer.communicate()[1] == ""
         assert len(lexical_query("zebra", path)) == 3
 
+    @pytest.mark.alone
     @pytest.mark.parametrize("by", ["argument", "settings", "environment"])
     def test_how_long_is_a_matter_of_settings(self, path, by, monkeypatch):
         with start(WRITE, path, 30, 5) as writer:

@@ -211,7 +211,7 @@ def test_every_public_name_is_in_the_reference():
     "name",
     [
         *("prepare_embeddings", "update_embeddings", "delete_documents", "index"),
-        *("hybrid_query", "vector_query", "lexical_query"),
+        *("hybrid_query", "vector_query", "lexical_query", "answer"),
     ],
 )
 def test_every_argument_is_in_the_reference(name):

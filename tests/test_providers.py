@@ -174,6 +174,7 @@ class TestOneServer:
             vectors = embed_texts(model, ["duck " * 12], kind="query")
         assert cosines(vectors, ["duck"]) == pytest.approx(1, abs=1e-6)
 
+    @pytest.mark.alone
     def test_case_C9_what_passes_later_is_asked_for_again(self, server, address, provider):
         model = connect(provider, address)
         server.requests = []
@@ -184,6 +185,7 @@ class TestOneServer:
         assert len(server.requests) == 4
         assert cosines(vectors, ["alpha"]) == pytest.approx(1)
 
+    @pytest.mark.alone
     def test_retry_after_may_be_a_date(self, server, address, provider):
         model = connect(provider, address)
         server.requests = []
@@ -193,6 +195,7 @@ class TestOneServer:
         embed_texts(model, ["alpha"], kind="document")
         assert 0.9 < time.monotonic() - began < 3
 
+    @pytest.mark.alone
     def test_a_retry_after_beyond_the_limit_is_not_waited_for(self, server, address, provider, monkeypatch):
         model = connect(provider, address)
         server.requests = []
@@ -213,6 +216,7 @@ class TestOneServer:
         with pytest.raises(ProviderError, match="after 3 attempts"):
             embed_texts(model, ["alpha"], kind="query")
 
+    @pytest.mark.alone
     def test_a_server_that_hangs_is_left_in_time(self, server, address, provider):
         model = connect(provider, address, timeout=0.4)
         server.faults = [hangs(5)]
@@ -221,6 +225,7 @@ class TestOneServer:
             embed_texts(model, ["alpha"], kind="query")
         assert time.monotonic() - began < 1.5
 
+    @pytest.mark.alone
     def test_a_server_that_is_not_there(self, address, provider):
         began = time.monotonic()
         with pytest.raises(ProviderError, match=r"'test-model' at http://127.0.0.1:9.* gives no answer"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
 import pkgutil
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -188,11 +190,67 @@ class TestDropIn:
         assert function - only_published <= method
         assert method - function <= {"codes_pool"}
 
-    def test_every_option_is_described(self):
-        for name in ("prepare_embeddings", "hybrid_query"):
-            function = getattr(sqlrag, name)
-            for parameter in inspect.signature(function).parameters:
-                assert re.search(rf"^    (\w+, )*{parameter}(, \w+)*$", function.__doc__, re.MULTILINE), parameter
+
+def section(function, title):
+    """Return a section of a docstring without its title, "" where it has none."""
+    found = re.search(rf"^{title}\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", inspect.getdoc(function), re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def names_in(text):
+    """Return the names that stand alone or in a row at the left edge of a section."""
+    return {name for line in re.findall(r"^\w+(?:, \w+)*$", text, re.MULTILINE) for name in line.split(", ")}
+
+
+def raised_by(function, seen=()):
+    """Return the errors of ours that the function raises, itself or through functions of its own module."""
+    function = inspect.unwrap(function)
+    found = set()
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            found.add(ast.unparse(node.exc.func))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            called = function.__globals__.get(node.func.id)
+            if inspect.isfunction(called) and called.__module__ == function.__module__ and called not in seen:
+                found |= raised_by(called, (*seen, function))
+    return {name for name in found if issubclass(getattr(errors, name, object), errors.SqlragError)}
+
+
+class TestDocstrings:
+    FUNCTIONS = tuple(name for name in sqlrag.__all__ if inspect.isfunction(getattr(sqlrag, name)))
+    METHODS = tuple(
+        (cls, name)
+        for cls in (sqlrag.Store, sqlrag.Results, sqlrag.Settings, sqlrag.Candidates, sqlrag.Chunk, sqlrag.Embedder)
+        for name, member in vars(cls).items()
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, classmethod))
+    )
+
+    @pytest.mark.parametrize("name", FUNCTIONS)
+    def test_a_function_says_what_it_takes_and_returns_and_raises(self, name):
+        function = getattr(sqlrag, name)
+        signature = inspect.signature(function)
+        assert names_in(section(function, "Parameters")) == set(signature.parameters)
+        assert bool(section(function, "Returns")) == (signature.return_annotation != "None")
+        # A DocumentError becomes a line of the report.
+        assert raised_by(function) - {"DocumentError"} - names_in(section(function, "Raises")) == set()
+
+    @pytest.mark.parametrize(("cls", "name"), METHODS, ids=lambda value: getattr(value, "__name__", value))
+    def test_a_method_says_it_too_or_points_to_the_function_that_does(self, cls, name):
+        method = getattr(cls, name)
+        doc = inspect.getdoc(method)
+        twin = getattr(sqlrag, name) if re.search(rf":func:`(sqlrag\.)?{name}`", doc) else None
+        known = names_in(section(method, "Parameters")) | set(re.findall(r"``(\w+)``", doc))
+        known |= set(inspect.signature(twin).parameters) if twin else set()
+        taken = set(inspect.signature(method).parameters) - {"self"}
+        assert taken - known == set()
+        raised = raised_by(method) - names_in(section(method, "Raises"))
+        assert raised - (names_in(section(twin, "Raises")) if twin else set()) == set()
+
+    def test_what_is_raised_is_found(self):
+        """Or the tests above would pass for any docstring."""
+        assert raised_by(sqlrag.rerank) == {"InputError", "ProviderError"}
+        assert raised_by(sqlrag.Store.create) == {"InputError", "ModelMismatchError"}
+        assert raised_by(sqlrag.aget_source_documents) == set()  # what it calls is of another module
 
 
 @pytest.mark.parametrize("name", module_names())

@@ -42,6 +42,7 @@ def rows(log, sql):
 
 
 class TestRows:
+    @pytest.mark.alone
     def test_a_row_for_each_query(self, small, log):
         with Store(small, settings=Settings(query_log=log)) as store:
             answers = [

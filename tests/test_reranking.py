@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import itertools
-import json
 import logging
 import sys
 import types
@@ -439,26 +438,3 @@ def test_sentence_transformers_gets_the_pairs(monkeypatch, tmp_path):
     config.architectures = ["BertModel"]
     with pytest.raises(ModelUnavailableError, match="BertModel"):
         load_reranker("y", provider="huggingface")
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_real_model_of_sentence_transformers(tmp_path):
-    pytest.importorskip("sentence_transformers")
-    from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
-
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "fish"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    for name, kind, labels in (("one", BertForSequenceClassification, 1), ("three", BertForSequenceClassification, 3),
-                               ("none", BertModel, 1)):  # fmt: skip
-        kind(BertConfig(vocab_size=len(words), num_labels=labels, **sizes)).save_pretrained(tmp_path / name)
-        BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / name)
-        assert json.loads((tmp_path / name / "config.json").read_text("utf-8"))["architectures"] == [kind.__name__]
-    before = found("cat", "dog dog", "fish")
-    after = rerank("cat", before, str(tmp_path / "one"), strict=True)
-    assert sorted(names(after)) == ["a", "b", "c"]
-    assert all(0 <= c.score <= 1 for c in after)  # its default for one label is a sigmoid
-    with pytest.raises(ProviderError, match=r"\[3, 3\]"):
-        rerank("cat", before, str(tmp_path / "three"), strict=True)
-    with pytest.raises(ModelUnavailableError, match="BertModel"):
-        rerank("cat", before, str(tmp_path / "none"), strict=True)

@@ -479,6 +479,7 @@ class TestOtherProcesses:
         assert process.stdout.readline() == b"held\n"
         return process
 
+    @pytest.mark.alone
     def test_case_J1_a_locked_file_names_the_process_and_the_remedy(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with self.hold(path, 60) as process:

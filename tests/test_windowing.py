@@ -175,7 +175,7 @@ class TestCounting:
         ({"results": "text"}, "results must be a list"),
         ({"results": [{"no": "text"}]}, "dict with a text"),
         ({"results": [7]}, "dict with a text"),
-        ({"count_tokens": lambda text: 1.5}, "count_tokens must return"),
+        pytest.param({"count_tokens": lambda text: 1.5}, "count_tokens must return", id="tokens in halves"),
     ],
     ids=str,
 )

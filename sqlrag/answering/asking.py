@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from sqlrag import options
 from sqlrag.answering.chatting import DEFAULT_RETRIES, DEFAULT_TIMEOUT, OpenAIChat
 from sqlrag.answering.preparing import AnswerOptions, PromptRun
 from sqlrag.answering.prompting import build_prompt
+from sqlrag.answering.refining import Refinement
 from sqlrag.answering.running import AnswerRun
 from sqlrag.answering.windowing import DEFAULT_MARGIN
 from sqlrag.errors import InputError
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
+    from typing_extensions import Unpack
+
     from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.contexts import Item
     from sqlrag.answering.outcome import Answer, AnswerEvent
     from sqlrag.answering.prompting import Prompt
+    from sqlrag.retrieval.compressing import CompressPolicy
+    from sqlrag.retrieval.cross_encoders import Reranker
     from sqlrag.retrieval.store import Store
     from sqlrag.types import RetrievePlan
 
@@ -28,30 +33,39 @@ DEFAULT_MAX_TOKENS = 512
 DEFAULT_CONTEXT_WINDOW = 4096
 
 
+class AnswerSettings(TypedDict, total=False):
+    """The options of :func:`answer` that are no part of its overloads, for type checkers."""
+
+    base_url: str | None
+    api_key: str | None
+    plan: RetrievePlan | None
+    contexts: Sequence[Item] | None
+    expand: Literal["llm"] | None
+    rerank: str | Reranker | None
+    diversity: float | None
+    compress: bool | CompressPolicy
+    template: str | None
+    system: str | None
+    temperature: float | None
+    max_tokens: int
+    stop: str | Sequence[str] | None
+    context_window: int
+    count_tokens: Any
+    margin: float
+    timeout: float
+    max_retries: int
+    strict: bool
+    request_id: str | None
+
+
 @overload
 def answer(
     question: str,
     db_path: str | os.PathLike[str] | Store | None = None,
     *,
     chat_model: str | ChatModel,
-    base_url: str | None = None,
-    api_key: str | None = None,
     stream: Literal[False] = False,
-    plan: RetrievePlan | None = None,
-    contexts: Sequence[Item] | None = None,
-    expand: Literal["llm"] | None = None,
-    template: str | None = None,
-    system: str | None = None,
-    temperature: float | None = None,
-    max_tokens: int = DEFAULT_MAX_TOKENS,
-    stop: str | Sequence[str] | None = None,
-    context_window: int = DEFAULT_CONTEXT_WINDOW,
-    count_tokens: Any = None,
-    margin: float = DEFAULT_MARGIN,
-    timeout: float = DEFAULT_TIMEOUT,
-    max_retries: int = DEFAULT_RETRIES,
-    strict: bool = False,
-    request_id: str | None = None,
+    **settings: Unpack[AnswerSettings],
 ) -> Answer: ...
 @overload
 def answer(
@@ -59,24 +73,8 @@ def answer(
     db_path: str | os.PathLike[str] | Store | None = None,
     *,
     chat_model: str | ChatModel,
-    base_url: str | None = None,
-    api_key: str | None = None,
     stream: Literal[True],
-    plan: RetrievePlan | None = None,
-    contexts: Sequence[Item] | None = None,
-    expand: Literal["llm"] | None = None,
-    template: str | None = None,
-    system: str | None = None,
-    temperature: float | None = None,
-    max_tokens: int = DEFAULT_MAX_TOKENS,
-    stop: str | Sequence[str] | None = None,
-    context_window: int = DEFAULT_CONTEXT_WINDOW,
-    count_tokens: Any = None,
-    margin: float = DEFAULT_MARGIN,
-    timeout: float = DEFAULT_TIMEOUT,
-    max_retries: int = DEFAULT_RETRIES,
-    strict: bool = False,
-    request_id: str | None = None,
+    **settings: Unpack[AnswerSettings],
 ) -> Iterator[AnswerEvent]: ...
 def answer(
     question: str,
@@ -89,6 +87,9 @@ def answer(
     plan: RetrievePlan | None = None,
     contexts: Sequence[Item] | None = None,
     expand: Literal["llm"] | None = None,
+    rerank: str | Reranker | None = None,
+    diversity: float | None = None,
+    compress: bool | CompressPolicy = False,
     template: str | None = None,
     system: str | None = None,
     temperature: float | None = None,
@@ -121,12 +122,26 @@ def answer(
     stream
         Return an iterator of events instead of the whole answer.
     plan
-        How to search, see :class:`sqlrag.RetrievePlan`; None is ``RetrievePlan()``: 12 chunks by both legs.
+        How to search, see :class:`sqlrag.RetrievePlan`; None is ``RetrievePlan()``: 12 chunks by both legs. The search
+        gives ``candidate_pool`` of them (50, never fewer than ``k``) to ``rerank`` and ``diversity``, of which the best
+        ``k`` are taken; the pool is what each leg gives to the fusion, so that more of them cost no other search.
     contexts
-        Answer from these results, candidates or passages, best first, instead of searching.
+        Answer from these results, candidates or passages, best first, instead of searching. All of them are taken.
+        They go through ``rerank``, ``diversity`` and ``compress`` where these are given; passages cannot.
     expand
         "llm": the model first writes up to three other wordings of the question, and the rankings of all are fused by
         reciprocal rank, the others weighing together as much as the question. Where it cannot, a notice says so.
+    rerank
+        Orders what was found anew, see :func:`sqlrag.rerank`: "cosine" by the stored vectors, the name or folder of a
+        cross-encoder, or any callable ``(question, texts) -> scores``, ``[n]``, higher is better. Where it fails the
+        order is as it was, and a notice says why. The scores of the sources are then its own.
+    diversity
+        0..1: how much a source that repeats better ones is put back, by the stored vectors, see :func:`sqlrag.rerank`.
+        None and 0 leave it out.
+    compress
+        True, or a :class:`sqlrag.CompressPolicy`: keep the sentences that match the question, see
+        :func:`sqlrag.compress`. It comes last, so that more sources fit into the window. True is the default policy,
+        with the stemmer of the file.
     template, system
         As in :func:`sqlrag.build_prompt`.
     temperature
@@ -157,14 +172,18 @@ def answer(
         made, an error if there is one, the usage if the server tells it, and the whole :class:`Answer`. A model that
         fails, at once or in the middle, leaves what there is so far, with ``error``. Numbers that the text cites and no
         source has are in ``unknown_citations`` and in a notice. Where nothing is found the model is not asked, since
-        its answer could have no source: ``finish_reason`` is "no_sources" and ``text`` says so.
+        its answer could have no source: ``finish_reason`` is "no_sources" and ``text`` says so. No two sources have the
+        same text, blank space and case apart: the best of them stays, and a notice names the others. ``timings`` has
+        the seconds of "retrieve", "rerank", "compress", "fit", "model" and "total", of what ran.
 
     Raises
     ------
     InputError
-        An argument is wrong, or the question does not fit into ``context_window``.
+        An argument is wrong, the question does not fit into ``context_window``, or ``rerank="cosine"`` or ``diversity``
+        is asked for without a file.
     MissingExtraError, ModelUnavailableError
-        The extra ``openai`` is not installed; OpenAI is to be asked without a key.
+        The extra ``openai``, or one that the cross-encoder needs, is not installed; OpenAI is to be asked without a
+        key.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     ProviderError, ModelUnavailableError
@@ -193,6 +212,7 @@ def answer(
         count_tokens=count_tokens,
         margin=margin,
         expand=expand is not None,
+        refinement=Refinement(rerank, diversity, compress),
     )
     request = request_id_of(request_id)
     model, is_own = _model(chat_model, base_url, api_key, timeout, max_retries)
@@ -211,6 +231,9 @@ def prepare_prompt(
     db_path: str | os.PathLike[str] | Store,
     *,
     plan: RetrievePlan | None = None,
+    rerank: str | Reranker | None = None,
+    diversity: float | None = None,
+    compress: bool | CompressPolicy = False,
     template: str | None = None,
     system: str | None = None,
     max_tokens: int = DEFAULT_MAX_TOKENS,
@@ -229,6 +252,7 @@ def prepare_prompt(
         context_window=options.whole("context_window", context_window, 1),
         count_tokens=count_tokens,
         margin=margin,
+        refinement=Refinement(rerank, diversity, compress),
     )
     run = PromptRun(question, asked, request_id_of(None))
     run.prepare(db_path, plan, None)

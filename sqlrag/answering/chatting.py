@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sqlrag import options
+from sqlrag.answering.connections import check, observe
 from sqlrag.embedders.scrubbing import scrub
 from sqlrag.embedders.service import valid_url
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
@@ -114,7 +115,7 @@ class OpenAIChat:
 
     def _connected(self) -> OpenAI:
         try:
-            from openai import OpenAI
+            from openai import DefaultHttpxClient, OpenAI
         except ImportError as error:
             raise MissingExtraError("A chat model", "openai") from error
         if not self._key and self.base_url == USUAL_URL:
@@ -123,7 +124,15 @@ class OpenAIChat:
                 "your own, name it by base_url."
             )
         key = self._key or "none"
-        return OpenAI(api_key=key, base_url=self.base_url, timeout=self.timeout, max_retries=self.max_retries)
+        return OpenAI(
+            api_key=key,
+            base_url=self.base_url,
+            timeout=self.timeout,
+            max_retries=self.max_retries,
+            # One connection for each request, so that whoever gives that up can end it, see answering/connections.py.
+            default_headers={"Connection": "close"},
+            http_client=DefaultHttpxClient(event_hooks={"request": [observe]}),
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -150,9 +159,10 @@ class OpenAIChat:
         try:
             reply = self._asked(body)
             yield from (self._streamed(reply) if stream else self._whole(reply))
-        except SqlragError:
-            raise
         except Exception as error:  # of the client, of its transport, or of JSON
+            check()
+            if isinstance(error, SqlragError):
+                raise
             raise self._failure(error) from error
 
     def _asked(self, body: dict[str, Any]) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import options
 from sqlrag.answering.contexts import contexts_of
 from sqlrag.answering.counting import token_counter
 from sqlrag.answering.prompting import Prompt, block, fence_of, prompt_of
+from sqlrag.answering.refining import Refinement, distinct, reordered, shortened
 from sqlrag.answering.rewriting import rewritten
 from sqlrag.answering.windowing import LeftOut, fit_context
 from sqlrag.errors import InputError
@@ -48,6 +49,7 @@ class AnswerOptions:
     stream: bool = False
     strict: bool = False
     expand: bool = False
+    refinement: Refinement = field(default_factory=Refinement)
 
 
 class PromptRun:
@@ -105,27 +107,28 @@ class PromptRun:
         self, db_path: str | os.PathLike[str] | Store | None, plan: RetrievePlan, contexts: Sequence[Item] | None
     ) -> tuple[Sequence[Item], dict[str, str]]:
         """Return what to answer from, and the checksums of its documents."""
-        if db_path is None:
-            return contexts or (), {}
-        with _opened(db_path) as store:
+        with nullcontext() if db_path is None else _opened(db_path) as store:
             items: Sequence[Item] = self._search(store, plan) if contexts is None else contexts
+            items = self._refined(items, store, plan.k if contexts is None else None)
             return items, _checksums(store, {context.doc_id for context in contexts_of(items)})
 
     def _search(self, store: Any, plan: RetrievePlan) -> list[Candidate]:
         if self.asked.expand and self._model is not None:
             self._rewrite(self._model)
+        # As many as each leg gives to the fusion: to choose from, and to take the places of repeats.
+        pool = max(options.whole("k", plan.k, 1), options.whole("candidate_pool", plan.candidate_pool, 1))
         with measured("retrieve", self.timings, parent=self.whole, attributes={"sqlrag.top_k": plan.k}):
-            rankings = [store.retrieve(query, plan) for query in self.queries]
+            rankings = [store.retrieve(query, replace(plan, k=pool)) for query in self.queries]
             others = len(rankings) - 1
             weights = [1.0, *([1.0 / others] * others if others else [])]
-            found = fuse(rankings, params={"weights": weights})[: plan.k] if others else list(rankings[0])
+            found = fuse(rankings, params={"weights": weights})[:pool] if others else list(rankings[0])
         for ranking in rankings:
             self.notices += [notice for notice in getattr(ranking, "notices", ()) if notice not in self.notices]
             for stage, seconds in getattr(ranking, "timings", {}).items():
                 self.timings[f"retrieve.{stage}"] = self.timings.get(f"retrieve.{stage}", 0.0) + seconds
         scores = f"{found[0].score_type} {found[0].score:.4f} to {found[-1].score:.4f}" if found else "no scores"
         self.log.info(
-            "%s of top_k %d for %s, %s, in %.0f ms",
+            "%s to choose top_k %d from for %s, %s, in %.0f ms",
             counted(len(found), "chunk"), plan.k, counted(len(rankings), "query", "queries"), scores,
             self.timings["retrieve"] * 1000,
         )  # fmt: skip
@@ -145,6 +148,26 @@ class PromptRun:
         if not others:
             self.note("The question was not expanded: the model wrote no other wording.")
         self.queries += others
+
+    def _refined(self, items: Sequence[Item], store: Any, keep: int | None) -> list[Item]:
+        """Leave out repeats, order the rest anew, take the best ``keep`` and shorten them: what of it is asked for."""
+        wanted = self.asked.refinement
+        items, repeats = distinct(items)
+        if wanted.reorders:
+            with measured("rerank", self.timings, parent=self.whole):
+                candidates = reordered(self.question, items, store, wanted, keep)
+            self.notices += candidates.notices
+            items = list(candidates)
+        items = items[:keep]
+        names = {context.node_id for context in contexts_of(items)}
+        if wanted.compress:
+            with measured("compress", self.timings, parent=self.whole):
+                items, more = distinct(shortened(self.question, items, store, wanted.compress))
+            repeats += more
+        told = [f"{other or 'one'} (as {best or 'another'})" for best, other in repeats if best in names]
+        if told:
+            self.notices.append(f"Left out, since a better chunk has the same text: {', '.join(told)}.")
+        return items
 
     # Choosing and prompting.
 

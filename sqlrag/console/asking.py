@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,25 @@ _SOURCE_COLUMNS = (
     *("collection", "checksum", "spans", "i_start", "i_end", "quote"),
 )
 
+
+class ModeName(str, Enum):
+    """Which legs search."""
+
+    hybrid = "hybrid"
+    vector = "vector"
+    lexical = "lexical"
+
+
 TopK = Annotated[int, option("--top-k", "-k", help="How many chunks to search for.", show_default=True)]
+Mode = Annotated[ModeName, option("--mode", help="Search by meaning, by words, or by both.", show_default=True)]
+Rerank = Annotated[
+    str | None,
+    option("--rerank", metavar="MODEL", help='Order anew: a cross-encoder, by name or folder, or "cosine".'),
+]
+Diversity = Annotated[
+    float | None, option("--diversity", help="0 to 1: how much chunks are put back that repeat better ones.")
+]
+Compress = Annotated[bool, option("--compress", help="Keep of each chunk the sentences that match the question.")]
 Fused = Annotated[FusionName, option("--fusion", help="How both rankings become one.", show_default=True)]
 TemplateFile = Annotated[
     Path | None,
@@ -68,12 +87,16 @@ def ask(
     ] = False,
     expand: Annotated[bool, option("--expand", help="Let the model word the question in other ways, too.")] = False,
     top_k: TopK = 12,
+    mode: Mode = ModeName.hybrid,
     fusion: Fused = FusionName.rrf,
     collection: Collection = None,
     tags_any: TagsAny = None,
     tags_all: TagsAll = None,
     metadata: Metadata = None,
     min_similarity: MinSimilarity = None,
+    rerank: Rerank = None,
+    diversity: Diversity = None,
+    compress: Compress = False,
     template: TemplateFile = None,
     system: System = None,
     temperature: Annotated[float | None, option("--temperature", help="0 to 2. [the server's own]")] = None,
@@ -102,7 +125,10 @@ def ask(
         base_url=base_url,
         stream=True,
         expand="llm" if expand else None,
-        plan=_plan(top_k, fusion, collection, tags_any, tags_all, metadata, min_similarity),
+        plan=_plan(top_k, mode, fusion, collection, tags_any, tags_all, metadata, min_similarity),
+        rerank=rerank,
+        diversity=diversity,
+        compress=compress,
         template=_text_of(template),
         system=system,
         temperature=temperature,
@@ -136,12 +162,16 @@ def prompt(
     question: Text,
     db: Db,
     top_k: TopK = 12,
+    mode: Mode = ModeName.hybrid,
     fusion: Fused = FusionName.rrf,
     collection: Collection = None,
     tags_any: TagsAny = None,
     tags_all: TagsAll = None,
     metadata: Metadata = None,
     min_similarity: MinSimilarity = None,
+    rerank: Rerank = None,
+    diversity: Diversity = None,
+    compress: Compress = False,
     template: TemplateFile = None,
     system: System = None,
     max_tokens: MaxTokens = 512,
@@ -154,7 +184,10 @@ def prompt(
     made, notices = prepare_prompt(
         question,
         db,
-        plan=_plan(top_k, fusion, collection, tags_any, tags_all, metadata, min_similarity),
+        plan=_plan(top_k, mode, fusion, collection, tags_any, tags_all, metadata, min_similarity),
+        rerank=rerank,
+        diversity=diversity,
+        compress=compress,
         template=_text_of(template),
         system=system,
         max_tokens=max_tokens,
@@ -172,6 +205,7 @@ def prompt(
 
 def _plan(
     top_k: int,
+    mode: ModeName,
     fusion: FusionName,
     collection: list[str] | None,
     tags_any: list[str] | None,
@@ -183,6 +217,7 @@ def _plan(
 
     return RetrievePlan(
         k=top_k,
+        mode=mode.value,
         fusion=fusion.value,
         collection=tuple(collection) if collection else None,
         tags_any=tuple(tags_any or ()),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, get_args
 
 from sqlrag.errors import InputError
 from sqlrag.ingest.sections import Section, markdown_sections, plain_sections, title_sections
 from sqlrag.ingest.splitting import Limits, Splitter
+from sqlrag.options import items, text
 from sqlrag.types import DEFAULT_COLLECTION, Chunk, ChunkPolicy, ChunkUnit, Document
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICY = ChunkPolicy()
 MARKDOWN = "text/markdown"
+PAGE_BREAK = "\n\n"
 CHARS_PER_TOKEN = 32  # no language comes near it; encoded data, which some tokenizers take for one token, does
 
 
@@ -44,7 +47,7 @@ def check_policy(policy: ChunkPolicy) -> None:
 
 
 def chunk(
-    document: Document | str,
+    document: Document | str | Sequence[str],
     policy: ChunkPolicy = DEFAULT_POLICY,
     *,
     token_offsets: TokenOffsets | None = None,
@@ -69,14 +72,16 @@ def chunk(
 
     Parameters
     ----------
-    document : Document or str
+    document
         A string is taken as a document without a name, Markdown if the strategy is "markdown"; it is not normalised.
-    policy : ChunkPolicy
+        A list of strings is taken as the pages of one, joined by blank lines: no chunk spans two, and ``page`` counts
+        them from 1.
+    policy
         Sizes in ``policy.chunk_unit``.
-    token_offsets : callable, optional
+    token_offsets
         ``(text) -> [(start, end)]`` in characters, as in :class:`sqlrag.types.Embedder`. Needed for "tokens", and for
         ``window``.
-    window : int, optional
+    window
         The greatest number of tokens that may be embedded for one chunk, special tokens and passage prefix already
         taken off; kept in both units.
 
@@ -89,7 +94,7 @@ def chunk(
     Raises
     ------
     InputError
-        The policy is wrong, ``window`` is below 1, or ``token_offsets`` is missing.
+        The policy is wrong, ``window`` is below 1, ``token_offsets`` is missing, or the document is of another type.
 
     Examples
     --------
@@ -102,9 +107,7 @@ def chunk(
         raise InputError("token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone")
     if window is not None and window < 1:
         raise InputError(f"window must be at least 1 token, not {window}")
-    if isinstance(document, str):
-        document = Document("", document, mime=MARKDOWN if policy.strategy == "markdown" else "text/plain")
-
+    document = _as_document(document, policy)
     markdown = policy.strategy == "markdown" and document.mime == MARKDOWN and not document.page_starts
     if not document.text[document.body_start :].strip():
         sections = title_sections(document)
@@ -126,6 +129,16 @@ def chunk(
         )
         for index, (start, end, path) in enumerate(_slices(document.text, sections, policy, token_offsets, window))
     ]
+
+
+def _as_document(given: Document | str | Sequence[str], policy: ChunkPolicy) -> Document:
+    if isinstance(given, Document):
+        return given
+    if isinstance(given, str):
+        return Document("", given, mime=MARKDOWN if policy.strategy == "markdown" else "text/plain")
+    pages = [text("document", page) for page in items("document", given, "['page 1', 'page 2']")]
+    starts = accumulate((len(page) + len(PAGE_BREAK) for page in pages[:-1]), initial=0)
+    return Document("", PAGE_BREAK.join(pages), page_starts=tuple(starts) if pages else ())
 
 
 def chunk_metadata(document: Document) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlrag.errors import DocumentError, InputError, NotFoundError
+from sqlrag.ingest.chunking import PAGE_BREAK
 from sqlrag.ingest.front_matter import FrontMatter, split_front_matter
 from sqlrag.ingest.pdf import extract_pages
 from sqlrag.normalizing import normalize
@@ -27,7 +28,6 @@ MIME_OF_SUFFIX = {
     ".pdf": "application/pdf",
 }
 MAX_BYTES = 64 * 2**20
-PAGE_BREAK = "\n\n"
 
 PdfExtractor = Callable[[bytes], Sequence[str]]
 

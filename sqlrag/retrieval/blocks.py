@@ -11,7 +11,7 @@ from sqlrag.retrieval.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
 from sqlrag.retrieval.ordering import checked, order_key
 from sqlrag.retrieval.results import Results
 from sqlrag.retrieval.rows import as_row
-from sqlrag.types import Candidate, Fusion, RetrievePlan
+from sqlrag.types import Candidate, Candidates, Fusion, RetrievePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ def retrieve(
     -------
     list of Candidate
         At most ``plan.k``, best first, ties by ``doc_id`` and ``chunk_index``. The same store, question and plan give
-        the same list.
+        the same list. From a :class:`sqlrag.Store` it is a :class:`sqlrag.Candidates`, with notices and timings.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def retrieve(
 
 def fuse(
     candidate_sets: Sequence[Sequence[Candidate]], method: Fusion = "rrf", params: Mapping[str, Any] | None = None
-) -> list[Candidate]:
+) -> Candidates:
     """Fuse ranked lists of candidates into one. A pure function.
 
     Parameters
@@ -84,9 +84,10 @@ def fuse(
 
     Returns
     -------
-    list of Candidate
+    Candidates
         Each chunk once, highest score first, ties by ``doc_id`` and ``chunk_index``. Scores are rounded to 9 decimals.
-        What the lists know of a chunk's ranks and scores in the legs is put together.
+        What the lists know of a chunk's ranks and scores in the legs is put together, and so are their notices (each
+        once), timings (added up by stage) and dropped candidates (but for those that another list holds).
 
     Raises
     ------
@@ -125,7 +126,7 @@ def fuse(
     else:
         scores = _by_score(sets, known, method, options)
     fused = [replace(known[node_id], score=score, score_type=method) for node_id, score in scores.items()]
-    return sorted(fused, key=lambda hit: order_key(hit.score, hit))
+    return _with_all_told(sorted(fused, key=lambda hit: order_key(hit.score, hit)), sets)
 
 
 def package(
@@ -146,15 +147,21 @@ def package(
     sources
         By ``doc_id``, what ``source_doc`` shall hold, such as ``store.sources(ids)``. None: nothing.
     notices
-        What the reader should know of the answer.
+        What the reader should know of the answer, beside the notices of the candidates.
 
     Returns
     -------
     Results
-        With the keys of ``sqlrag.retrieval.results.RESULT_KEYS``.
+        With the keys of ``sqlrag.retrieval.results.RESULT_KEYS``, and the notices and timings of the candidates.
+
+    Raises
+    ------
+    InputError
+        The candidates are no list of :class:`sqlrag.Candidate`.
     """
-    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in checked(candidates)]
-    return Results(rows, query_text=query_text, notices=notices)
+    given = checked(candidates)
+    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in given]
+    return Results(rows, query_text=query_text, notices=[*given.notices, *notices], timings=given.timings)
 
 
 def _together(one: Candidate | None, other: Candidate) -> Candidate:
@@ -163,6 +170,20 @@ def _together(one: Candidate | None, other: Candidate) -> Candidate:
         return other
     fields = ("vector_score", "vector_rank", "lexical_score", "lexical_rank")
     return replace(one, **{name: getattr(other, name) for name in fields if getattr(one, name) is None})
+
+
+def _with_all_told(fused: Sequence[Candidate], sets: Sequence[Candidates]) -> Candidates:
+    """Return the fused candidates with what is known of the sets."""
+    told = Candidates(fused, notices=dict.fromkeys(notice for candidates in sets for notice in candidates.notices))
+    held = {candidate.node_id for candidate in fused}
+    for candidates in sets:
+        for stage, seconds in candidates.timings.items():
+            told.timings[stage] = told.timings.get(stage, 0.0) + seconds
+        for kept, others in candidates.dropped.items():
+            names = told.dropped.setdefault(kept, [])
+            names += [other for other in others if other not in held and other not in names]
+    told.dropped = {kept: names for kept, names in told.dropped.items() if names}
+    return told
 
 
 def _by_score(

@@ -10,6 +10,7 @@ from sqlrag.errors import InputError
 from sqlrag.retrieval.fusion import DECIMALS
 from sqlrag.retrieval.ordering import checked
 from sqlrag.retrieval.passages import ChunkReader, Passage, passages_of
+from sqlrag.retrieval.results import Results
 from sqlrag.retrieval.rows import as_row
 from sqlrag.retrieval.sentences import Span, sentence_spans
 from sqlrag.retrieval.terms import idf
@@ -55,7 +56,7 @@ def compress(
     policy: CompressPolicy | None = None,
     *,
     store: ChunkReader | None = None,
-) -> list[dict[str, Any]]:
+) -> Results:
     """Keep of each candidate the sentences that match the question, with those around them; pure without a store.
 
     A sentence scores by BM25 over all sentences that are looked through, by the words of the question as the lexical
@@ -77,8 +78,9 @@ def compress(
 
     Returns
     -------
-    list of dict
-        In the order of their best candidates, each with the keys of a result of that candidate and
+    Results
+        With the notices and timings of the candidates. The rows are in the order of their best candidates, each with
+        the keys of a result of that candidate and
 
         - ``text``: the texts of the spans, joined by a line with "…";
         - ``spans``: in reading order, without overlap: ``start`` and ``end`` (characters of the source document:
@@ -111,8 +113,6 @@ def compress(
     policy = policy or CompressPolicy()
     _check(query, policy, store)
     given = checked(candidates)
-    if not given:
-        return []
     passages = passages_of(given, policy.neighbours, store)
     sentences = [
         sentence_spans(passage.text, markdown=passage.markdown, language=policy.language, longest=policy.max_chars)
@@ -120,10 +120,11 @@ def compress(
     ]
     wanted = query_terms(query, policy.stemmer)
     scored = _score(wanted, passages, sentences, policy.stemmer)
-    return [
+    rows = [
         _row(passage, given, spans, matches, policy)
         for passage, spans, matches in zip(passages, sentences, scored, strict=True)
     ]
+    return Results(rows, query_text=query, notices=given.notices, timings=given.timings)
 
 
 class _Match(NamedTuple):

@@ -11,27 +11,20 @@ from sqlrag.errors import InputError
 from sqlrag.retrieval.fusion import DECIMALS
 from sqlrag.retrieval.ordering import checked, unit_rows
 from sqlrag.retrieval.words import words_of
-from sqlrag.types import Candidates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike
 
-    from sqlrag.types import Candidate
+    from sqlrag.types import Candidate, Candidates
 
 _SHINGLE = 3  # words
 
 
-class Distinct(Candidates):
-    """Candidates without near-identical ones; ``dropped`` maps the ``node_id`` of a kept one to those it stands for."""
-
-    dropped: dict[str, list[str]]
-
-
 def drop_near_duplicates(
     candidates: Sequence[Candidate], *, threshold: float | None = None, vectors: ArrayLike | None = None
-) -> Distinct:
+) -> Candidates:
     """Leave out every candidate that is nearly the same as a better one; pure, and twice is the same as once.
 
     Two are the same if their contents differ in blank space and case only, and, with a ``threshold``, if their
@@ -51,9 +44,10 @@ def drop_near_duplicates(
 
     Returns
     -------
-    Distinct
-        Those that were kept, unchanged, in the order they had. ``.dropped`` names the others: the ``node_id`` of the
-        best one that each is the same as, to a list of theirs in the order they had.
+    Candidates
+        Those that were kept, unchanged, in the order they had, with the ``.notices`` and ``.timings`` they came with.
+        ``.dropped`` names the others: the ``node_id`` of the best one that each is the same as, to a list of theirs in
+        the order they had.
 
     Raises
     ------
@@ -97,8 +91,8 @@ def drop_near_duplicates(
         else:
             dropped.setdefault(before[keeper].node_id, []).append(candidate.node_id)
         keeper_of.setdefault(key, i if keeper is None else keeper)
-    distinct = Distinct([before[i] for i in kept], notices=before.notices, timings=before.timings)
-    distinct.dropped = _joined(getattr(candidates, "dropped", {}), dropped)
+    distinct = before.holding(before[i] for i in kept)
+    distinct.dropped = _joined(before.dropped, dropped)
     return distinct
 
 

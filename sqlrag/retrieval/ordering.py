@@ -18,18 +18,15 @@ if TYPE_CHECKING:
 
 
 def checked(candidates: Iterable[Candidate]) -> Candidates:
-    """Return the candidates in a list of their own, with the notices and timings they came with.
+    """Return the candidates in a list of their own, with what is known of them (notices, timings, dropped ones).
 
     Raises
     ------
     InputError
         It is no list, or something in it is no :class:`sqlrag.types.Candidate`.
     """
-    listed = Candidates(
-        items("candidates", candidates, "what retrieve returns"),
-        notices=getattr(candidates, "notices", ()),
-        timings=getattr(candidates, "timings", None),
-    )
+    given = items("candidates", candidates, "what retrieve returns")
+    listed = candidates.holding(given) if isinstance(candidates, Candidates) else Candidates(given)
     wrong = next((item for item in listed if not isinstance(item, Candidate)), None)
     if wrong is not None:
         raise InputError(f"candidates must be a list of Candidate, but one is a {type(wrong).__name__}.")

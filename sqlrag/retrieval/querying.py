@@ -191,9 +191,29 @@ def vector_query(
 ) -> Results:
     """Search by meaning alone: the chunks whose vectors are nearest to the question's by cosine.
 
-    The parameters are those of :func:`hybrid_query`. ``score`` is the cosine, -1..1, higher is nearer; ``score_type``
-    is ``"vector"``. Raises as :func:`hybrid_query`, and ModelUnavailableError, MissingExtraError or ProviderError where
-    the question cannot be embedded.
+    Parameters
+    ----------
+    query_text
+        The question; may be blank where ``query_vector`` is given.
+    db_path, model_name, top_k
+        As in :func:`hybrid_query`.
+    collection, tags_any, tags_all, metadata
+        Filters, as in :func:`hybrid_query`.
+    query_vector, exact, min_similarity, include_source_docs
+        As in :func:`hybrid_query`.
+
+    Returns
+    -------
+    Results
+        A list of dicts, nearest first; ties in the order of ``doc_id, chunk_index``. ``score`` is the cosine, -1..1;
+        ``score_type`` is ``"vector"``.
+
+    Raises
+    ------
+    InputError, NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, ModelMismatchError
+        As for :func:`hybrid_query`.
+    ModelUnavailableError, MissingExtraError, ProviderError
+        The question cannot be embedded.
     """
     with opened(db_path) as store:
         return store.vector_query(
@@ -230,11 +250,37 @@ def lexical_query(
 ) -> Results:
     """Search by words alone, ranked by BM25.
 
-    Words in double quotes have to follow each other, as they are written but for case and accents; ``vect*`` stands for
-    every word that begins so, weighed as one word that stands in all of their chunks. Anything else is plain words, as
-    everything is with ``syntax=False``. The
-    parameters are those of :func:`hybrid_query`; ``conjunctive`` asks for chunks that hold every word. ``score`` is
-    BM25, above 0, comparable within one query only; ``score_type`` is ``"bm25"``. Raises as :func:`hybrid_query`.
+    Parameters
+    ----------
+    query_text
+        The words.
+    db_path, top_k, include_source_docs
+        As in :func:`hybrid_query`.
+    k1, b, heading_weight, fields
+        Of BM25, as in :func:`hybrid_query`.
+    conjunctive
+        Only chunks that hold every word.
+    syntax
+        Words in double quotes have to follow each other, as they are written but for case and accents; ``vect*`` stands
+        for every word that begins so, weighed as one word that stands in all of their chunks. Anything else is plain
+        words, as everything is with False.
+    collection, tags_any, tags_all, metadata
+        Filters, as in :func:`hybrid_query`.
+
+    Returns
+    -------
+    Results
+        A list of dicts, best first; ties in the order of ``doc_id, chunk_index``. ``score`` is BM25, above 0, to be
+        compared within one query only; ``score_type`` is ``"bm25"``.
+
+    Raises
+    ------
+    InputError, NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
+        As for :func:`hybrid_query`.
+
+    References
+    ----------
+    Robertson, Zaragoza: The Probabilistic Relevance Framework: BM25 and Beyond, 2009, section 3.
     """
     with opened(db_path) as store:
         return store.lexical_query(
@@ -257,6 +303,13 @@ def lexical_query(
 def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[str] | Store) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them.
 
+    Parameters
+    ----------
+    chunk_ids
+        The ``node_id`` of each chunk.
+    db_path
+        The file, or an open :class:`Store`.
+
     Returns
     -------
     list of dict
@@ -264,8 +317,12 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
 
     Raises
     ------
+    InputError
+        ``chunk_ids`` is no list of strings.
     NotFoundError
-        The file holds no chunk of one of these ids.
+        The file holds no chunk of one of these ids, or is not there.
+    NotAStoreError, SchemaVersionError, StoreLockedError
+        The file cannot be used; see :mod:`sqlrag.errors`.
     """
     with opened(db_path) as store:
         return store.get_source_documents(chunk_ids)
@@ -274,11 +331,21 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
 def get_embedding_metadata(db_path: str | os.PathLike[str] | Store) -> dict[str, Any]:
     """Return what a file says of itself: its model, how it was cut, what it holds.
 
+    Parameters
+    ----------
+    db_path
+        The file, or an open :class:`Store`.
+
     Returns
     -------
     dict
         ``version``, ``created_at`` and the groups ``embedding``, ``chunking``, ``source_documents``, ``chunks``,
         ``capabilities`` and ``store``.
+
+    Raises
+    ------
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
+        The file cannot be used; see :mod:`sqlrag.errors`.
     """
     with opened(db_path) as store:
         return store.get_embedding_metadata()
@@ -290,6 +357,27 @@ def validate_embedding_model(
     """Return whether a file was built with this model, and with this number of dimensions where it is given.
 
     Only names and numbers are compared; every query compares the vectors as well.
+
+    Parameters
+    ----------
+    db_path
+        The file, or an open :class:`Store`.
+    model_name
+        Any of its names, such as "all-MiniLM-L6-v2" or "sentence-transformers/all-MiniLM-L6-v2".
+    expected_dimensions
+        How many values a vector has, 1 or more. None: any number.
+
+    Returns
+    -------
+    bool
+        False where either is another.
+
+    Raises
+    ------
+    InputError
+        ``model_name`` is blank, or ``expected_dimensions`` no whole number of 1 or more.
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
+        The file cannot be used; see :mod:`sqlrag.errors`.
     """
     if expected_dimensions is not None:
         whole("expected_dimensions", expected_dimensions, 1)

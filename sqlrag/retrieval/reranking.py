@@ -13,7 +13,6 @@ from sqlrag.errors import InputError, ModelUnavailableError, ProviderError
 from sqlrag.retrieval.cross_encoders import load_reranker
 from sqlrag.retrieval.fusion import DECIMALS
 from sqlrag.retrieval.ordering import checked, order_key, unit_row, unit_rows
-from sqlrag.types import Candidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.retrieval.cross_encoders import Reranker
-    from sqlrag.types import Candidate
+    from sqlrag.types import Candidate, Candidates
 
     Numbers = NDArray[np.float64]
 
@@ -78,10 +77,10 @@ def rerank(
     Returns
     -------
     Candidates
-        A list of candidates with the ``.notices`` and ``.timings`` they came with. Highest score first, ties by
-        ``doc_id``, then ``chunk_index`` (with ``diversity`` by relevance before these). ``score`` is rounded to 9
-        decimals, ``score_type`` is "rerank", or "mmr" with ``diversity``; every other field is as it was, the scores
-        and ranks of the legs among them.
+        With the ``.notices``, ``.timings`` and ``.dropped`` they came with. Highest score first, ties by ``doc_id``,
+        then ``chunk_index`` (with ``diversity`` by relevance before these). ``score`` is rounded to 9 decimals,
+        ``score_type`` is "rerank", or "mmr" with ``diversity``; every other field is as it was, the scores and ranks of
+        the legs among them.
 
     Raises
     ------
@@ -120,7 +119,8 @@ def rerank(
             raise
         notice = f"Not re-ranked, the order is as it was: {error}"
         logger.warning(notice)
-        return Candidates(before[:top_n], notices=[*before.notices, notice], timings=before.timings)
+        before.notices.append(notice)
+        return before[:top_n]
     if diversity and unit is not None:
         scaled = relevance if target is not None else _scaled(relevance)
         picked = _most_marginal(head, scaled, unit, diversity, len(head) if top_n is None else min(top_n, len(head)))
@@ -128,7 +128,7 @@ def rerank(
     else:
         rescored = [replace(c, score=float(s), score_type="rerank") for c, s in zip(head, relevance, strict=True)]
         ordered = sorted(rescored, key=lambda candidate: order_key(candidate.score, candidate))
-    return Candidates([*ordered, *tail][:top_n], notices=before.notices, timings=before.timings)
+    return before.holding([*ordered, *tail][:top_n])
 
 
 def _relevance(

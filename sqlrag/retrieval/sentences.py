@@ -25,6 +25,8 @@ _LINE_END = re.compile(r"\r\n?|\n")
 _WHOLE = {"heading_open", "fence", "code_block", "html_block", "tr_open"}
 # sentencex looks for a blank before an abbreviation by the byte, and fails where a blank has more than one.
 _BLANKS = {code: "\n" if code in (0x85, 0x2028, 0x2029) else " " for code in range(0x80, 0x3001) if chr(code).isspace()}
+# sentencex ends a sentence at a full stop that begins a word, as in ".NET".
+_BEGINS_A_WORD = re.compile(r"\s\.\w")
 _LANGUAGES = {"CYRILLIC": "ru", "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "GREEK": "el", "ARABIC": "ar",
               "DEVANAGARI": "hi", "ARMENIAN": "hy"}  # fmt: skip
 _SAMPLE = 400  # letters that are looked at to tell the script
@@ -77,8 +79,12 @@ def _sentences(text: str, start: int, end: int, language: str) -> Iterator[Span]
         logger.warning("A stretch of %d characters is taken as one sentence: %s", end - start, error)
         yield start, end
         return
+    done = 0
     for border in borders:
-        yield start + border["start_index"], start + border["end_index"]
+        end = border["end_index"]
+        if not _BEGINS_A_WORD.match(plain, max(0, end - 2)):
+            yield start + done, start + end
+            done = end
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import duckdb
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.retrieval.results import Results
     from sqlrag.store.deleting import DeleteReport
@@ -105,10 +106,24 @@ class Store:
         overwrite: bool = False,
         memory_limit: str | None = None,
     ) -> Store:
-        """Make an empty store for ready-made vectors of ``dimensions`` and open it for writing.
+        """Make an empty store for ready-made vectors and return it, open for writing.
 
-        ``model_name`` is what made the vectors, for people to read; with an ``embedder`` its identity is stored, and
-        questions are embedded with it. ``memory_limit`` is as in :class:`Store`.
+        Parameters
+        ----------
+        path
+            The file to make.
+        dimensions
+            The length of the vectors, 1 to 65,536.
+        model_name
+            What made the vectors, for people to read.
+        stemmer, heading_weight
+            Of the lexical index: "porter", another algorithm of Snowball or "none"; the weight of headings, 0 or more.
+        embedder
+            Its identity is stored, and questions are embedded with it.
+        overwrite
+            Put the new store in the place of one that is there.
+        memory_limit
+            As in :class:`Store`.
 
         Raises
         ------
@@ -221,7 +236,11 @@ class Store:
         expansion: int = 0,
         syntax: bool = False,
     ) -> Results:
-        """Search by meaning and by words at once; see :func:`hybrid_query`."""
+        """Search by meaning and by words at once; see :func:`hybrid_query`.
+
+        ``lexical_top_k`` is its ``fts_top_k``. ``codes_pool`` is how many candidates the sign codes hand to the exact
+        cosines, 1 or more; None: as many as the size of the file asks for.
+        """
         plan = Plan(
             mode="hybrid",
             top_k=top_k,
@@ -263,7 +282,7 @@ class Store:
         min_similarity: float | None = None,
         include_source_docs: bool = False,
     ) -> Results:
-        """Search by meaning alone; see :func:`vector_query`."""
+        """Search by meaning alone; see :func:`vector_query`, and for ``codes_pool`` :meth:`hybrid_query`."""
         plan = Plan(
             mode="vector",
             top_k=top_k,
@@ -313,11 +332,11 @@ class Store:
         return Candidates(found.found, notices=found.notices, timings=found.timings)
 
     def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return stored documents by ``doc_id``, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
+        """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
         return source_documents(self.cursor(), doc_ids)
 
     def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
-        """Return the chunks at places (``doc_id``, ``chunk_index``) that there are, in the order of the places."""
+        """Return the chunks that there are at ``places``, (``doc_id``, ``chunk_index``) each, ordered by these."""
         return chunks_at(self.cursor(), places)
 
     def _ask(
@@ -334,8 +353,17 @@ class Store:
     def embed_query(self, query_text: str) -> None:
         """Store the vector of a question in ``query_embeddings``, where the shell's macros can take it from.
 
+        Parameters
+        ----------
+        query_text
+            The question.
+
         Raises
         ------
+        InputError
+            It is blank.
+        ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
+            It cannot be embedded.
         StoreError
             The store is open for reading only.
         """
@@ -348,6 +376,31 @@ class Store:
                 "INSERT OR REPLACE INTO query_embeddings VALUES ($1, $2, $3, $4)",
                 [query_text, as_text(vector), self._searcher.identity.model_name, now()],
             )
+
+    def query_vector(self, query_text: str, *, patient: bool = True) -> NDArray[np.float32]:
+        """Return the vector of a question as a search uses it; that of a question just asked is remembered.
+
+        Parameters
+        ----------
+        query_text
+            The question.
+        patient
+            False: wait for the model no longer than a search does that has words to answer by.
+
+        Returns
+        -------
+            ``[dimensions] float32``.
+
+        Raises
+        ------
+        InputError
+            It is blank.
+        ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
+            It cannot be embedded.
+        """
+        if not options.text("query_text", query_text).strip():
+            raise InputError("The query is blank. Pass a question or some words.")
+        return self._searcher.questions.embed(without_surrogates(query_text), patient=patient)
 
     def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the whole documents that chunks come from; see :func:`get_source_documents`."""

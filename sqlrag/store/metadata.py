@@ -32,9 +32,11 @@ _STRATEGY_NAMES: dict[Literal["markdown", "size"], str] = {"markdown": "markdown
 
 def write_metadata(con: duckdb.DuckDBPyConnection, values: Mapping[str, object]) -> None:
     """Set keys of ``embedding_metadata``, inside the caller's transaction."""
-    con.executemany(
-        "INSERT OR REPLACE INTO embedding_metadata VALUES ($1, $2, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
-        [[key, str(value)] for key, value in values.items()],
+    # One statement for all keys: one for each would take a fifth of the time that a new file takes.
+    con.execute(
+        "INSERT OR REPLACE INTO embedding_metadata SELECT "
+        "unnest(CAST($1 AS VARCHAR[])), unnest(CAST($2 AS VARCHAR[])), CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)",
+        [list(values), [str(value) for value in values.values()]],
     )
 
 
