@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch
+from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, strict_json
 from sqlrag.formats.ragfile_layout import KEYWORD, VECTOR, ByteOrder, Section, mark
 from sqlrag.formats.ragfile_writing import CHUNK_COLUMNS, DIGITS, SOURCE_COLUMNS, Layout, number_digits
 
@@ -53,23 +52,6 @@ class Facts:
     tables_at: int
     blocks_at: int
     end: int
-
-
-def strict_json(text: str | bytes, where: str) -> Any:
-    """Return what JSON says; NaN and a key that is there twice are refused with a FormatError that begins ``where``."""
-
-    def constant(name: str) -> None:
-        raise ValueError(f"{name} is no JSON")
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(made := dict(found)) < len(found):
-            raise ValueError("a key is there twice")
-        return made
-
-    try:
-        return json.loads(text, parse_constant=constant, object_pairs_hook=pairs)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where} cannot be read: {error}. The file was edited or is damaged.") from error
 
 
 def read_facts(
