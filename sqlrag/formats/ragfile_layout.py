@@ -128,8 +128,6 @@ def read_index(data: mmap.mmap, path: Path) -> tuple[dict[str, tuple[int, int]],
             raise FormatError(f"{path}: the strategy {name!r} is in the index twice (offset {place}).")
         entries[name] = int(found[2]), int(found[3])
         place = found.end() + 1
-        if place == min(start for start, _ in entries.values()):
-            break
     first = min((start for start, _ in entries.values()), default=len(data))
     if head[place : place + 1] not in (b"\0", b"") and place < first:
         raise FormatError(

@@ -100,6 +100,7 @@ class RAGFile:
         with self.path.open("rb") as file:
             self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.facts: Facts | None = None
+        self._is_open = True
         self._salvaged: list[Span] | None = None
         self._other_vectors: tuple[NDArray[Any], list[Span]] | None = None
         try:
@@ -129,8 +130,13 @@ class RAGFile:
         """Let go of the file. Arrays taken from ``vectors`` keep the map until they go."""
         self.facts = None
         self._other_vectors = None
+        self._is_open = False
         with suppress(BufferError):
             self.data.close()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise InputError(f"{self.path} is closed. Open it again: RAGFile(path).")
 
     def __enter__(self) -> RAGFile:
         return self
@@ -140,6 +146,7 @@ class RAGFile:
 
     def __len__(self) -> int:
         """Return how many chunks a file of sqlrag holds, or how many keyword records another one."""
+        self._check_open()
         return sum(1 for _ in self._spans()) if self.facts is None else self.facts.chunks
 
     # Keywords.
@@ -169,6 +176,7 @@ class RAGFile:
         FormatError
             What is found cannot be right: the file is damaged.
         """
+        self._check_open()
         if k is not None and k < 1:
             raise InputError(f"k must be 1 or more, not {k}.")
         if self.facts is None:
@@ -210,6 +218,8 @@ class RAGFile:
         """Return keyword and content of a keyword record of a file of ours, as they lie there."""
         assert self.facts is not None  # noqa: S101 - asked for by the callers
         section = self.sections[KEYWORD]
+        if not 0 <= number < self.facts.records:
+            raise FormatError(f"{self.path} has {self.facts.records} keyword records, but none of the number {number}.")
         start, end = int(self.facts.offsets[number]), int(self.facts.offsets[number + 1])
         if not section.first <= start < end <= section.last + 1 + section.padding:
             raise FormatError(
@@ -222,8 +232,12 @@ class RAGFile:
 
     def record(self, number: int) -> Record:
         """Return the keyword record of a number: in a file of sqlrag first the chunks, then the words."""
+        self._check_open()
         if self.facts is None:
-            return next(record for record in self._records() if record.number == number)
+            for record in self._records():
+                if record.number == number:
+                    return record
+            raise FormatError(f"{self.path} has no keyword record of the number {number}.")
         keyword, content = self._pair(number)
         try:
             return Record(number, unpacked_keyword(keyword), unpacked_text(content))
@@ -256,6 +270,7 @@ class RAGFile:
         """The vectors, ``[records, dimensions]``, of the file's precision and byte order: in a file of sqlrag a view of
         the map, whose rows lie at equal distances.
         """  # noqa: D205
+        self._check_open()
         if self.facts is None:
             return self._others()[0]
         layout, section = self.facts.layout, self.sections[VECTOR]
@@ -327,7 +342,10 @@ class RAGFile:
         if self.facts is not None:
             return self.record(number)._replace(score=score)
         start, end = self._others()[1][number]
-        return Record(number, "", unpacked_text(self.data[start:end]), score)
+        try:
+            return Record(number, "", unpacked_text(self.data[start:end]), score)
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self.path}: the content at offset {start} is no UTF-8: {error}.") from error
 
     def _others(self) -> tuple[NDArray[Any], list[Span]]:
         """Return the vectors of another writer's file and where their contents lie; it is read through for them."""
@@ -350,6 +368,7 @@ class RAGFile:
         section holds the chunks (``node_id`` and text), then the words (with the numbers of their chunks), and the
         content of a vector is the number of its chunk.
         """
+        self._check_open()
         if strategy not in (KEYWORD, VECTOR):
             raise InputError(f"strategy must be 'keyword' or 'vector', not {strategy!r}.")
         if strategy == VECTOR:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _DIGEST = 32
 _MOST_FACTS = 1 << 24
 _MOST_DIMENSIONS = 1 << 20
+_MISFITS = (KeyError, TypeError, AttributeError, ValueError, OverflowError, IndexError, pa.ArrowException)
 # What zlib at most makes of a byte.
 _INFLATION = 1032
 
@@ -70,6 +71,8 @@ def read_facts(
     tables_at = start + 8 + length + _DIGEST
     if length > _MOST_FACTS or tables_at > end + 1 or KEYWORD not in sections or VECTOR not in sections:
         raise FormatError(f"{where} is cut short, or there is no keyword or vector section. Export the file again.")
+    if end + 1 != len(data):
+        raise FormatError(f"{path}: there is something after the last section (offset {end + 1}). Get the file again.")
     own = data[start : start + 8 + length]
     keyword, vector = sections[KEYWORD], sections[VECTOR]
     headers = data[keyword.start : keyword.first] + data[vector.start : vector.first]
@@ -81,8 +84,8 @@ def read_facts(
     facts = strict_json(own[8:], where)
     try:
         return _checked_facts(facts, data, (tables_at, end), vector, order)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"{where} does not fit to the file: {error}. Export the file again.") from error
+    except _MISFITS as error:
+        raise FormatError(f"{where} does not fit to the file: {error!r}. Export the file again.") from error
 
 
 def _checked_facts(
@@ -171,7 +174,7 @@ def stored_batches(file: RAGFile, facts: Facts) -> Iterator[Batch]:
         block = strict_json(_inflated(data[place + 16 : place + 16 + packed], raw, where), where)
         try:
             batch = _batch(file, block, chunks)
-        except (KeyError, TypeError, ValueError, OverflowError, IndexError, StopIteration, pa.ArrowException) as error:
+        except _MISFITS as error:
             raise FormatError(f"{where} does not fit to the records: {error!r}. Export the file again.") from error
         yield batch
         chunks += len(batch.chunks)

@@ -165,7 +165,7 @@ def vector_records(vectors: Vectors, first: int, layout: Layout) -> bytes:
         floats = vectors.astype(layout.number)
     if not (np.isfinite(floats).all() and floats.any(axis=1).all()):
         raise InputError("The file holds vectors that do not fit into numbers of 16 bits. Pass precision=32.")
-    records[:, : layout.record - DIGITS - 1] = floats.view(np.uint8).reshape(len(vectors), -1)
+    records[:, : layout.record - DIGITS - 1] = floats.view(np.uint8).reshape(len(vectors), layout.record - DIGITS - 1)
     records[:, layout.record - DIGITS - 1] = ord("-")
     records[:, layout.record - DIGITS : layout.record] = number_digits(first, len(vectors))
     return records.tobytes()
