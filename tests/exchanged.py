@@ -28,7 +28,9 @@ def hard_contents(dimensions=8):
     vectors = rng.normal(size=(len(texts), dimensions)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     sources = [source(text, f"# {text} end") for text in texts]
-    chunks = [chunk(text, 0, text, i_start=2, i_end=2 + len(text), heading_path=[text, "x"], tags=[text]) for text in texts]
+    chunks = [
+        chunk(text, 0, text, i_start=2, i_end=2 + len(text), heading_path=[text, "x"], tags=[text]) for text in texts
+    ]
     return contents_of([*sources, source("zz empty", "")], chunks, vectors)
 
 

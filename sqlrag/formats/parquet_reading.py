@@ -209,6 +209,7 @@ def _tables(files: Iterable[pq.ParquetFile], schema: pa.Schema, rows: int, folde
             table = pa.Table.from_batches([batch]).select(schema.names)
             if table["doc_id"].null_count:
                 raise FormatError(f"{folder}: a row has no doc_id.")
+            table.validate(full=True)
             yield pa.table(
                 [column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)], schema
             )

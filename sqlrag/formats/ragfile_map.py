@@ -311,7 +311,8 @@ class RAGFile:
         if not 0 < length < np.inf:
             raise InputError(f"The vector must be {vectors.shape[1]} finite numbers that are not all 0.")
         query = given / length
-        scores = self._scores(vectors, query.astype(np.float32))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self._scores(vectors, query.astype(np.float32))
         if not np.isfinite(scores).all():
             bad = int(np.flatnonzero(~np.isfinite(scores))[0])
             raise FormatError(f"{self.path}: the vector of record {bad} is not finite. Export the file again.")
