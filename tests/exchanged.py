@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from sqlrag.errors import FormatError
 from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Batch, Contents, checked_batches
 
 # Texts that are hard on formats: separators of every kind, NUL, other planes, right to left, quotes, fences.
@@ -64,7 +65,8 @@ def dumped(contents):
         sources += batch.sources.to_pylist()
         chunks += batch.chunks.to_pylist()
         vectors += batch.vectors.tobytes()
-    assert (len(sources), len(chunks)) == (contents.documents, contents.chunks)
+    if (len(sources), len(chunks)) != (contents.documents, contents.chunks):
+        raise FormatError("other counts than were named")  # as write_store does
     return dict(contents.settings), contents.updated_at, sources, chunks, vectors
 
 
