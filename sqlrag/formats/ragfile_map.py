@@ -306,7 +306,10 @@ class RAGFile:
         if k < 1:
             raise InputError(f"k must be 1 or more, not {k}.")
         vectors = self.vectors
-        given = np.asarray(vector, np.float64)
+        try:
+            given = np.asarray(vector, np.float64)
+        except (ValueError, TypeError):
+            given = np.empty(0)
         length = float(np.linalg.norm(given)) if given.shape == (vectors.shape[1],) else 0.0
         if not 0 < length < np.inf:
             raise InputError(f"The vector must be {vectors.shape[1]} finite numbers that are not all 0.")
