@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from stores import make_small_store
 
 from sqlrag import FormatError, InputError, NotFoundError, Store, StoreExistsError, hybrid_query, lexical_query
+from sqlrag.formats import ragfile_words
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.formats.ragfile import RAGFile, export_ragfile, import_ragfile, is_ragfile, read_ragfile, write_ragfile
 from sqlrag.retrieval.words import words_of
@@ -324,6 +325,25 @@ def test_the_best_chunks_of_a_word_come_first(kb, exported):
             assert [record.keyword for record in file.search_keyword(word.upper(), 1)] == wanted[:1]
         with pytest.raises(InputError, match="k must be"):
             file.search_keyword("duck", 0)
+
+
+def test_a_word_in_a_heading_weighs_more(tmp_path):
+    """By hand: lengths 5 and 2 + 3 · 1; 1 / (1 + 1.2) for the word in the text, 3 / (3 + 1.2) for that in a heading."""
+    chunks = [chunk("a", 0, "pond a b c d"), chunk("a", 1, "no water", heading_path=["Pond"])]
+    write_ragfile(contents_of([source("a", "")], chunks, [[1.0, 0.0]] * 2), tmp_path / "x.ragfile")
+    with RAGFile(tmp_path / "x.ragfile") as file:
+        assert [record.number for record in file.search_keyword("pond")] == [1, 0]
+
+
+def test_words_of_many_chunks_are_listed_whole(tmp_path, monkeypatch):
+    """The rows of a word come in several batches."""
+    monkeypatch.setattr(ragfile_words, "_ROWS", 7)
+    chunks = [chunk("a", i, f"duck {'pond ' * (i % 5)}w{i}") for i in range(5000)]
+    write_ragfile(contents_of([source("a", "")], chunks, [[1.0, 0.0]] * 5000), tmp_path / "x.ragfile")
+    with RAGFile(tmp_path / "x.ragfile") as file:
+        assert sorted(record.number for record in file.search_keyword("duck", None)) == list(range(5000))
+        ponds = [record.number for record in file.search_keyword("pond", None)]
+        assert ponds == sorted((i for i in range(5000) if i % 5), key=lambda i: (-(i % 5), i))
 
 
 @pytest.mark.parametrize(("precision", "order", "padding"), CHOICES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+_ROWS = 200_000
 
 
 class Words:
@@ -45,15 +48,35 @@ class Words:
 
     def postings(self) -> Iterator[tuple[list[str], list[str]]]:
         """Yield words in the order of their code points, and for each the numbers of its chunks, the best first."""
-        result = self._con.cursor().sql(read_sql("exchange/ranked_words"), params={"heading_weight": self._weight})
-        for batch in result.to_arrow_reader(10_000):
-            yield batch["word"].to_pylist(), batch["numbers"].to_pylist()
+        self._con.execute(
+            "CREATE TABLE words AS SELECT word, row_number() OVER (ORDER BY word) - 1 AS place "
+            "FROM (SELECT DISTINCT word FROM found)"
+        )
+        words = [row[0] for row in self._con.execute("SELECT word FROM words ORDER BY place").fetchall()]
+        rows = self._con.cursor().sql(read_sql("exchange/ranked_words"), params={"heading_weight": self._weight})
+        places, numbers = np.empty(0, np.int64), np.empty(0, np.int64)
+        for batch in rows.to_arrow_reader(_ROWS):
+            places = np.concatenate([places, batch["place"].to_numpy()])
+            numbers = np.concatenate([numbers, batch["number"].to_numpy()])
+            # The last word may go on in the next batch.
+            whole = int(np.searchsorted(places, places[-1]))
+            yield _lists(words, places[:whole], numbers[:whole])
+            places, numbers = places[whole:], numbers[whole:]
+        yield _lists(words, places, numbers)
 
     def order(self) -> NDArray[np.uint32]:
         """Return the numbers of the records in the order of their keywords' bytes, then of the numbers."""
         rows = self._con.sql("SELECT number FROM keywords ORDER BY keyword, number").to_arrow_table()
         order: NDArray[np.uint32] = rows["number"].to_numpy().astype(np.uint32)
         return order
+
+
+def _lists(words: Sequence[str], places: NDArray[np.int64], numbers: NDArray[np.int64]) -> tuple[list[str], list[str]]:
+    """Return the words of a run of rows, and the numbers of each as text."""
+    starts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
+    texts = list(map(str, numbers.tolist()))
+    found = [words[int(places[start])] for start in starts]
+    return found, [" ".join(texts[start:end]) for start, end in pairwise([*starts, len(texts)])]
 
 
 @contextmanager
