@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,18 +122,37 @@ def whole(contents: Contents) -> Batch:
     )
 
 
+def strict_json(text: str | bytes, where: str) -> Any:
+    """Return what JSON says; NaN and a key that is there twice are refused with a FormatError that begins ``where``."""
+
+    def constant(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(made := dict(pairs)) < len(pairs):
+            raise ValueError("a key is there twice")
+        return made
+
+    try:
+        return json.loads(text, parse_constant=constant, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is no JSON that can be read: {error}. Correct it, or export again.") from error
+
+
 def checked_batches(batches: Iterable[Batch], dimensions: int) -> Iterator[Batch]:
     """Yield batches that came out of a file, after making sure that they can be stored.
 
     Raises
     ------
     FormatError
-        A document or chunk is there twice, a chunk is blank, has no document or is not the slice of it that it names,
-        or a vector is not finite or zero.
+        A value is missing, metadata is no JSON object, a document or chunk is there twice, a chunk is blank, has no
+        document or is not the slice of it that it names, or a vector is not finite or zero.
     """
     documents: set[str] = set()
     nodes: set[str] = set()
     for batch in batches:
+        _check_columns(batch.sources, "doc_id", "document")
+        _check_columns(batch.chunks, "node_id", "chunk")
         ids = batch.sources["doc_id"].to_pylist()
         _check_new(ids, documents, "document")
         texts = dict(zip(ids, batch.sources["text"].to_pylist(), strict=True))
@@ -157,6 +177,17 @@ def at_unit_length(vectors: Vectors) -> tuple[Vectors, int]:
         vectors = vectors.copy()
         vectors[others] = unit_vectors(vectors[others], vectors.shape[1])
     return vectors, len(others)
+
+
+def _check_columns(table: pa.Table, key: str, what: str) -> None:
+    for field_ in table.schema:
+        column = table[field_.name]
+        missing = column.null_count and not field_.nullable
+        if missing or (pa.types.is_list(field_.type) and column.combine_chunks().flatten().null_count):
+            raise FormatError(f"A {what} has no value in {field_.name}, which every one needs.")
+    for name, text in zip(table[key].to_pylist(), table["metadata_"].to_pylist(), strict=True):
+        if text != "{}" and not isinstance(strict_json(text, f"The metadata of the {what} {name!r}"), dict):
+            raise FormatError(f"The metadata of the {what} {name!r} is no JSON object.")
 
 
 def _check_new(ids: list[str], seen: set[str], what: str) -> None:

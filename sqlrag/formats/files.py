@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
-from sqlrag.errors import FormatError, NotFoundError, StoreError
+from sqlrag.errors import FormatError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.store.files import check_output, real_path
 from sqlrag.store.output import flush_folder, put_in_place, temporary_beside
 from sqlrag.wording import counted
@@ -100,6 +100,61 @@ def new_output(
         except OSError as error:
             raise StoreError(output, f"{output} could not be written: {error}. Is the disk full?") from error
     flush_folder(output.parent)
+
+
+@contextmanager
+def new_folder(
+    path: str | os.PathLike[str], *, overwrite: bool, is_ours: Callable[[Path], bool], kind: str
+) -> Iterator[Path]:
+    """Yield a folder to fill, which gets its name at the end and is removed after an error; as :func:`new_output`.
+
+    Where one is replaced it is moved away first: for that moment there is none of this name.
+    """
+    output = real_path(path)
+    if output.exists() and not overwrite:
+        raise StoreExistsError(
+            output, f"The output {output} exists already. Pass overwrite=True (--overwrite) to replace it."
+        )
+    if output.exists() and not (output.is_dir() and (is_ours(output) or not any(output.iterdir()))):
+        raise FormatError(
+            f"{output} exists and is no {kind}, so it is not replaced. Delete it, or name another output."
+        )
+    if not output.parent.is_dir():
+        raise StoreError(output, f"The folder {output.parent} of the output does not exist. Make it first.")
+    with temporary_beside(output) as temporary:
+        try:
+            # The lock of a file tells other processes that the folder beside it is under way.
+            with temporary.open("xb") as lock:
+                _hold(lock)
+                folder, old = (temporary.with_name(f"{temporary.name}.{what}") for what in ("new", "old"))
+                folder.mkdir()
+                yield folder
+                for file in folder.rglob("*"):
+                    if file.is_file():
+                        flush_file(file)
+                _put_folder_in_place(folder, output, old, overwrite)
+        except OSError as error:
+            raise StoreError(output, f"{output} could not be written: {error}. Is the disk full?") from error
+    flush_folder(output.parent)
+
+
+def _put_folder_in_place(folder: Path, output: Path, old: Path, overwrite: bool) -> None:
+    if output.exists() and not overwrite:
+        raise StoreExistsError(output, f"{output} was made by another process in the meantime. It is left as it is.")
+    if output.exists():
+        output.rename(old)
+    try:
+        folder.rename(output)
+    except OSError:
+        if old.exists() and not output.exists():
+            old.rename(output)
+        raise
+
+
+def flush_file(path: Path) -> None:
+    """Have the disk keep what was written to a file."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def _hold(file: BinaryIO) -> None:

@@ -14,7 +14,7 @@ from sqlrag.store.schema import read_sql
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MACROS = ("fold", "compound_parts", "run_pairs", "run_characters", "composed", "plain_words", "tokenize")
+MACROS = ("fold", "compound_parts", "run_pairs", "run_characters", "composed", "plain_words", "tokenize")
 
 
 @cache
@@ -22,7 +22,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     """Return a database in memory with the macros and stop words of a new store; each use takes a cursor of it."""
     con = duckdb.connect(config={"threads": 1})
     con.execute(read_sql("lexical_index"))
-    for name in _MACROS:
+    for name in MACROS:
         con.execute(read_sql(f"macros/{name}"))
     return con
 
