@@ -56,6 +56,15 @@ if TYPE_CHECKING:
     )
     from sqlrag.embedders import load_embedder
     from sqlrag.embedders.models import Models, models
+    from sqlrag.formats.converting import FileFacts, convert, file_facts, verify_file
+    from sqlrag.formats.exchange import Imported
+    from sqlrag.formats.faiss_json import export_faiss_json, import_faiss_json
+    from sqlrag.formats.files import Exported
+    from sqlrag.formats.parquet import export_parquet, import_parquet
+    from sqlrag.formats.ragfile import export_ragfile, import_ragfile
+    from sqlrag.formats.ragfile_map import RAGFile, Record
+    from sqlrag.formats.ragmd import export_ragmd, import_ragmd
+    from sqlrag.formats.service import SingleFileRAGService, rag_service
     from sqlrag.ingest.chunking import chunk
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
@@ -108,8 +117,11 @@ __all__ = [
     "Document",
     "DocumentError",
     "Embedder",
+    "Exported",
+    "FileFacts",
     "FittedContext",
     "FormatError",
+    "Imported",
     "IndexReport",
     "InputError",
     "MissingExtraError",
@@ -124,6 +136,8 @@ __all__ = [
     "Problem",
     "Prompt",
     "ProviderError",
+    "RAGFile",
+    "Record",
     "ReembedReport",
     "Repaired",
     "Report",
@@ -131,6 +145,7 @@ __all__ = [
     "RetrievePlan",
     "SchemaVersionError",
     "Settings",
+    "SingleFileRAGService",
     "SqlragError",
     "Store",
     "StoreError",
@@ -155,14 +170,24 @@ __all__ = [
     "chunk",
     "compact",
     "compress",
+    "convert",
     "delete_documents",
     "drop_near_duplicates",
     "errors",
+    "export_faiss_json",
+    "export_parquet",
+    "export_ragfile",
+    "export_ragmd",
+    "file_facts",
     "fit_context",
     "fuse",
     "get_embedding_metadata",
     "get_source_documents",
     "hybrid_query",
+    "import_faiss_json",
+    "import_parquet",
+    "import_ragfile",
+    "import_ragmd",
     "index",
     "lexical_query",
     "load_embedder",
@@ -172,6 +197,7 @@ __all__ = [
     "package",
     "prepare_embeddings",
     "print_results",
+    "rag_service",
     "reciprocal_rank_fusion",
     "reembed",
     "repair",
@@ -181,6 +207,7 @@ __all__ = [
     "upgrade",
     "validate_embedding_model",
     "vector_query",
+    "verify_file",
 ]
 
 # Importing sqlrag loads none of the heavy modules; each name below is fetched at its first use.
@@ -191,18 +218,24 @@ _LAZY = {
     "Compacted": "sqlrag.store.compacting",
     "CompressPolicy": "sqlrag.retrieval.compressing",
     "DeleteReport": "sqlrag.store.deleting",
+    "Exported": "sqlrag.formats.files",
+    "FileFacts": "sqlrag.formats.converting",
     "FittedContext": "sqlrag.answering.windowing",
+    "Imported": "sqlrag.formats.exchange",
     "IndexReport": "sqlrag.store.indexing",
     "Models": "sqlrag.embedders.models",
     "OpenAIChat": "sqlrag.answering.chatting",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "Prompt": "sqlrag.answering.prompting",
+    "RAGFile": "sqlrag.formats.ragfile_map",
+    "Record": "sqlrag.formats.ragfile_map",
     "ReembedReport": "sqlrag.ingest.reembedding",
     "Repaired": "sqlrag.store.repairing",
     "Report": "sqlrag.ingest.report",
     "Results": "sqlrag.retrieval.results",
     "Settings": "sqlrag.settings",
+    "SingleFileRAGService": "sqlrag.formats.service",
     "Store": "sqlrag.retrieval.store",
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
@@ -223,13 +256,23 @@ _LAZY = {
     "chunk": "sqlrag.ingest.chunking",
     "compact": "sqlrag.store.compacting",
     "compress": "sqlrag.retrieval.compressing",
+    "convert": "sqlrag.formats.converting",
     "delete_documents": "sqlrag.retrieval.changing",
     "drop_near_duplicates": "sqlrag.retrieval.duplicates",
+    "export_faiss_json": "sqlrag.formats.faiss_json",
+    "export_parquet": "sqlrag.formats.parquet",
+    "export_ragfile": "sqlrag.formats.ragfile",
+    "export_ragmd": "sqlrag.formats.ragmd",
+    "file_facts": "sqlrag.formats.converting",
     "fit_context": "sqlrag.answering.windowing",
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
     "get_source_documents": "sqlrag.retrieval.querying",
     "hybrid_query": "sqlrag.retrieval.querying",
+    "import_faiss_json": "sqlrag.formats.faiss_json",
+    "import_parquet": "sqlrag.formats.parquet",
+    "import_ragfile": "sqlrag.formats.ragfile",
+    "import_ragmd": "sqlrag.formats.ragmd",
     "index": "sqlrag.retrieval.changing",
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
@@ -239,6 +282,7 @@ _LAZY = {
     "package": "sqlrag.retrieval.blocks",
     "prepare_embeddings": "sqlrag.ingest.pipeline",
     "print_results": "sqlrag.retrieval.results",
+    "rag_service": "sqlrag.formats.service",
     "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
     "reembed": "sqlrag.ingest.reembedding",
     "repair": "sqlrag.store.repairing",
@@ -248,6 +292,7 @@ _LAZY = {
     "upgrade": "sqlrag.store.upgrading",
     "validate_embedding_model": "sqlrag.retrieval.querying",
     "vector_query": "sqlrag.retrieval.querying",
+    "verify_file": "sqlrag.formats.converting",
 }
 
 

@@ -62,13 +62,13 @@ def convert(
 
     Ids, texts, metadata, offsets and vectors stay what they are. A TARGET store that exists takes the documents in.
     """
-    from sqlrag.formats.converting import verify
+    from sqlrag.formats.converting import verify_file
 
     start = _one("SOURCE", source, from_faiss, from_ragmd)
     if check:
         if _given(target, to_faiss, to_ragmd, to_json):
             raise InputError("--check reads SOURCE only; leave TARGET out.")
-        facts = verify(start, from_json)
+        facts = verify_file(start, from_json)
         write_facts(facts, form, f"{facts}\nno problems found")
         return
     end = _one("TARGET", target, to_faiss, to_ragmd)

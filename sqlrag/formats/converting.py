@@ -137,6 +137,8 @@ def convert(
     overwrite = options.flag("overwrite", overwrite)
     filters = {"collection": collection, "tags_any": tags_any, "tags_all": tags_all, "metadata": metadata}
     kind, wanted = format_of(source), format_of(target)
+    if target_json is not None and wanted != "faiss_json":
+        raise InputError(f"A JSON file belongs to a .faiss file, not to {str(target)!r}.")
     if real_path(source) == real_path(target):
         raise InputError(f"source and target are one file, {real_path(source)}. Name another target.")
     if embedder is not None and wanted != STORE:
@@ -156,7 +158,7 @@ def file_facts(path: str | os.PathLike[str], json_path: str | os.PathLike[str] |
         return _facts(path, contents)
 
 
-def verify(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> FileFacts:
+def verify_file(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> FileFacts:
     """Read a file of any format through, and return what it says of itself if it could be stored as it is.
 
     Raises
