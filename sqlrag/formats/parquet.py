@@ -122,8 +122,8 @@ def export_parquet(
 
     ``chunks/*.parquet`` has the columns of CHUNK_SCHEMA and ``embedding``, a fixed-size list of float32;
     ``sources/*.parquet`` those of SOURCE_SCHEMA. The settings of the store are JSON under the key ``sqlrag`` of the
-    schema's metadata. Rows are in the order of ``doc_id`` and ``chunk_index``. Memory does not grow with the store; the
-    same store gives the same bytes with the same version of pyarrow.
+    schema's metadata. Rows are in the order of ``doc_id`` and ``chunk_index``. It is written in batches; DuckDB
+    keeps what it reads of the store in memory. The same store gives the same bytes with the same version of pyarrow.
 
     Parameters
     ----------

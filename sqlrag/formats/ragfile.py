@@ -89,8 +89,8 @@ def export_ragfile(
 ) -> Exported:
     """Write a store, or the documents of it that pass the filters, as a RAGFile v0.1.0.
 
-    Memory does not grow with the store; temporary files of about the size of the output lie beside it meanwhile. The
-    same store gives the same bytes.
+    It is written in batches; DuckDB keeps what it reads of the store in memory, and sorts words in 1 GB at most.
+    Temporary files of about the size of the output lie beside it meanwhile. The same store gives the same bytes.
 
     Parameters
     ----------

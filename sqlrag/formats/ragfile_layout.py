@@ -26,7 +26,7 @@ ByteOrder = Literal["little", "big"]
 # The designs' readers look for the end of a record at a NUL, and for that of a keyword at the first dash.
 _NUL = b"\xc0\x80"
 _ENTRY = re.compile(rb"([^\x00]{1,255}?)-\((\d{1,20}),(\d{1,20})\)(?=\x00)")
-_MOST_INDEX = 65536
+_MOST_INDEX = 8192
 
 
 class Section(NamedTuple):

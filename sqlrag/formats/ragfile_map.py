@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 # Rows of vectors that are not of this machine's float32: turned into it so many numbers at a time.
-_BLOCK_NUMBERS = 1 << 19
+_BLOCK_NUMBERS = 1 << 16
 _RECORD = re.compile(rb"[^\x00]+")
 
 
@@ -105,12 +105,20 @@ class RAGFile:
         self._other_vectors: tuple[NDArray[Any], list[Span]] | None = None
         try:
             self.byte_order: ByteOrder = read_header(self.data, self.path)
+            self._expect_reads("RANDOM")  # a few bytes here and there: no need to fetch what lies behind them
             self._open(salvage)
+            self._expect_reads("NORMAL")
         except BaseException:
             self.close()
             raise
         self.dimensions = dimensions if self.facts is None else self.facts.layout.dimensions
         self.settings: Mapping[str, str] = {} if self.facts is None else self.facts.settings
+
+    def _expect_reads(self, how: str) -> None:
+        """Tell the system how the map will be read, where it can be told."""
+        advice = getattr(mmap, f"MADV_{how}", None)
+        if advice is not None:
+            self.data.madvise(advice)
 
     def _open(self, salvage: bool) -> None:
         try:
