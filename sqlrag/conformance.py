@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import NotFoundError
-from sqlrag.types import SPEC_VERSION, Candidate, RetrievePlan
+from sqlrag.types import SPEC_VERSION, Candidate, Chunk, Document, RetrievePlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MODEL = "hashing-256"
 POLICY: dict[str, Any] = {"chunk_size": 40, "chunk_overlap": 8}
-KINDS = ("rankings", "dropped", "passages")
+KINDS = ("rankings", "dropped", "passages", "matches")
+SCORED = ("rankings", "matches")  # rows of a name and a score
 # Scores are rounded to nine decimals, where the last may fall to either side.
 TOLERANCE = 2e-9
 
@@ -87,8 +88,9 @@ def measure(folder: Path, *, threads: int | None = None) -> Findings:
         path = Path(temporary) / "conformance.duckdb"
         corpus = folder / "corpus"
         options: dict[str, Any] = {"embed_model_name": MODEL, "embedding_provider": "hashing", "progress": "off"}
-        prepare_embeddings(corpus, path, **POLICY, **options)
-        update_embeddings(corpus, path, collection="second", patterns=["b*.md"], progress="off")
+        # The collection that comes last by name is written first, so that no order can follow that of the writing.
+        prepare_embeddings(corpus, path, collection="second", patterns=["b*.md"], **POLICY, **options)
+        update_embeddings(corpus, path, progress="off")
         with Store(path, threads=threads) as store:
             return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions)}
 
@@ -110,15 +112,20 @@ def _answers(store: Any, questions: list[dict[str, Any]]) -> dict[str, dict[str,
 
 
 def _answer(store: Any, question: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return the ranking, who was dropped for whom, and the passages, as far as the question asks for them.
+    """Return the ranking, who was dropped for whom, the passages and their scores, as far as the question asks.
 
     A question names the blocks it goes through: what is retrieved by each of its ``plans`` (or the ``candidates`` it
     brings itself), ``fuse``, ``drop_near_duplicates``, ``rerank``, ``compress``, in this order, each with its options.
+    One with ``rankings`` of ids is only fused, one with ``vectors`` is a search of these by their codes.
     """
-    from sqlrag.retrieval import blocks, compressing, duplicates, reranking
+    from sqlrag.retrieval import blocks, compressing, duplicates, fusion, reranking
 
     query: str = question["query"]
     found: dict[str, list[Any]] = {}
+    if "rankings" in question:
+        return {"rankings": [list(row) for row in fusion.reciprocal_rank_fusion(question["rankings"])]}
+    if "vectors" in question:
+        return {"rankings": _by_codes(question["vectors"], question["query_vector"], question["codes_pool"])}
     plans = question.get("plans", [question.get("plan", {})])
     if "candidates" in question:
         sets = [[Candidate(**fields) for fields in rows] for rows in question["candidates"]]
@@ -139,7 +146,23 @@ def _answer(store: Any, question: dict[str, Any]) -> dict[str, list[Any]]:
             [row["doc_id"], row["i_start"], row["i_end"], [[span["start"], span["end"]] for span in row["spans"]]]
             for row in passages
         ]
+        found["matches"] = [
+            [f"{row['doc_id']}:{span['start']}", span["score"]] for row in passages for span in row["spans"]
+        ]
     return {"rankings": [[candidate.node_id, candidate.score] for candidate in candidates], **found}
+
+
+def _by_codes(vectors: list[list[int]], query_vector: list[int], pool: int) -> list[list[Any]]:
+    """Return who of some vectors comes into so small a pool; hashed words have no signs to tell them apart by."""
+    from sqlrag.retrieval.store import Store
+
+    names = [f"{number}.txt" for number in range(len(vectors))]
+    with tempfile.TemporaryDirectory() as temporary:
+        with Store.create(Path(temporary) / "codes.duckdb", len(query_vector)) as store:
+            chunks = [Chunk(name, 0, name) for name in names]
+            store.upsert([Document(name, name) for name in names], chunks, vectors)
+            rows = store.vector_query(query_vector=query_vector, top_k=pool, codes_pool=pool)
+    return [[row["node_id"], row["score"]] for row in rows]
 
 
 def _with_vectors(options: dict[str, Any], query: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
@@ -175,7 +198,7 @@ def differences(golden: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
 def _rows(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | None) -> list[str]:
     if wanted is None or here is None:
         return [f"{name}: {'not asked here' if here is None else 'not in the golden file'}"]
-    if not name.startswith("rankings"):
+    if not name.startswith(SCORED):
         return [f"{name}: {here} and not {wanted}"] if here != wanted else []
     if [row[0] for row in wanted] != [row[0] for row in here]:
         return [f"{name}: {[row[0] for row in here]} and not {[row[0] for row in wanted]}"]
