@@ -59,7 +59,7 @@ def _cleaned(row: Row, kind: type[Row], ranges: dict[str, tuple[int, int]]) -> R
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise InputError(f"{where} must be a whole number from {low} to {high}, not {shown(value)}.")
         elif name in ("tags", "heading_path"):
-            if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+            if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
                 raise InputError(f"{where} must be a tuple of strings, not {shown(value)}.")
             changes[name] = tuple(without_surrogates(item) for item in value)
         elif name == "modified_at":

@@ -55,7 +55,7 @@ class Filters:
 
     def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
-        if self.metadata and isinstance(self.metadata, Mapping) and all(v is None for v in self.metadata.values()):
+        if isinstance(self.metadata, Mapping) and self.metadata and all(v is None for v in self.metadata.values()):
             raise InputError(
                 f"metadata={shown(self.metadata)} asks only for None, which is every document without the field. "
                 "Name what to delete by values or by doc_ids."

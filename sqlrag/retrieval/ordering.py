@@ -46,7 +46,7 @@ def checked(candidates: Iterable[Candidate]) -> Candidates:
         for name, (kind, optional) in _FIELDS.items():
             value = getattr(candidate, name)
             if not isinstance(value, kind) and not (optional and value is None):
-                raise InputError(f"Candidate {candidate.node_id!r:.200}: {name} cannot be {shown(value)}.")
+                raise InputError(f"Candidate {shown(candidate.node_id)}: {name} cannot be {shown(value)}.")
     return candidates.holding(given) if isinstance(candidates, Candidates) else Candidates(given)
 
 
