@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.normalizing import clean_metadata
-from sqlrag.options import shown
+from sqlrag.options import items, shown, whole
 from sqlrag.types import Chunk, Document
 
 Row = TypeVar("Row", Document, Chunk)
@@ -56,9 +56,10 @@ def _cleaned(row: Row, kind: type[Row], ranges: dict[str, tuple[int, int]]) -> R
             changes[name] = clean_metadata(value)
         elif name in ranges:
             low, high = ranges[name]
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InputError(f"{where} must be a whole number from {low} to {high}, not {shown(value)}.")
-        elif name in ("tags", "heading_path"):
+            changes[name] = whole(where, value, low, high)
+        elif name == "page_starts":
+            changes[name] = tuple(whole(where, start, 0) for start in items(where, value, "(0, 1800)"))
+        elif name in ("tags", "heading_path", "warnings"):
             if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
                 raise InputError(f"{where} must be a tuple of strings, not {shown(value)}.")
             changes[name] = tuple(without_surrogates(item) for item in value)
