@@ -198,8 +198,8 @@ def answer(
     """
     if db_path is None and contexts is None:
         raise InputError("Pass db_path, the file to search, or contexts to answer from.")
-    if expand not in (None, "llm"):
-        raise InputError(f'expand must be None or "llm", not {expand!r:.200}.')
+    if expand is not None and options.text("expand", expand) != "llm":
+        raise InputError(f'expand must be None or "llm", not {options.shown(expand)}.')
     asked = AnswerOptions(
         stream=options.flag("stream", stream),
         strict=options.flag("strict", strict),
@@ -267,15 +267,20 @@ def _model(
     if isinstance(chat_model, str):
         made = OpenAIChat(chat_model, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries)
         return made, True
-    if not callable(getattr(chat_model, "chat", None)):
-        raise InputError(f"chat_model must be the name of a model or have a method chat, not {chat_model!r:.200}.")
+    if isinstance(chat_model, type) or not callable(getattr(chat_model, "chat", None)):
+        raise InputError(
+            f"chat_model must be the name of a model or have a method chat, not {options.shown(chat_model)}."
+        )
+    name = getattr(chat_model, "model_name", None)
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"chat_model must have a model_name, a string that is not blank, not {options.shown(name)}.")
     if base_url is not None or api_key is not None:
         raise InputError("base_url and api_key go with the name of a model; this chat_model has its own.")
     return chat_model, False
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    given = [stop] if isinstance(stop, str) else options.items("stop", stop or (), "['###']")
+    given = [stop] if isinstance(stop, str) else options.items("stop", () if stop is None else stop, "['###']")
     if not all(isinstance(text, str) and text for text in given):
-        raise InputError(f"stop must be texts that are not empty, not {stop!r:.200}.")
+        raise InputError(f"stop must be texts that are not empty, not {options.shown(stop)}.")
     return tuple(given)

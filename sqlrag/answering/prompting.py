@@ -43,10 +43,16 @@ _RUNS = re.compile("`+")
 # A source line is one line, whatever a file is called.
 _LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _LONGEST_NAME = 200  # characters
-# What servers read as the border of a turn, also inside of a text: ChatML and its kin, Llama, Mistral, Gemma, DeepSeek.
+# What servers read as the border of a turn or of a document, also inside of a text: ChatML and its kin, Llama, Mistral,
+# Gemma, DeepSeek, GLM, Qwen, SmolVLM, T5, StarCoder. Whatever begins with <| is one.
 _TURNS = re.compile(
-    r"([<\[])(?=[|｜]|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]|<?/?SYS>>|/?s>|bos>|eos>"
-    r"|(?:start|end)_of_turn>)"
+    r"([<\[])(?=[|｜]"
+    r"|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|IMG|THINK)\]"
+    r"|/?(?:[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS)\]"
+    r"|<?/?SYS>>"
+    r"|/?(?:s|bos|eos|sop|eop|eod|unk|pad|cls|sep|mask|gmask|think|thinking|tools|image|file_sep|repo_name)>"
+    r"|/?(?:start|end|begin)_?of_?\w{1,30}>|unused\d{1,6}>"
+    r"|/?(?:tool|fim|extra_id|reserved|unused|special|SPECIAL|im|image|vision|audio)_\w{1,30}>)"
 )
 
 
@@ -152,7 +158,7 @@ def fence_of(contexts: Iterable[Context]) -> str:
 
 def block(context: Context, number: int, fence: str) -> str:
     """Return a context as the prompt shows it: its source line and, between fences, its headings and its text."""
-    heading = harmless(" > ".join(context.heading_path))
+    heading = _line(" > ".join(context.heading_path))
     section = f"Section: {heading}\n\n" if heading else ""
     return f"{_source_line(context, number)}\n{fence}\n{section}{harmless(context.text)}\n{fence}"
 
@@ -169,11 +175,19 @@ def harmless(text: str) -> str:
 
 
 def _source_line(context: Context, number: int) -> str:
-    # Brackets and backticks could end the line's own, a line end the line.
-    name = _LINE.sub(" ", harmless(context.file or context.node_id or "unnamed")).translate(_NAME)[:_LONGEST_NAME]
+    name = _name(context.file or context.node_id or "unnamed")
     page = "" if context.page is None else f" page={context.page}"
     score = f" score={context.score:.4f}" if _is_finite(context.score) else ""
     return f"[{number}] [Source: {name}{page}{score}]"
+
+
+def _name(text: str) -> str:
+    """Return a name on one line; brackets and backticks could end the source line's own, or a fence."""
+    return _line(text).translate(_NAME)[:_LONGEST_NAME]
+
+
+def _line(text: str) -> str:
+    return _LINE.sub(" ", harmless(text))
 
 
 _NAME = str.maketrans("[]`", "()'")
@@ -214,13 +228,13 @@ def _rendered(template: str, question: str, contexts: Sequence[Context], fence: 
             "number": number,
             "block": block(context, number, fence),
             "text": harmless(context.text),
-            "file": context.file,
+            "file": _name(context.file),
             "page": context.page,
-            "heading": harmless(" > ".join(context.heading_path)),
+            "heading": _line(" > ".join(context.heading_path)),
             "score": context.score,
-            "doc_id": context.doc_id,
-            "node_id": context.node_id,
-            "collection": context.collection,
+            "doc_id": _name(context.doc_id),
+            "node_id": _name(context.node_id),
+            "collection": _name(context.collection),
         }
         for number, context in enumerate(contexts, 1)
     ]
