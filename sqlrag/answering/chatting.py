@@ -78,7 +78,7 @@ class OpenAIChat:
 
     A request that gets no answer, or HTTP 408, 409, 429 or 5xx, is sent again by the official client, after
     ``Retry-After`` where that is two minutes or less, else after half a second to eight. A reply that has begun is
-    never asked for again.
+    never asked for again. A redirect is followed on the same server only, since the prompt would go where it points.
 
     Parameters
     ----------

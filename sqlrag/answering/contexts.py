@@ -79,7 +79,7 @@ def cut_item(item: Item, end: int) -> Item:
         stop = begin + kept
         begin += length + joiner
     ends = [span["end"] for span in spans]
-    row = {**item, "text": context.text[:stop], "spans": spans, "i_end": ends[-1] if ends else item.get("i_start")}
+    row = {**item, "text": context.text[:stop], "spans": spans, "i_end": ends[-1]}
     if isinstance(item.get("left_out"), int):
         row["left_out"] = item["left_out"] + sum(lengths) - sum(_length(span, stop) for span in spans)
     return row

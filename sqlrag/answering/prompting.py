@@ -96,7 +96,8 @@ def build_prompt(
         The user's message as a Jinja2 template, run in a sandbox in which a name that is unknown is an error. It gets
         ``question``, ``fence``, and ``contexts``: each with ``block`` (its source line and its fenced text), ``text``
         (not fenced), ``number``, ``file``, ``page``, ``heading``, ``score``, ``doc_id``, ``node_id`` and
-        ``collection``. None: :data:`sqlrag.answering.prompting.TEMPLATE`.
+        ``collection``, names on one line without brackets and backticks. None:
+        :data:`sqlrag.answering.prompting.TEMPLATE`.
     system
         What stands before the rules for citing and for quoted text in the system message, such as who answers and how.
 
@@ -105,12 +106,14 @@ def build_prompt(
     Prompt
         Each ``block`` is ``[n] [Source: file page=… score=…]`` and the text between two fences, lines of backticks
         longer than any run of them in a text, so that no text can end its own. Markers of chat formats, such as
-        ``<|im_end|>``, get a blank put into them, and lone surrogates become U+FFFD; ``sources`` keeps what was found.
+        ``<|im_end|>`` and ``<think>``, get a blank put into them, and lone surrogates become U+FFFD; ``sources`` keeps
+        what was found.
 
     Raises
     ------
     InputError
-        The question is blank, a context has no text, or the template is wrong: the message gives its line.
+        The question is blank, a context has no text or a field of a wrong type, or the template is wrong: the message
+        gives its line.
 
     Examples
     --------
