@@ -172,11 +172,11 @@ def answer(
         With ``stream``, the search is done when the iterator is returned; it yields the sources, the text as it is
         made, an error if there is one, the usage if the server tells it, and the whole :class:`Answer`. A model that
         fails, at once or in the middle, leaves what there is so far, with ``error``. Numbers that the text cites and no
-        source has are in ``unknown_citations`` and in a notice. Where nothing is found the model is not asked, since its
-        answer could have no source: ``finish_reason`` is "no_sources" and ``text`` says so. Where nothing of what was
-        found fits into ``context_window``, it is "no_room", and ``left_out`` tells what that was. No two sources have
-        the same text, blank space and case apart: the best of them stays, and a notice names the others. ``timings``
-        has the seconds of "retrieve", "rerank", "compress", "fit", "model" and "total", of what ran.
+        source has are in ``unknown_citations`` and in a notice. Where nothing is found the model is not asked, since
+        its answer could have no source: ``finish_reason`` is "no_sources" and ``text`` says so. Where nothing of what
+        was found fits into ``context_window``, it is "no_room", and ``left_out`` tells what that was. No two sources
+        have the same text, blank space and case apart: the best of them stays, and a notice names the others.
+        ``timings`` has the seconds of "retrieve", "rerank", "compress", "fit", "model" and "total", of what ran.
 
     Raises
     ------

@@ -38,7 +38,8 @@ def _spellings(secret: str) -> re.Pattern[str]:
     parts, before = list[str](), ""
     for run in re.findall(r"\\+|[^\\]", secret):
         if run[0] == "\\":
-            parts.append(r"(?:\\+|(?:%5[Cc])+)" if parts else r"(?:(?<!\\)\\+|(?:%5[Cc])+)")
+            first = "" if parts else r"(?<!\\)"
+            parts.append(rf"(?:{first}\\+(?:u005[Cc]\\*)*|(?:%5[Cc])+|(?:&#92;)+)")
             before = ""
             continue
         forms = {run, f"u{ord(run):04x}", f"u{ord(run):04X}", f"x{ord(run):02x}"}
