@@ -142,6 +142,6 @@ _describe(
     answer,
     "it runs in a thread of its own. With ``stream``, ``async for event in\nawait aanswer(…, stream=True)`` gets the "
     "events as they come. Where the task is cancelled, or the iterator closed (``aclose()``), the\nconnection to the "
-    "model is ended, and the thread with it. A request that waits to be sent again ends after that pause, a\nmodel of "
-    "your own after the step that it is in.",
+    "model is ended, and the thread with it. A request that waits to be sent again ends after that pause, one\nthat "
+    "is still connecting when it is connected or after ``timeout``, a model of your own after the step that it is in.",
 )

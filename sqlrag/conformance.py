@@ -10,19 +10,23 @@ import hashlib
 import json
 import sys
 import tempfile
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import NotFoundError
-from sqlrag.types import SPEC_VERSION, Candidate, RetrievePlan
+from sqlrag.types import SPEC_VERSION, Candidate, Chunk, Document, RetrievePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqlrag.retrieval.store import Store
 
 MODEL = "hashing-256"
 POLICY: dict[str, Any] = {"chunk_size": 40, "chunk_overlap": 8}
-KINDS = ("rankings", "dropped", "passages")
+KINDS = ("rankings", "dropped", "passages", "matches")
+SCORED = ("rankings", "matches")  # rows of a name and a score
 # Scores are rounded to nine decimals, where the last may fall to either side.
 TOLERANCE = 2e-9
 
@@ -78,52 +82,70 @@ def corpus_folder() -> Path:
 
 def measure(folder: Path, *, threads: int | None = None) -> Findings:
     """Return what the suite pins as this machine gives it, in the form of the golden file."""
+    questions = json.loads((folder / "queries.json").read_text("utf-8"))
+    with corpus_store(folder, threads=threads) as store:
+        return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions)}
+
+
+@contextmanager
+def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]:
+    """Yield a store of the corpus."""
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.retrieval.store import Store
 
-    questions = json.loads((folder / "queries.json").read_text("utf-8"))
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "conformance.duckdb"
         corpus = folder / "corpus"
         options: dict[str, Any] = {"embed_model_name": MODEL, "embedding_provider": "hashing", "progress": "off"}
-        prepare_embeddings(corpus, path, **POLICY, **options)
-        update_embeddings(corpus, path, collection="second", patterns=["b*.md"], progress="off")
+        # The collection that comes last by name is written first, so that no order can follow that of the writing.
+        prepare_embeddings(corpus, path, collection="second", patterns=["b*.md"], **POLICY, **options)
+        update_embeddings(corpus, path, progress="off")
         with Store(path, threads=threads) as store:
-            return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions)}
+            yield store
 
 
-def _chunks(store: Any) -> list[list[Any]]:
+def _chunks(store: Store) -> list[list[Any]]:
     rows = store.cursor().execute(
         "SELECT node_id, i_start, i_end, page, heading_path, tags, text FROM documents ORDER BY doc_id, chunk_index"
     )
     return [[*row[:6], hashlib.sha256(row[6].encode()).hexdigest()] for row in rows.fetchall()]
 
 
-def _answers(store: Any, questions: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
+def _answers(store: Store, questions: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
     """Return what the blocks give for each question, by kind and name; see ``_answer``."""
     found: dict[str, dict[str, list[Any]]] = {kind: {} for kind in KINDS}
     for question in questions:
-        for kind, rows in _answer(store, question).items():
-            found[kind][question["name"]] = rows
+        # The vectors of hashed words have no signs, and chunks of other documents hardly ever tie.
+        with _stored(question["chunks"]) if "chunks" in question else nullcontext(store) as asked:
+            for kind, rows in _answer(asked, question).items():
+                found[kind][question["name"]] = rows
     return found
 
 
-def _answer(store: Any, question: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return the ranking, who was dropped for whom, and the passages, as far as the question asks for them.
+def _answer(store: Store, question: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return the ranking, who was dropped for whom, the passages and their scores, as far as the question asks.
 
     A question names the blocks it goes through: what is retrieved by each of its ``plans`` (or the ``candidates`` it
     brings itself), ``fuse``, ``drop_near_duplicates``, ``rerank``, ``compress``, in this order, each with its options.
+    One with ``rankings`` of ids only fuses these, one with a ``codes_pool`` is a search by the signs of vectors.
     """
-    from sqlrag.retrieval import blocks, compressing, duplicates, reranking
+    from sqlrag.retrieval import blocks, compressing, duplicates, fusion, reranking
 
     query: str = question["query"]
     found: dict[str, list[Any]] = {}
+    if "rankings" in question:
+        return {"rankings": [list(row) for row in fusion.reciprocal_rank_fusion(question["rankings"])]}
+    if "codes_pool" in question:
+        pool = question["codes_pool"]
+        rows = store.vector_query(query, top_k=pool, codes_pool=pool, query_vector=question["query_vector"])
+        return {"rankings": [[row["node_id"], row["score"]] for row in rows]}
     plans = question.get("plans", [question.get("plan", {})])
     if "candidates" in question:
         sets = [[Candidate(**fields) for fields in rows] for rows in question["candidates"]]
     else:
-        sets = [blocks.retrieve(query, RetrievePlan(**plan), store) for plan in plans]
+        vector = question.get("query_vector")
+        sets = [blocks.retrieve(query, RetrievePlan(**plan), store, query_vector=vector) for plan in plans]
     candidates = blocks.fuse(sets, **question["fuse"]) if "fuse" in question else sets[0]
     if "drop_near_duplicates" in question:
         options = _with_vectors(question["drop_near_duplicates"], query, candidates)
@@ -139,7 +161,24 @@ def _answer(store: Any, question: dict[str, Any]) -> dict[str, list[Any]]:
             [row["doc_id"], row["i_start"], row["i_end"], [[span["start"], span["end"]] for span in row["spans"]]]
             for row in passages
         ]
+        found["matches"] = [
+            [f"{row['doc_id']}:{span['start']}", span["score"]] for row in passages for span in row["spans"]
+        ]
     return {"rankings": [[candidate.node_id, candidate.score] for candidate in candidates], **found}
+
+
+@contextmanager
+def _stored(rows: list[tuple[str, int, str, list[int]]]) -> Iterator[Store]:
+    """Yield a store of these chunks, (doc_id, chunk_index, content, vector) each."""
+    from sqlrag.retrieval.store import Store
+
+    documents = [Document(doc_id, doc_id) for doc_id in dict.fromkeys(row[0] for row in rows)]
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        Store.create(Path(temporary) / "chunks.duckdb", len(rows[0][3])) as store,
+    ):
+        store.upsert(documents, [Chunk(*row[:3]) for row in rows], [row[3] for row in rows])
+        yield store
 
 
 def _with_vectors(options: dict[str, Any], query: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
@@ -175,7 +214,7 @@ def differences(golden: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
 def _rows(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | None) -> list[str]:
     if wanted is None or here is None:
         return [f"{name}: {'not asked here' if here is None else 'not in the golden file'}"]
-    if not name.startswith("rankings"):
+    if not name.startswith(SCORED):
         return [f"{name}: {here} and not {wanted}"] if here != wanted else []
     if [row[0] for row in wanted] != [row[0] for row in here]:
         return [f"{name}: {[row[0] for row in here]} and not {[row[0] for row in wanted]}"]

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import options
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -150,7 +151,9 @@ def request_id_of(given: str | None) -> str:
     if given is None:
         return current_request() or uuid.uuid4().hex
     if not isinstance(given, str) or not _REQUEST_ID.fullmatch(given):
-        raise InputError(f"request_id must be 1 to 128 visible ASCII characters without blanks, not {given!r:.200}.")
+        raise InputError(
+            f"request_id must be 1 to 128 visible ASCII characters without blanks, not {options.shown(given)}."
+        )
     return given
 
 

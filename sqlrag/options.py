@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from numbers import Integral, Real
-from typing import Any, cast
+from typing import Any
 
 from sqlrag.errors import InputError
 
@@ -18,13 +20,15 @@ _LONGEST = 200  # characters of a value in a message
 
 
 def number(name: str, value: object, low: float, high: float, what: str = "number") -> float:
-    """Return a number from ``low`` to ``high``; where ``high`` is infinite it must be finite."""
-    # The comparison refuses NaN.
-    given = cast("float", value if isinstance(value, Real) and not isinstance(value, bool) else math.nan)
-    if not (low <= given <= high and given < math.inf):
+    """Return a number from ``low`` to ``high``; where ``high`` is infinite it must be one that a float can hold."""
+    given: float = math.nan  # which the comparison refuses
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # of a fraction
+            given = int(value) if isinstance(value, Integral) else float(value)
+    if not low <= given <= min(high, sys.float_info.max):
         span = f"from {low} to {high}" if high < math.inf else f"of {low} or more"
         raise InputError(f"{name} must be a {what} {span}, not {shown(value)}.")
-    return given if isinstance(given, int) else float(given)
+    return given
 
 
 def whole(name: str, value: object, low: int, high: int = MOST) -> int:
@@ -57,6 +61,13 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def not_blank(name: str, value: object) -> str:
+    """Return a string that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{name} must be a text that is not blank, not {shown(value)}.")
+    return value
+
+
 def texts(**values: object) -> None:
     """Check that each is a string or None."""
     for name, value in values.items():
@@ -82,13 +93,20 @@ def items(name: str, values: object, example: str) -> list[Any]:
         raise InputError(f"{name} must be a list, such as {example}, not {shown(values)}.") from error
 
 
+def mapping(name: str, values: object) -> dict[str, Any]:
+    """Return a copy of a mapping of names to values."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise InputError(f"{name} must be a dict of names to values, not {shown(values)}.")
+    return dict(values)
+
+
 def weights(name: str, values: object, count: int) -> tuple[float, ...]:
     """Return ``count`` finite numbers of 0 or more, not all 0."""
     try:
         checked = tuple(number(name, value, 0, math.inf) for value in items(name, values, str([1] * count)))
     except InputError:
         checked = ()
-    if len(checked) != count or not any(checked):
+    if len(checked) != count or not 0 < sum(map(float, checked)) < math.inf:
         wanted = f"{count} finite numbers of 0 or more, not all of them 0"
         raise InputError(f"{name} must be {wanted}, not {shown(values)}.")
     return checked

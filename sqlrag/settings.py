@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlrag.errors import InputError
+from sqlrag.options import number, shown
 
 QUERY_LOG = "SQLRAG_QUERY_LOG"
 WAIT_SECONDS = "SQLRAG_WAIT_SECONDS"
@@ -41,7 +42,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.query_log is not None and not isinstance(self.query_log, (str, os.PathLike)):
-            raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {self.query_log!r}.")
+            raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {shown(self.query_log)}.")
         _check_wait(self.wait_seconds)
 
     @classmethod
@@ -66,7 +67,7 @@ def checked_settings(settings: object) -> Settings:
     if settings is None:
         return Settings.from_environment()
     if not isinstance(settings, Settings):
-        raise InputError(f"settings must be a sqlrag.Settings, not {settings!r}.")
+        raise InputError(f"settings must be a sqlrag.Settings, not {shown(settings)}.")
     return settings
 
 
@@ -76,6 +77,4 @@ def seconds_to_wait(given: float | None) -> float:
 
 
 def _check_wait(seconds: object) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= 86_400:
-        raise InputError(f"wait_seconds must be a number of seconds from 0 to 86400, not {seconds!r}.")
-    return seconds
+    return number("wait_seconds", seconds, 0, 86_400, "number of seconds")

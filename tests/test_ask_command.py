@@ -11,6 +11,7 @@ from chat_server import KEY, ChatServer, Status, serving
 from helpers import build
 from typer.testing import CliRunner
 
+from sqlrag import prepare_embeddings
 from sqlrag.cli import app
 
 PAGES = {
@@ -69,6 +70,19 @@ class TestAsk:
         rows = list(csv.DictReader(io.StringIO(ask(kb, ChatServer(), "--format", "csv").stdout)))
         assert [row["number"] for row in rows] == ["1", "2"]
         assert (rows[0]["file"], rows[0]["spans"]) == ("pump.md", "[[24, 57]]")
+
+        assert [row["answer"] for row in rows] == ["The red valve comes first [1]."] * 2
+        done = ask(kb, ChatServer(), "--format", "csv", "--tag", "no-such-tag")
+        ((number, answer),) = [(row["number"], row["answer"]) for row in csv.DictReader(io.StringIO(done.stdout))]
+        assert (number, answer[:26]) == ("", "Nothing was found for this")
+
+    def test_a_name_is_one_line(self, tmp_path):
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "we\nird.md").write_text("# Pump\n\nOpen the red valve.\n", encoding="utf-8")
+        prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", embedding_provider="hashing", progress="off")
+        done = ask(tmp_path / "kb.duckdb", ChatServer("It is [1], [7]."))
+        assert "\n*[1] we ird.md, Pump, characters " in done.stdout
+        assert done.stderr.splitlines() == ["note: The answer cites [7], but its sources are [1] to [1]."]
 
     def test_options_reach_the_search_and_the_model(self, kb, tmp_path):
         (tmp_path / "t.txt").write_text("Q: {{ question }} S: {{ contexts[0].block }}", encoding="utf-8")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import doctest
 import logging
 import math
+import time
+from itertools import accumulate
+from random import Random
 
 import pytest
 from helpers import build
@@ -429,3 +432,45 @@ def test_offsets_are_exact_for_any_text_policy_and_choice(bodies, data, most, ne
     assert order == sorted(order)
     assert most is None or all(len(row["text"]) <= most * len(row["node_ids"]) for row in rows)
     assert compress("a B 漢 or 1", found, options, store=Reader(sources, pieces)) == rows
+
+
+def plainly_chosen(spans, matches, policy, share):
+    """Return the sentences to keep, each choice from the rule alone."""
+    most = math.inf if policy.max_chars is None else policy.max_chars * share
+    ranked = sorted((i for i, match in enumerate(matches) if match.score > 0), key=lambda i: (-matches[i].score, i))
+    best = ranked[: policy.sentences * share]
+    around = [
+        (i + step * sign) for i in best for step in range(1, min(policy.window, len(spans)) + 1) for sign in (-1, 1)
+    ]
+    order = [*best, *(i for i in around if 0 <= i < len(spans))] if ranked else range(len(spans))
+    chosen = set()
+    for i in order:
+        runs = compressing._runs({*chosen, i})
+        length = sum(spans[last][1] - spans[first][0] for first, last in runs) + len(JOINER) * (len(runs) - 1)
+        if length <= most:
+            chosen.add(i)
+        elif not ranked:
+            break
+    return chosen
+
+
+def test_the_choice_is_that_of_the_rule():
+    random = Random(7)
+    for _ in range(500):
+        ends = list(accumulate(random.randint(1, 9) for _ in range(2 * random.randint(1, 12))))
+        spans = list(zip(ends[::2], ends[1::2], strict=True))
+        matches = [compressing._Match(random.choice([0, 0, 1, 2]), []) for _ in spans]
+        limit = random.choice([None, random.randint(1, 60)])
+        policy = CompressPolicy(random.randint(1, 4), window=random.randint(0, 5), max_chars=limit)
+        share = random.randint(1, 2)
+        assert compressing._choose(spans, matches, policy, share) == plainly_chosen(spans, matches, policy, share)
+
+
+def test_many_sentences_take_time_in_proportion():
+    """6,000 with all of them around each took 8 seconds when each pair was looked at."""
+    spans = [(10 * i, 10 * i + 8) for i in range(6000)]
+    matches = [compressing._Match(1 + i % 7, []) for i in range(6000)]
+    policy = CompressPolicy(6000, window=6000, max_chars=10**6)
+    began = time.perf_counter()
+    assert len(compressing._choose(spans, matches, policy, 1)) == 6000
+    assert time.perf_counter() - began < 1

@@ -220,7 +220,16 @@ class TestDocstrings:
     FUNCTIONS = tuple(name for name in sqlrag.__all__ if inspect.isfunction(getattr(sqlrag, name)))
     METHODS = tuple(
         (cls, name)
-        for cls in (sqlrag.Store, sqlrag.Results, sqlrag.Settings, sqlrag.Candidates, sqlrag.Chunk, sqlrag.Embedder)
+        for cls in (
+            sqlrag.Store,
+            sqlrag.Results,
+            sqlrag.Settings,
+            sqlrag.Candidates,
+            sqlrag.Chunk,
+            sqlrag.Embedder,
+            sqlrag.ChatModel,
+            sqlrag.OpenAIChat,
+        )
         for name, member in vars(cls).items()
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, classmethod))
     )

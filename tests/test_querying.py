@@ -409,7 +409,7 @@ class TestModel:
         assert validate_embedding_model(kb, "hashing-64", expected_dimensions=63) is False
         assert validate_embedding_model(kb, "hashing-32") is False
         for name in ("", " ", None, 5):
-            with pytest.raises(InputError, match="model name"):
+            with pytest.raises(InputError, match="model_name"):
                 validate_embedding_model(kb, name)
 
     def test_names_with_an_organisation_have_to_agree_in_it(self, tmp_path):

@@ -7,7 +7,9 @@ import random
 import pytest
 
 from sqlrag import Candidate, InputError
+from sqlrag.answering.contexts import cut_item
 from sqlrag.answering.counting import estimate_tokens, token_counter
+from sqlrag.answering.prompting import build_prompt
 from sqlrag.answering.windowing import fit_context
 from sqlrag.embedders import HashingEmbedder
 
@@ -126,6 +128,30 @@ class TestCutting:
         (cut,) = fit([passage], BESIDE + 7).contexts
         assert cut["text"] == "One is here.\n…\nTwo is there."
         assert [(s["start"], s["end"]) for s in cut["spans"]] == [(10, 22), (40, 53)]
+
+    @pytest.mark.parametrize("offsets", [True, False])
+    def test_every_cut_of_a_passage_is_text_of_its_source(self, offsets):
+        source = "".join(f"Sentence {n} has words. " for n in range(12))
+        places = [(0, 22), (46, 93), (140, 200)]
+        spans = [
+            {"start": a if offsets else None, "end": b if offsets else None, "text": source[a:b]} for a, b in places
+        ]
+        text = "\n…\n".join(span["text"] for span in spans)
+        passage = {"doc_id": "a", "score": 1.0, "text": text, "spans": spans, "i_start": 0, "i_end": 200, "left_out": 9}
+        for chars in range(1, len(text)):
+            cut = cut_item(passage, chars)
+            assert cut["text"] == "\n…\n".join(span["text"] for span in cut["spans"]) == text[: len(cut["text"])]
+            assert cut["text"].endswith(cut["spans"][-1]["text"])
+            assert cut["spans"][-1]["text"]
+            assert chars - 3 <= len(cut["text"]) <= chars
+            assert cut["left_out"] - 9 == sum(len(s["text"]) for s in spans) - sum(len(s["text"]) for s in cut["spans"])
+            assert cut["i_end"] == cut["spans"][-1]["end"]
+            for span in cut["spans"] if offsets else ():
+                assert source[span["start"] : span["end"]] == span["text"]
+        window = fit_context([passage], 85, count_tokens=len)
+        quote = build_prompt("q", window.contexts).sources[0]["quote"]
+        assert all(part in source and part.strip() for part in quote.split("\n…\n"))
+        assert cut_item(Candidate("a", 0, "One. Two.", i_start=3, i_end=12), 4).i_end == 7
 
     def test_where_not_even_a_few_words_fit_it_is_left_out(self):
         window = fit([row("a0", 0.9, 50), row("b0", 0.5, 1)], BESIDE + 0)

@@ -126,7 +126,8 @@ def answer(
         gives ``candidate_pool`` of them (50, never fewer than ``k``) to ``rerank`` and ``diversity``, of which the best
         ``k`` are taken; the pool is what each leg gives to the fusion, so that more of them cost no other search.
     contexts
-        Answer from these results, candidates or passages, best first, instead of searching. All of them are taken.
+        Answer from these results, candidates or passages, best first, instead of searching. All of them are taken,
+        and their notices, too.
         They go through ``rerank``, ``diversity`` and ``compress`` where these are given; passages cannot.
     expand
         "llm": the model first writes up to three other wordings of the question, and the rankings of all are fused by
@@ -172,9 +173,10 @@ def answer(
         made, an error if there is one, the usage if the server tells it, and the whole :class:`Answer`. A model that
         fails, at once or in the middle, leaves what there is so far, with ``error``. Numbers that the text cites and no
         source has are in ``unknown_citations`` and in a notice. Where nothing is found the model is not asked, since
-        its answer could have no source: ``finish_reason`` is "no_sources" and ``text`` says so. No two sources have the
-        same text, blank space and case apart: the best of them stays, and a notice names the others. ``timings`` has
-        the seconds of "retrieve", "rerank", "compress", "fit", "model" and "total", of what ran.
+        its answer could have no source: ``finish_reason`` is "no_sources" and ``text`` says so. Where nothing of what
+        was found fits into ``context_window``, it is "no_room", and ``left_out`` tells what that was. No two sources
+        have the same text, blank space and case apart: the best of them stays, and a notice names the others.
+        ``timings`` has the seconds of "retrieve", "rerank", "compress", "fit", "model" and "total", of what ran.
 
     Raises
     ------
@@ -198,8 +200,8 @@ def answer(
     """
     if db_path is None and contexts is None:
         raise InputError("Pass db_path, the file to search, or contexts to answer from.")
-    if expand not in (None, "llm"):
-        raise InputError(f'expand must be None or "llm", not {expand!r:.200}.')
+    if expand is not None and options.text("expand", expand) != "llm":
+        raise InputError(f'expand must be None or "llm", not {options.shown(expand)}.')
     asked = AnswerOptions(
         stream=options.flag("stream", stream),
         strict=options.flag("strict", strict),
@@ -267,15 +269,20 @@ def _model(
     if isinstance(chat_model, str):
         made = OpenAIChat(chat_model, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries)
         return made, True
-    if not callable(getattr(chat_model, "chat", None)):
-        raise InputError(f"chat_model must be the name of a model or have a method chat, not {chat_model!r:.200}.")
+    if isinstance(chat_model, type) or not callable(getattr(chat_model, "chat", None)):
+        raise InputError(
+            f"chat_model must be the name of a model or have a method chat, not {options.shown(chat_model)}."
+        )
+    name = getattr(chat_model, "model_name", None)
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"chat_model must have a model_name, a string that is not blank, not {options.shown(name)}.")
     if base_url is not None or api_key is not None:
         raise InputError("base_url and api_key go with the name of a model; this chat_model has its own.")
     return chat_model, False
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    given = [stop] if isinstance(stop, str) else options.items("stop", stop or (), "['###']")
+    given = [stop] if isinstance(stop, str) else options.items("stop", () if stop is None else stop, "['###']")
     if not all(isinstance(text, str) and text for text in given):
-        raise InputError(f"stop must be texts that are not empty, not {stop!r:.200}.")
+        raise InputError(f"stop must be texts that are not empty, not {options.shown(stop)}.")
     return tuple(given)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import re
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlrag import options
-from sqlrag.answering.connections import check, observe
+from sqlrag.answering.connections import ELSEWHERE, check, observe, stay
+from sqlrag.answering.replies import Piece as Piece
+from sqlrag.answering.replies import UnreadableError, streamed, whole_of
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.embedders.scrubbing import scrub
 from sqlrag.embedders.service import valid_url
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
@@ -20,18 +25,7 @@ USUAL_URL = "https://api.openai.com/v1"
 DEFAULT_TIMEOUT = 120.0
 DEFAULT_RETRIES = 2
 _LONGEST_WORDS = 500  # characters of what a server says
-
-
-class Piece(NamedTuple):
-    """A piece of a reply: text, and with the last one why it ends and what it cost.
-
-    ``finish_reason`` is the model's own word, such as "stop" or "length". ``usage`` holds ``prompt_tokens`` and
-    ``completion_tokens``.
-    """
-
-    text: str = ""
-    finish_reason: str | None = None
-    usage: dict[str, int] | None = None
+_EVENTS = re.compile(rb"\s*(?:data|event|id|retry)?:")  # how a stream of events begins
 
 
 class ChatModel(Protocol):
@@ -49,9 +43,32 @@ class ChatModel(Protocol):
         stop: Sequence[str] = (),
         request_id: str = "",
     ) -> Iterator[Piece]:
-        """Yield the reply to messages (``role`` and ``content`` each): as it is made, or in one piece.
+        """Yield the reply to messages: as it is made, or in one piece.
 
-        Raises ProviderError or ModelUnavailableError where there is none, also in the middle of it.
+        Parameters
+        ----------
+        messages
+            Dicts with ``role`` ("system", "user" or "assistant") and ``content``, in their order.
+        stream
+            Whether the reply is wanted as it is made.
+        temperature
+            0..2; None is the model's own.
+        max_tokens
+            The most tokens of the reply, 1 or more; None is the model's own limit.
+        stop
+            Texts at which the reply ends.
+        request_id
+            Names the call in logs; "" where it has no name.
+
+        Yields
+        ------
+        Piece
+            The texts of the reply in their order, with the last one ``finish_reason`` and, if known, ``usage``.
+
+        Raises
+        ------
+        ProviderError, ModelUnavailableError
+            There is no reply, or it ends in the middle.
         """
         ...
 
@@ -61,7 +78,7 @@ class OpenAIChat:
 
     A request that gets no answer, or HTTP 408, 409, 429 or 5xx, is sent again by the official client, after
     ``Retry-After`` where that is two minutes or less, else after half a second to eight. A reply that has begun is
-    never asked for again.
+    never asked for again. A redirect is followed on the same server only, since the prompt would go where it points.
 
     Parameters
     ----------
@@ -131,7 +148,7 @@ class OpenAIChat:
             max_retries=self.max_retries,
             # One connection for each request, so that whoever gives that up can end it, see answering/connections.py.
             default_headers={"Connection": "close"},
-            http_client=DefaultHttpxClient(event_hooks={"request": [observe]}),
+            http_client=DefaultHttpxClient(event_hooks={"request": [observe], "response": [stay]}),
         )
 
     def close(self) -> None:
@@ -148,7 +165,33 @@ class OpenAIChat:
         stop: Sequence[str] = (),
         request_id: str = "",
     ) -> Iterator[Piece]:
-        """Yield the reply to messages; see :class:`ChatModel`."""
+        """Yield the reply to messages; the parameters are those of :meth:`ChatModel.chat`.
+
+        Parameters
+        ----------
+        messages
+            Dicts with ``role`` and ``content``.
+        stream
+            Ask for the reply as it is made. A server that sends it in one piece all the same is heard, too.
+        temperature, max_tokens, stop
+            None, or no text, leaves each to the server.
+        request_id
+            Goes to the server in the header ``X-Client-Request-Id``; "" is left out.
+
+        Yields
+        ------
+        Piece
+            The texts of the reply in their order, with the last one ``finish_reason`` and, if told, ``usage``.
+
+        Raises
+        ------
+        ProviderError
+            The server cannot be reached, refuses, or gives an answer that is none or ends in the middle.
+        ModelUnavailableError
+            The server does not know the model, or this object has been closed.
+        """
+        if self._client.is_closed():
+            raise ModelUnavailableError(f"{self._name} has been closed; make a new one.")
         body: dict[str, Any] = {"model": self.model_name, "messages": list(messages), "stream": stream}
         given = {"temperature": temperature, "max_tokens": max_tokens, "stop": list(stop) or None}
         body.update({name: value for name, value in given.items() if value is not None})
@@ -158,12 +201,14 @@ class OpenAIChat:
             body["extra_headers"] = {"X-Client-Request-Id": request_id}
         try:
             reply = self._asked(body)
-            yield from (self._streamed(reply) if stream else self._whole(reply))
+            for piece in self._streamed(reply) if stream else [whole_of(reply)]:
+                yield piece._replace(finish_reason=piece.finish_reason and self._said(piece.finish_reason))
+            return
         except Exception as error:  # of the client, of its transport, or of JSON
             check()
-            if isinstance(error, SqlragError):
-                raise
-            raise self._failure(error) from error
+            failure = self._failure(error)
+        # Not in the handler: the error there may hold the key, and would be shown below this one.
+        raise failure
 
     def _asked(self, body: dict[str, Any]) -> Any:
         """Send a request; where a server wants another spelling of it, send that."""
@@ -181,33 +226,24 @@ class OpenAIChat:
                 raise
         return self._asked(body)
 
-    def _whole(self, reply: Any) -> Iterator[Piece]:
-        choices = getattr(reply, "choices", None)
-        if not choices:
-            raise ProviderError(f"{self._name} answered without a choice: {str(reply)[:_LONGEST_WORDS]}")
-        message = choices[0].message
-        text = (message and (message.content or message.refusal)) or ""
-        yield Piece(text, choices[0].finish_reason or "stop", _usage(reply))
-
     def _streamed(self, reply: Any) -> Iterator[Piece]:
-        finish, usage = None, None
         try:
-            for chunk in reply:
-                usage = _usage(chunk) or usage
-                for choice in (getattr(chunk, "choices", None) or ())[:1]:
-                    finish = choice.finish_reason or finish
-                    text = choice.delta and (choice.delta.content or choice.delta.refusal)
-                    if text:
-                        yield Piece(text)
+            if "event-stream" not in reply.response.headers.get("content-type", ""):
+                content = reply.response.read()
+                if not _EVENTS.match(content):  # it does not know of streams, or it is a page of something else
+                    yield whole_of(_parsed(content))
+                    return
+            yield from streamed(reply)
         finally:
             reply.close()
-        if finish is None:
-            raise ProviderError(f"{self._name} ended its answer in the middle.")
-        yield Piece(finish_reason=finish, usage=usage)
 
     @property
     def _name(self) -> str:
         return f"The chat model {self.model_name!r} at {self.base_url}"
+
+    def _said(self, words: str) -> str:
+        """Return what a server says, short and without the key: all its words but the answer come through here."""
+        return without_surrogates(scrub(words, self._key))[:_LONGEST_WORDS].strip().rstrip(". ")
 
     def _failure(self, error: Exception) -> SqlragError:
         """Return what the failure of a request means, without the key."""
@@ -215,18 +251,25 @@ class OpenAIChat:
 
         if isinstance(error, openai.APITimeoutError) or "timeout" in type(error).__name__.lower():
             return ProviderError(f"{self._name} was silent for {self.timeout:g} s.")
-        words = f"{type(error).__name__}: {error}"
-        if isinstance(error, openai.APIStatusError):
-            body = error.body if isinstance(error.body, dict) else {}
-            words = str(body.get("message") or error.response.text).strip()
-        elif isinstance(error, openai.APIConnectionError):
+        if isinstance(error, UnreadableError):
+            return ProviderError(f"{self._name} {self._said(str(error))}.")
+        if isinstance(error, openai.APIConnectionError):
             words = f"{error}" + (f" {error.__cause__}" if error.__cause__ else "")
-        words = scrub(words, self._key)[:_LONGEST_WORDS].rstrip(". ")
+            return ProviderError(f"{self._name} cannot be reached: {self._said(words)}.")
         if not isinstance(error, openai.APIStatusError):
-            if isinstance(error, openai.APIConnectionError):
-                return ProviderError(f"{self._name} cannot be reached: {words}.")
-            return ProviderError(f"{self._name} gave an answer that cannot be read: {words}.")
-        said = f"{self._name} answered HTTP {error.status_code}: {words}."
+            body = getattr(error, "body", None)
+            told = (body.get("message") if isinstance(body, dict) else None) or body or error
+            return ProviderError(
+                f"{self._name} gave an answer that cannot be read: {self._said(f'{type(error).__name__}: {told}')}."
+            )
+        target = error.response.headers.get(ELSEWHERE)
+        if target:
+            return ProviderError(
+                f"{self._name} answered HTTP {error.status_code} and points to {self._said(target)}, another server, "
+                "which is not asked. If it is the right one, pass it as base_url."
+            )
+        told = (error.body.get("message") if isinstance(error.body, dict) else None) or error.response.text
+        said = f"{self._name} answered HTTP {error.status_code}: {self._said(str(told))}."
         if error.status_code in (401, 403):
             return ProviderError(f"{said} Give the key as api_key or in OPENAI_API_KEY.")
         if error.status_code == 404:
@@ -235,9 +278,8 @@ class OpenAIChat:
         return ProviderError(said)
 
 
-def _usage(reply: Any) -> dict[str, int] | None:
-    usage = getattr(reply, "usage", None)
-    if usage is None:
-        return None
-    counts = {name: getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")}
-    return {name: number for name, number in counts.items() if isinstance(number, int)} or None
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content.decode("utf-8", "replace")

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ELSEWHERE = "x-elsewhere"
+"""The header into which :func:`stay` puts the address of another server."""
+
 _current: ContextVar[Connections | None] = ContextVar("sqlrag_connections", default=None)
 
 
@@ -51,6 +54,15 @@ def observe(request: Any) -> None:
     connections = check()
     if connections is not None:
         request.extensions["trace"] = connections.watch
+
+
+def stay(response: Any) -> None:
+    """Follow no redirect to another server, which would get the prompt with its documents; an event hook."""
+    if response.has_redirect_location:
+        here, there = response.request.url, response.request.url.join(response.headers["location"])
+        if (here.scheme, here.host, here.port) != (there.scheme, there.host, there.port):
+            del response.headers["location"]
+            response.headers[ELSEWHERE] = str(there)
 
 
 def check() -> Connections | None:

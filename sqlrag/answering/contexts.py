@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import options
 from sqlrag.errors import InputError
 from sqlrag.types import DEFAULT_COLLECTION, Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     Item = Mapping[str, Any] | Candidate
 
@@ -42,72 +45,123 @@ def contexts_of(items: Iterable[Item], checksums: Mapping[str, str] | None = Non
     Raises
     ------
     InputError
-        One is neither a candidate nor a dict with ``text``.
+        One is neither a candidate nor a dict with ``text``, or a field of it is of a wrong type.
     """
-    if isinstance(items, (str, bytes, dict)):
-        raise InputError("The contexts must be a list of results or candidates.")
-    return [_context(item, checksums or {}) for item in items]
+    return [_context(item, checksums or {}) for item in options.items("contexts", items, "what a query returned")]
+
+
+def notices_of(items: object) -> list[str]:
+    """Return the notices that results or candidates carry; none where they carry none."""
+    notices = getattr(items, "notices", ())
+    return [notice for notice in notices if isinstance(notice, str)] if isinstance(notices, (list, tuple)) else []
 
 
 def cut_item(item: Item, end: int) -> Item:
-    """Return an item with the first ``end`` characters of its text, and with the offsets of what is left."""
+    """Return an item with the first ``end`` characters of its text, and with the offsets of what is left.
+
+    Of a compressed passage whole spans are left, and the beginning of one; never a part of what joins two.
+    """
     context = _context(item, {})
-    text, spans = context.text[:end], _spans_until(context, end)
-    last = spans[-1][1] if spans else None
     if isinstance(item, Candidate):
-        return replace(item, content=text, i_end=last)
-    cut = {**item, "text": text, "i_end": last}
-    if item.get("spans"):
-        cut["spans"] = [{**span, "end": until} for span, (_, until) in zip(item["spans"], spans, strict=False)]
-    return cut
+        return replace(item, content=context.text[:end], i_end=_until(item.i_start, item.i_end, end))
+    if item.get("spans") is None or not item["spans"]:
+        return {**item, "text": context.text[:end], "i_end": _until(item.get("i_start"), item.get("i_end"), end)}
+    lengths = [_length(span, len(context.text)) for span in item["spans"]]
+    joins = max(1, len(lengths) - 1)
+    joiner = max(0, len(context.text) - sum(lengths)) // joins
+    spans, begin, stop = [], 0, 0
+    for span, length in zip(item["spans"], lengths, strict=True):
+        if begin >= end:
+            break
+        kept = min(length, end - begin)
+        cut = {**span, "end": _until(span.get("start"), span.get("end"), kept)}
+        spans.append({**cut, "text": span["text"][:kept]} if "text" in span else cut)
+        stop = begin + kept
+        begin += length + joiner
+    ends = [span["end"] for span in spans]
+    row = {**item, "text": context.text[:stop], "spans": spans, "i_end": ends[-1]}
+    if isinstance(item.get("left_out"), int):
+        row["left_out"] = item["left_out"] + sum(lengths) - sum(_length(span, stop) for span in spans)
+    return row
+
+
+def _until(start: Any, end: Any, chars: int) -> int | None:
+    """Return where the first characters of a stretch end; None where its place is unknown."""
+    return None if start is None or end is None or end <= start else min(int(end), int(start) + chars)
+
+
+def _length(span: Mapping[str, Any], unknown: int) -> int:
+    start, end = span.get("start"), span.get("end")
+    return len(span["text"]) if "text" in span else unknown if start is None or end is None else end - start
 
 
 def _context(item: Item, checksums: Mapping[str, str]) -> Context:
     if isinstance(item, Candidate):
         row: Mapping[str, Any] = {**vars(item), "text": item.content}
-    elif hasattr(item, "get") and isinstance(item.get("text"), str):
-        row = item
     else:
-        raise InputError(f"A context must be a Candidate or a dict with a text, not {item!r:.200}.")
-    collection = row.get("collection") or DEFAULT_COLLECTION
-    metadata = row.get("metadata") or {}
-    doc_id = str(row.get("doc_id") or "")
+        row = item
+    if not callable(getattr(row, "get", None)) or not isinstance(row.get("text"), str):
+        raise InputError(f"A context must be a Candidate or a dict with a text, not {options.shown(item)}.")
+    collection = _string(row, "collection") or DEFAULT_COLLECTION
+    metadata = row.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InputError(f"The metadata of a context must be a dict, not {options.shown(metadata)}.")
+    metadata = metadata or {}
+    doc_id = _string(row, "doc_id")
     prefix = f"{collection}:"
     path = metadata.get("file_path")
-    checksum = row.get("checksum") or metadata.get("checksum") or checksums.get(doc_id)
     return Context(
-        node_id=str(row.get("node_id") or ""),
+        node_id=_string(row, "node_id"),
         doc_id=doc_id,
-        chunk_index=row.get("chunk_index"),
+        chunk_index=_whole(row, "chunk_index"),
         text=row["text"],
         collection=collection,
         file=path if isinstance(path, str) and path else doc_id.removeprefix(prefix),
-        page=row.get("page"),
-        heading_path=tuple(row.get("heading_path") or ()),
-        score=row.get("score"),
-        score_type=row.get("score_type") or "",
-        checksum=checksum,
+        page=_whole(row, "page"),
+        heading_path=_titles(row.get("heading_path")),
+        score=_score(row.get("score")),
+        score_type=_string(row, "score_type"),
+        checksum=_string(row, "checksum") or _string(metadata, "checksum") or checksums.get(doc_id),
         spans=tuple(_spans(row)),
     )
 
 
+def _string(row: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a string, "" where it is missing; the whole numbers that ids may be become strings."""
+    value = row.get(name)
+    if isinstance(value, Integral):
+        value = str(options.whole(f"{name} of a context", value, -(2**63), 2**63 - 1))
+    return "" if value is None else options.text(f"{name} of a context", value)
+
+
+def _whole(row: Mapping[str, Any], name: str) -> int | None:
+    value = row.get(name)
+    return None if value is None else options.whole(f"{name} of a context", value, 0, 2**63 - 1)
+
+
+def _score(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
+    except OverflowError:
+        pass
+    raise InputError(f"The score of a context must be a number, not {options.shown(value)}.")
+
+
+def _titles(value: Any) -> tuple[str, ...]:
+    titles = () if value is None else options.items("heading_path of a context", value, "['Pump', 'Start']")
+    return tuple(options.text("A title in the heading_path of a context", title) for title in titles)
+
+
 def _spans(row: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-    places: Sequence[Mapping[str, Any]] = row.get("spans") or [{"start": row.get("i_start"), "end": row.get("i_end")}]
-    for place in places:
-        start, end = place.get("start"), place.get("end")
+    spans = row.get("spans")
+    places = [] if spans is None else options.items("spans of a context", spans, "[{'start': 0, 'end': 9}]")
+    for place in places or [{"start": row.get("i_start"), "end": row.get("i_end")}]:
+        if not isinstance(place, Mapping) or not isinstance(place.get("text", ""), str):
+            raise InputError(f"A span of a context must be a dict with start and end, not {options.shown(place)}.")
+        start, end = _whole(place, "start"), _whole(place, "end")
         # Chunks that were stored without offsets have 0 for both.
         if start is not None and end is not None and end > start:
             yield start, end
-
-
-def _spans_until(context: Context, end: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans of the first ``end`` characters; between two spans the text has what joins them."""
-    lengths = [stop - start for start, stop in context.spans]
-    joins = len(context.spans) - 1
-    joiner = (len(context.text) - sum(lengths)) // joins if joins > 0 else 0
-    kept, position = [], 0
-    for (start, stop), length in zip(context.spans, lengths, strict=True):
-        if position < end:
-            kept.append((start, min(stop, start + end - position)))
-        position += length + joiner
-    return tuple(kept)

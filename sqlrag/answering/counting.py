@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.errors import InputError
+from sqlrag import options
+from sqlrag.errors import InputError, SqlragError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
 
 # Up to four Latin letters, one digit, one other visible character, or blank space with a line end in it.
 _PIECE = re.compile(r"[A-Za-z]{1,4}|[0-9]|[^\sA-Za-z0-9]|\s*\n\s*")
@@ -42,7 +44,7 @@ def token_counter(count_tokens: Any = None) -> Callable[[str], int]:
     Raises
     ------
     InputError
-        It is none of these. The function raises it too, where a count is no whole number of 0 or more.
+        It is none of these. The function raises it too, where it fails or a count is no whole number of 0 or more.
 
     Examples
     --------
@@ -52,16 +54,27 @@ def token_counter(count_tokens: Any = None) -> Callable[[str], int]:
     if count_tokens is None:
         return estimate_tokens
     if hasattr(count_tokens, "token_offsets"):
-        return lambda text: len(count_tokens.token_offsets(text))
-    if hasattr(count_tokens, "encode") and not isinstance(count_tokens, str):
-        return lambda text: len(count_tokens.encode(text))
-    if not callable(count_tokens):
-        raise InputError(f"count_tokens must be a function or a tokenizer, not {count_tokens!r:.200}.")
+        counted = _length_of(count_tokens.token_offsets)
+    elif hasattr(count_tokens, "encode") and not isinstance(count_tokens, str):
+        counted = _length_of(count_tokens.encode)
+    elif callable(count_tokens):
+        counted = count_tokens
+    else:
+        raise InputError(f"count_tokens must be a function or a tokenizer, not {options.shown(count_tokens)}.")
 
     def count(text: str) -> int:
-        number = count_tokens(text)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise InputError(f"count_tokens must return a whole number of 0 or more, not {number!r:.200}.")
-        return number
+        try:
+            number = counted(text)
+        except SqlragError:
+            raise
+        except Exception as error:
+            raise InputError(f"count_tokens fails: {type(error).__name__}: {error}") from error
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+            raise InputError(f"count_tokens must return a whole number of 0 or more, not {options.shown(number)}.")
+        return int(number)
 
     return count
+
+
+def _length_of(tokens: Callable[[str], Sized]) -> Callable[[str], int]:
+    return lambda text: len(tokens(text))

@@ -24,10 +24,10 @@ class Answer:
     ``text`` is the model's, complete unless ``error`` says why not; the sources are there in any case, as
     :class:`sqlrag.answering.prompting.Prompt` describes them. ``citations`` are the numbers of sources that the text
     cites, ``unknown_citations`` the numbers that it cites and that no source has, both in the order of the text.
-    ``finish_reason`` is the model's ("stop", "length" …), "no_sources" where nothing was found and the model was not
-    asked, None where it failed. ``usage`` has ``prompt_tokens`` and ``completion_tokens`` as the server counts them,
-    if it does. ``timings`` are seconds by stage. ``queries`` is what was searched for. ``notices`` is what the reader
-    should know of all this.
+    ``finish_reason`` is the model's ("stop", "length" …), None where it failed; where it was not asked, "no_sources" if
+    nothing was found, "no_room" if nothing of it fits. ``usage`` has ``prompt_tokens`` and ``completion_tokens`` as the
+    server counts them, if it does. ``timings`` are seconds by stage. ``queries`` is what was searched for. ``notices``
+    is what the reader should know of all this.
     """
 
     question: str
@@ -102,7 +102,7 @@ def format_sources(sources: list[dict[str, Any]], cited: set[int] | None = None)
             f"characters {spans}" if spans else "",
             f"score {source['score']:.4f}" if source["score"] is not None else "",
         ]
-        lines.append(f"{mark}[{source['number']}] " + ", ".join(part for part in place if part))
+        lines.append(f"{mark}[{source['number']}] " + ", ".join(" ".join(part.split()) for part in place if part))
         lines += textwrap.wrap(
             " ".join(source["quote"].split()), _WIDTH - 5, initial_indent=" " * 5, subsequent_indent=" " * 5,
             max_lines=_QUOTED_LINES, placeholder=" …",

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import options
-from sqlrag.answering.contexts import contexts_of
+from sqlrag.answering.contexts import contexts_of, notices_of
 from sqlrag.answering.counting import token_counter
 from sqlrag.answering.prompting import Prompt, block, fence_of, prompt_of
 from sqlrag.answering.refining import Refinement, distinct, reordered, shortened
 from sqlrag.answering.rewriting import rewritten
 from sqlrag.answering.windowing import LeftOut, fit_context
+from sqlrag.embedders.base import without_surrogates
+from sqlrag.embedders.scrubbing import scrub
 from sqlrag.errors import InputError
 from sqlrag.measuring import Measure, RequestLog, measured, request
 from sqlrag.retrieval.blocks import fuse
@@ -82,6 +84,7 @@ class PromptRun:
             if not isinstance(plan, (RetrievePlan, type(None))):
                 raise InputError(f"plan must be a RetrievePlan, not {options.shown(plan)}.")
             if contexts is not None:
+                self.notices += notices_of(contexts)
                 contexts = options.items("contexts", contexts, "what a query returned")
             with request(self.request_id):
                 items, checksums = self._found(db_path, plan or RetrievePlan(), contexts)
@@ -109,7 +112,7 @@ class PromptRun:
         """Return what to answer from, and the checksums of its documents."""
         with nullcontext() if db_path is None else _opened(db_path) as store:
             items: Sequence[Item] = self._search(store, plan) if contexts is None else contexts
-            items = self._refined(items, store, plan.k if contexts is None else None)
+            items = self._refined(items, store, options.whole("k", plan.k, 1) if contexts is None else None)
             return items, _checksums(store, {context.doc_id for context in contexts_of(items)})
 
     def _search(self, store: Any, plan: RetrievePlan) -> list[Candidate]:
@@ -141,7 +144,7 @@ class PromptRun:
             ):
                 others = rewritten(self.question, model, request_id=self.request_id)
         except Exception as error:  # a model of the caller's own may raise anything
-            self.note(f"The question was not expanded: {error}")
+            self.note(f"The question was not expanded: {scrub(str(error))}")
             return
         finally:
             self.timings["expand"] = self.timings.pop("model")
@@ -155,14 +158,14 @@ class PromptRun:
         items, repeats = distinct(items)
         if wanted.reorders:
             with measured("rerank", self.timings, parent=self.whole):
-                candidates = reordered(self.question, items, store, wanted, keep)
+                candidates = reordered(without_surrogates(self.question), items, store, wanted, keep)
             self.notices += candidates.notices
             items = list(candidates)
         items = items[:keep]
         names = {context.node_id for context in contexts_of(items)}
         if wanted.compress:
             with measured("compress", self.timings, parent=self.whole):
-                items, more = distinct(shortened(self.question, items, store, wanted.compress))
+                items, more = distinct(shortened(without_surrogates(self.question), items, store, wanted.compress))
             repeats += more
         told = [f"{other or 'one'} (as {best or 'another'})" for best, other in repeats if best in names]
         if told:
@@ -208,7 +211,7 @@ def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
 
         return Store(db_path)
     if not callable(getattr(db_path, "retrieve", None)):
-        raise InputError(f"db_path must be a path or a Store, not {db_path!r:.200}.")
+        raise InputError(f"db_path must be a path or a Store, not {options.shown(db_path)}.")
     return nullcontext(db_path)
 
 

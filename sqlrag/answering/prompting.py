@@ -43,10 +43,16 @@ _RUNS = re.compile("`+")
 # A source line is one line, whatever a file is called.
 _LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _LONGEST_NAME = 200  # characters
-# What servers read as the border of a turn, also inside of a text: ChatML and its kin, Llama, Mistral, Gemma, DeepSeek.
+# What servers read as the border of a turn or of a document, also inside of a text: ChatML and its kin, Llama, Mistral,
+# Gemma, DeepSeek, GLM, Qwen, SmolVLM, T5, StarCoder. Whatever begins with <| is one.
 _TURNS = re.compile(
-    r"([<\[])(?=[|｜]|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]|<?/?SYS>>|/?s>|bos>|eos>"
-    r"|(?:start|end)_of_turn>)"
+    r"([<\[])(?=[|｜]"
+    r"|/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|IMG|THINK)\]"
+    r"|/?(?:[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS)\]"
+    r"|<?/?SYS>>"
+    r"|/?(?:s|bos|eos|sop|eop|eod|unk|pad|cls|sep|mask|gmask|think|thinking|tools|image|file_sep|repo_name)>"
+    r"|/?(?:start|end|begin)_?of_?\w{1,30}>|unused\d{1,6}>"
+    r"|/?(?:tool|fim|extra_id|reserved|unused|special|SPECIAL|im|image|vision|audio)_\w{1,30}>)"
 )
 
 
@@ -90,7 +96,8 @@ def build_prompt(
         The user's message as a Jinja2 template, run in a sandbox in which a name that is unknown is an error. It gets
         ``question``, ``fence``, and ``contexts``: each with ``block`` (its source line and its fenced text), ``text``
         (not fenced), ``number``, ``file``, ``page``, ``heading``, ``score``, ``doc_id``, ``node_id`` and
-        ``collection``. None: :data:`sqlrag.answering.prompting.TEMPLATE`.
+        ``collection``, names on one line without brackets and backticks. None:
+        :data:`sqlrag.answering.prompting.TEMPLATE`.
     system
         What stands before the rules for citing and for quoted text in the system message, such as who answers and how.
 
@@ -99,12 +106,14 @@ def build_prompt(
     Prompt
         Each ``block`` is ``[n] [Source: file page=… score=…]`` and the text between two fences, lines of backticks
         longer than any run of them in a text, so that no text can end its own. Markers of chat formats, such as
-        ``<|im_end|>``, get a blank put into them, and lone surrogates become U+FFFD; ``sources`` keeps what was found.
+        ``<|im_end|>`` and ``<think>``, get a blank put into them, and lone surrogates become U+FFFD; ``sources`` keeps
+        what was found.
 
     Raises
     ------
     InputError
-        The question is blank, a context has no text, or the template is wrong: the message gives its line.
+        The question is blank, a context has no text or a field of a wrong type, or the template is wrong: the message
+        gives its line.
 
     Examples
     --------
@@ -152,7 +161,7 @@ def fence_of(contexts: Iterable[Context]) -> str:
 
 def block(context: Context, number: int, fence: str) -> str:
     """Return a context as the prompt shows it: its source line and, between fences, its headings and its text."""
-    heading = harmless(" > ".join(context.heading_path))
+    heading = _line(" > ".join(context.heading_path))
     section = f"Section: {heading}\n\n" if heading else ""
     return f"{_source_line(context, number)}\n{fence}\n{section}{harmless(context.text)}\n{fence}"
 
@@ -169,11 +178,19 @@ def harmless(text: str) -> str:
 
 
 def _source_line(context: Context, number: int) -> str:
-    # Brackets and backticks could end the line's own, a line end the line.
-    name = _LINE.sub(" ", harmless(context.file or context.node_id or "unnamed")).translate(_NAME)[:_LONGEST_NAME]
+    name = _name(context.file or context.node_id or "unnamed")
     page = "" if context.page is None else f" page={context.page}"
     score = f" score={context.score:.4f}" if _is_finite(context.score) else ""
     return f"[{number}] [Source: {name}{page}{score}]"
+
+
+def _name(text: str) -> str:
+    """Return a name on one line; brackets and backticks could end the source line's own, or a fence."""
+    return _line(text).translate(_NAME)[:_LONGEST_NAME]
+
+
+def _line(text: str) -> str:
+    return _LINE.sub(" ", harmless(text))
 
 
 _NAME = str.maketrans("[]`", "()'")
@@ -214,13 +231,13 @@ def _rendered(template: str, question: str, contexts: Sequence[Context], fence: 
             "number": number,
             "block": block(context, number, fence),
             "text": harmless(context.text),
-            "file": context.file,
+            "file": _name(context.file),
             "page": context.page,
-            "heading": harmless(" > ".join(context.heading_path)),
+            "heading": _line(" > ".join(context.heading_path)),
             "score": context.score,
-            "doc_id": context.doc_id,
-            "node_id": context.node_id,
-            "collection": context.collection,
+            "doc_id": _name(context.doc_id),
+            "node_id": _name(context.node_id),
+            "collection": _name(context.collection),
         }
         for number, context in enumerate(contexts, 1)
     ]

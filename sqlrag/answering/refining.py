@@ -10,6 +10,7 @@ import numpy as np
 
 from sqlrag import options
 from sqlrag.answering.contexts import contexts_of
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.retrieval.compressing import CompressPolicy, compress
 from sqlrag.retrieval.duplicates import drop_near_duplicates
@@ -109,7 +110,9 @@ def shortened(question: str, items: Sequence[Item], store: Any, wanted: bool | C
 
 
 def _candidates(items: Sequence[Item]) -> list[Candidate]:
-    return [item if isinstance(item, Candidate) else _candidate(item) for item in items]
+    """Return the items as candidates whose text every tokenizer takes."""
+    candidates = [item if isinstance(item, Candidate) else _candidate(item) for item in items]
+    return [replace(candidate, content=without_surrogates(candidate.content)) for candidate in candidates]
 
 
 def _candidate(row: Mapping[str, Any]) -> Candidate:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from sqlrag.answering.prompting import harmless
+from sqlrag.answering.replies import checked
 
 if TYPE_CHECKING:
     from sqlrag.answering.chatting import ChatModel
@@ -29,7 +30,7 @@ def rewritten(question: str, model: ChatModel, *, request_id: str = "") -> list[
     """
     messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": harmless(question)}]
     reply = model.chat(messages, max_tokens=_TOKENS, request_id=request_id)
-    return queries_of("".join(piece.text for piece in reply), question)
+    return queries_of("".join(piece.text for piece in checked(reply, model.model_name)), question)
 
 
 def queries_of(text: str, question: str) -> list[str]:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.answering.citing import citations_of
 from sqlrag.answering.outcome import Answer, AnswerEvent
 from sqlrag.answering.preparing import AnswerOptions, PromptRun
+from sqlrag.answering.replies import checked
+from sqlrag.embedders.base import without_surrogates
+from sqlrag.embedders.scrubbing import scrub
 from sqlrag.errors import ProviderError, SqlragError
 from sqlrag.measuring import Measure, count, request
 from sqlrag.wording import counted
@@ -16,10 +19,12 @@ from sqlrag.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlrag.answering.chatting import ChatModel, Piece
+    from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.prompting import Prompt
+    from sqlrag.answering.replies import Piece
 
 NO_SOURCES = "Nothing was found for this question, so the model was not asked."
+NO_ROOM = "What was found for this question does not fit into the context window, so the model was not asked."
 
 
 class AnswerRun(PromptRun):
@@ -40,14 +45,21 @@ class AnswerRun(PromptRun):
         self._closes = closes
 
     def events(self) -> Iterator[AnswerEvent]:
-        """Ask the model, and yield the events; with ``strict`` a failure of the model is raised."""
+        """Return the events, which ask the model; with ``strict`` a failure of the model is raised."""
+        events = self._events()
+        next(events)  # to where it ends the run, even if nobody takes an event
+        return events  # type: ignore[return-value]
+
+    def _events(self) -> Iterator[AnswerEvent | None]:
         failure: object = "abandoned"
         try:
+            yield None
             sources = self.prompt.sources if self.prompt else []
             yield AnswerEvent("sources", self.request_id, sources=sources, notices=list(self.notices))
             if self.prompt is None:
-                self.parts, self.finish_reason = [NO_SOURCES], "no_sources"
-                yield AnswerEvent("text", self.request_id, text=NO_SOURCES)
+                text, self.finish_reason = (NO_ROOM, "no_room") if self.left_out else (NO_SOURCES, "no_sources")
+                self.parts = [text]
+                yield AnswerEvent("text", self.request_id, text=text)
             else:
                 yield from self._asked_model(self.prompt)
             if self.usage:
@@ -90,7 +102,7 @@ class AnswerRun(PromptRun):
         try:
             pieces = self._pieces(prompt)
             with closing(pieces) if hasattr(pieces, "close") else nullcontext():
-                for piece in pieces:
+                for piece in checked(pieces, self.model.model_name):
                     self._take(piece, measure)
                     if piece.text:
                         yield AnswerEvent("text", self.request_id, text=piece.text)
@@ -102,8 +114,8 @@ class AnswerRun(PromptRun):
             self.timings["model"] = measure.end(failure)
             count(**self.usage)
         if failure is not None:
-            self.error, self.finish_reason = str(failure), None
-            self.log.warning("the model failed after %.0f ms: %s", self.timings["model"] * 1000, failure)
+            self.error, self.finish_reason = without_surrogates(scrub(str(failure))), None
+            self.log.warning("the model failed after %.0f ms: %s", self.timings["model"] * 1000, self.error)
             if self.asked.strict:
                 raise failure
             yield AnswerEvent("error", self.request_id, error=self.error)
@@ -152,6 +164,8 @@ class AnswerRun(PromptRun):
 
 
 def _wrapped(error: Exception, model: ChatModel) -> ProviderError:
-    wrapped = ProviderError(f"The chat model {model.model_name!r} failed: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
+    said = str(error)
+    wrapped = ProviderError(f"The chat model {model.model_name!r} failed: {type(error).__name__}: {scrub(said)}")
+    # An exception that holds a secret is no cause to be shown.
+    wrapped.__cause__ = error if scrub(said) == said else None
     return wrapped

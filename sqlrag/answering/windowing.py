@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag import options
-from sqlrag.answering.contexts import Context, contexts_of, cut_item
+from sqlrag.answering.contexts import Context, contexts_of, cut_item, notices_of
 from sqlrag.answering.counting import token_counter
 from sqlrag.answering.prompting import block, fence_of
 from sqlrag.ingest.splitting import Limits, Splitter
@@ -39,7 +39,7 @@ class FittedContext:
 
     ``contexts`` are those of the items that were given which fit, in the order in which they were given. ``tokens`` is
     what they take as the prompt shows them, at most ``max_tokens``. ``left_out`` tells of the others, in the order in
-    which they were given; ``notices`` says in words what was left out or cut.
+    which they were given; ``notices`` are those of the items, and say in words what was left out or cut.
     """
 
     contexts: list[Any]
@@ -108,9 +108,10 @@ def fit_context(
     >>> [row["node_id"] for row in window.contexts]
     ['a#0', 'b#0']
     """
-    options.whole("max_tokens", max_tokens, 1)
-    options.number("margin", margin, 0, 1)
+    max_tokens = options.whole("max_tokens", max_tokens, 1)
+    margin = options.number("margin", margin, 0, 1)
     count = token_counter(count_tokens)
+    notices = notices_of(results)
     items = options.items("results", results, "what a query returned")
     contexts = contexts_of(items)
     fence = fence_of(contexts)
@@ -118,7 +119,6 @@ def fit_context(
     sizes = [count(block(context, len(contexts), fence)) for context in contexts]
     pieces = list(map(_Piece, range(len(items)), items, contexts, sizes))
     chosen, left_out = _chosen(pieces, max_tokens, margin)
-    notices = []
     longest = pieces[0] if pieces and pieces[0].tokens > max_tokens else None
     if longest is not None:
         cut = _cut(longest, max_tokens, lambda context: count(block(context, len(contexts), fence)))
@@ -126,7 +126,9 @@ def fit_context(
             # It is the best: nothing that was chosen in its place goes before it.
             chosen, left_out = _chosen([cut, *pieces[1:]], max_tokens, margin)
             whole, kept = len(longest.context.text), len(cut.context.text)
-            notices.append(f"{longest.context.node_id} is cut to {kept:,} of its {whole:,} characters.")
+            notices.append(
+                f"{longest.context.node_id or 'A chunk without an id'} is cut to {kept:,} of its {whole:,} characters."
+            )
     if left_out:
         notices.append(_told(left_out, max_tokens))
     return FittedContext(

@@ -147,9 +147,9 @@ def ask(
         found = _finished(events)
     _show(found, form, streamed=stream)
     for notice in found.notices:
-        tell(f"note: {notice}")
+        tell(f"note: {' '.join(notice.split())}")
     if found.error:
-        tell(f"error: {found.error}")
+        tell(f"error: {' '.join(found.error.split())}")
     return 1 if found.error else 0
 
 
@@ -194,7 +194,7 @@ def prompt(
         context_window=context_window,
     )
     for notice in notices:
-        tell(f"note: {notice}")
+        tell(f"note: {' '.join(notice.split())}")
     if form is Format.json:
         write_json({"messages": made.messages, "sources": made.sources, "notices": notices})
     elif form is Format.csv:
@@ -263,7 +263,9 @@ def _show(found: Answer, form: Format, *, streamed: bool) -> None:
     from sqlrag.answering.outcome import format_sources
 
     if form is Format.csv:
-        write_csv(found.sources, _SOURCE_COLUMNS)
+        # The answer stands in each row, and alone in one where there is no source.
+        rows = [{**source, "answer": found.text} for source in found.sources or [{}]]
+        write_csv(rows, (*_SOURCE_COLUMNS, "answer"))
         return
     if form is Format.json:
         if not streamed:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from sqlrag.errors import InputError
-from sqlrag.options import items, shown
+from sqlrag.options import choice, items, mapping, shown, text
 from sqlrag.retrieval.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
 from sqlrag.retrieval.ordering import checked, order_key
 from sqlrag.retrieval.results import Results
@@ -60,7 +60,7 @@ def retrieve(
     ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
         As for :func:`sqlrag.hybrid_query`.
     """
-    if not hasattr(store, "retrieve"):
+    if isinstance(store, type) or not callable(getattr(store, "retrieve", None)):
         raise InputError(f"store must be an open store, such as sqlrag.Store('kb.duckdb'), not {shown(store)}.")
     return store.retrieve(query, RetrievePlan() if plan is None else plan, query_vector=query_vector)
 
@@ -104,10 +104,9 @@ def fuse(
     >>> [(hit.doc_id, hit.score) for hit in fuse([[a, b], [b, c]])]
     [('b', 0.032522475), ('a', 0.016393443), ('c', 0.016129032)]
     """
-    options = dict(params or {})
+    options = {} if params is None else mapping("params", params)
     wanted = {"rrf": {"rrf_k", "weights"}, "weighted": {"vector_weight"}, "convex": {"alpha"}}
-    if method not in wanted:
-        raise InputError(f"method={method!r} is unknown; use one of {', '.join(get_args(Fusion))}")
+    choice("method", method, get_args(Fusion))
     if set(options) - wanted[method]:
         unknown = ", ".join(sorted(set(options) - wanted[method]))
         raise InputError(f"params has {unknown}; {method!r} takes {', '.join(sorted(wanted[method]))}")
@@ -157,11 +156,17 @@ def package(
     Raises
     ------
     InputError
-        The candidates are no list of :class:`sqlrag.Candidate`.
+        The candidates are no list of :class:`sqlrag.Candidate`, or an argument is of the wrong type.
     """
     given = checked(candidates)
-    rows = [as_row(found, (sources or {}).get(found.doc_id)) for found in given]
-    return Results(rows, query_text=query_text, notices=[*given.notices, *notices], timings=given.timings)
+    documents = {} if sources is None else mapping("sources", sources)
+    told = [text("One of notices", notice) for notice in items("notices", notices, "['shortened']")]
+    rows = [
+        as_row(found, None if documents.get(found.doc_id) is None else mapping("A source", documents[found.doc_id]))
+        for found in given
+    ]
+    text("query_text", query_text)
+    return Results(rows, query_text=query_text, notices=[*given.notices, *told], timings=given.timings)
 
 
 def _together(one: Candidate | None, other: Candidate) -> Candidate:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
-from sqlrag.options import items, number
+from sqlrag.options import items, number, shown
 from sqlrag.retrieval.fusion import LegHit
 from sqlrag.retrieval.terms import idf
 from sqlrag.store.calls import call_macro
@@ -55,9 +55,9 @@ class BM25:
         names = FIELDS if fields is None else [fields] if isinstance(fields, str) else items("fields", fields, valid)
         for name in names:
             if not isinstance(name, str) or name not in FIELDS:
-                raise InputError(f"fields={fields!r}: there is no field {name!r}. Valid names: {valid}.")
+                raise InputError(f"fields={shown(fields)}: there is no field {shown(name)}. Valid names: {valid}.")
         if not names:
-            raise InputError(f"fields={fields!r} is empty. Name one or more of {valid}.")
+            raise InputError(f"fields={shown(fields)} is empty. Name one or more of {valid}.")
         # Alone, its weight is only a unit.
         heading = number("heading_weight", heading_weight, 0, 1000) or (0.0 if "text" in names else 1.0)
         return cls(k1, b, float("text" in names), heading if "heading_path" in names else 0.0)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.normalizing import clean_metadata
+from sqlrag.options import items, shown, whole
 from sqlrag.types import Chunk, Document
 
 Row = TypeVar("Row", Document, Chunk)
@@ -48,27 +49,28 @@ def _cleaned(row: Row, kind: type[Row], ranges: dict[str, tuple[int, int]]) -> R
     changes: dict[str, Any] = {}
     for field in fields(row):
         name, value = field.name, getattr(row, field.name)
-        where = f"{kind.__name__} {row.doc_id!r}: {name}"
+        where = f"{kind.__name__} {shown(row.doc_id)}: {name}"
         if value is None and name in _OPTIONAL:
             continue
         if name == "metadata":
             changes[name] = clean_metadata(value)
         elif name in ranges:
             low, high = ranges[name]
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InputError(f"{where} must be a whole number from {low} to {high}, not {value!r}.")
-        elif name in ("tags", "heading_path"):
-            if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-                raise InputError(f"{where} must be a tuple of strings, not {value!r}.")
+            changes[name] = whole(where, value, low, high)
+        elif name == "page_starts":
+            changes[name] = tuple(whole(where, start, 0) for start in items(where, value, "(0, 1800)"))
+        elif name in ("tags", "heading_path", "warnings"):
+            if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
+                raise InputError(f"{where} must be a tuple of strings, not {shown(value)}.")
             changes[name] = tuple(without_surrogates(item) for item in value)
         elif name == "modified_at":
             if not isinstance(value, datetime):
-                raise InputError(f"{where} must be a datetime, not {value!r}.")
+                raise InputError(f"{where} must be a datetime, not {shown(value)}.")
         elif isinstance(value, str):
             changes[name] = without_surrogates(value)
         elif field.type == "str":
-            raise InputError(f"{where} must be a string, not {value!r}.")
+            raise InputError(f"{where} must be a string, not {shown(value)}.")
     for name in ("doc_id", "collection"):
         if not changes[name].strip():
-            raise InputError(f"{kind.__name__} {row.doc_id!r}: {name} must not be blank.")
+            raise InputError(f"{kind.__name__} {shown(row.doc_id)}: {name} must not be blank.")
     return replace(row, **changes)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.errors import InputError
+from sqlrag.options import not_blank, shown, texts, whole
 from sqlrag.retrieval.fusion import DECIMALS
 from sqlrag.retrieval.ordering import checked
 from sqlrag.retrieval.passages import ChunkReader, Passage, passages_of
@@ -110,8 +111,9 @@ def compress(
     >>> compress("Why do dogs bark?", found, CompressPolicy(window=0))[0]["spans"][0]["text"]
     'Dogs bark at night.'
     """
-    policy = policy or CompressPolicy()
-    _check(query, policy, store)
+    not_blank("query", query)
+    policy = _checked_policy(policy)
+    _check_store(policy, store)
     given = checked(candidates)
     passages = passages_of(given, policy.neighbours, store)
     sentences = [
@@ -195,20 +197,49 @@ def _choose(sentences: list[Span], matches: list[_Match], policy: CompressPolicy
     """
     most = None if policy.max_chars is None else policy.max_chars * share
     ranked = sorted((i for i, match in enumerate(matches) if match.score > 0), key=lambda i: (-matches[i].score, i))
-    if not ranked:
-        order = list(range(len(sentences)))
-    else:
-        best = ranked[: policy.sentences * share]
-        reach = min(policy.window, len(sentences))
-        around = (i + step * sign for i in best for step in range(1, reach + 1) for sign in (-1, 1))
-        order = list(dict.fromkeys([*best, *(i for i in around if 0 <= i < len(sentences))]))
+    order = _in_turn(ranked[: policy.sentences * share], policy.window, len(sentences)) or range(len(sentences))
     chosen: set[int] = set()
+    length = -len(JOINER)
     for i in order:
-        if most is None or _length(sentences, chosen | {i}) <= most:
+        longer = length + _added(sentences, chosen, i)
+        if most is None or longer <= most:
             chosen.add(i)
+            length = longer
         elif not ranked:
             break  # a beginning, not a selection
     return chosen
+
+
+def _in_turn(best: list[int], window: int, count: int) -> list[int]:
+    """Return the positions of the best, then of those around each of them up to ``window`` away, each once."""
+    order = dict.fromkeys(best)
+    hops: dict[int, dict[int, int]] = {-1: {}, 1: {}}
+
+    def free(i: int, sign: int) -> int:
+        """Return the next position that is not in the order yet; what was passed is not looked at again."""
+        passed = []
+        while i in order:
+            passed.append(i)
+            i = hops[sign].get(i, i + sign)
+        hops[sign].update(dict.fromkeys(passed, i))
+        return i
+
+    for i in best:
+        while True:
+            before, after = free(i, -1), free(i, 1)
+            near = [j for j in (before, after) if 0 <= j < count and abs(j - i) <= window]
+            if not near:
+                break
+            order[min(near, key=lambda j: abs(j - i))] = None
+    return list(order)
+
+
+def _added(sentences: list[Span], chosen: set[int], i: int) -> int:
+    """Return by how much the text grows with a sentence, and with the blank space or what else joins it to others."""
+    joined = (i - 1 in chosen) + (i + 1 in chosen)
+    start = sentences[i - 1][1] if i - 1 in chosen else sentences[i][0]
+    end = sentences[i + 1][0] if i + 1 in chosen else sentences[i][1]
+    return end - start + len(JOINER) * (1 - joined)
 
 
 def _runs(chosen: set[int]) -> list[tuple[int, int]]:
@@ -222,22 +253,24 @@ def _runs(chosen: set[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _length(sentences: list[Span], chosen: set[int]) -> int:
-    runs = _runs(chosen)
-    return sum(sentences[last][1] - sentences[first][0] for first, last in runs) + len(JOINER) * (len(runs) - 1)
-
-
-def _check(query: str, policy: CompressPolicy, store: ChunkReader | None) -> None:
-    if not isinstance(query, str) or not query.strip():
-        raise InputError(f"query must be a text that is not blank, not {query!r}.")
-    limits = [("sentences", policy.sentences, 1), ("window", policy.window, 0), ("neighbours", policy.neighbours, 0)]
-    if policy.max_chars is not None:
-        limits.append(("max_chars", policy.max_chars, 1))
-    for name, value, least in limits:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}={value!r} is out of range; use a whole number of {least} or more.")
-    if policy.language is not None and not isinstance(policy.language, str):
-        raise InputError(f"language must be a code such as 'de', not {policy.language!r}.")
-    check_stemmer(policy.stemmer)
-    if policy.neighbours and store is None:
+def _check_store(policy: CompressPolicy, store: object) -> None:
+    if store is None and policy.neighbours:
         raise InputError("neighbours are read from a store: pass store=, or a policy with neighbours=0.")
+    if store is not None and not all(callable(getattr(store, name, None)) for name in ("chunks_at", "sources")):
+        raise InputError(f"store must be an open store, such as sqlrag.Store('kb.duckdb'), not {shown(store)}.")
+
+
+def _checked_policy(policy: object) -> CompressPolicy:
+    """Return the policy, or the default for None, with plain numbers."""
+    policy = CompressPolicy() if policy is None else policy
+    if not isinstance(policy, CompressPolicy):
+        raise InputError(f"policy must be a sqlrag.CompressPolicy, not {shown(policy)}.")
+    texts(language=policy.language)
+    check_stemmer(policy.stemmer)
+    return replace(
+        policy,
+        sentences=whole("sentences", policy.sentences, 1),
+        window=whole("window", policy.window, 0),
+        neighbours=whole("neighbours", policy.neighbours, 0),
+        max_chars=None if policy.max_chars is None else whole("max_chars", policy.max_chars, 1),
+    )

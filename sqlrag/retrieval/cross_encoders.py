@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.embedders.hub import fetch, silent_onnxruntime
-from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
+from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,10 +70,10 @@ def load_reranker(
     ModelUnavailableError
         The model cannot be loaded here, or is no cross-encoder.
     """
-    if not isinstance(model_name, str) or not model_name.strip():
-        raise InputError(f"The name of the cross-encoder must be a string that is not blank, not {model_name!r}.")
-    if provider not in get_args(RerankProvider):
-        raise InputError(f"provider={provider!r} is unknown; use one of {', '.join(get_args(RerankProvider))}.")
+    options.not_blank("The name of the cross-encoder", model_name)
+    options.choice("provider", provider, get_args(RerankProvider))
+    if cache_dir is not None:
+        options.path("cache_dir", cache_dir)
     key = (model_name, provider, str(cache_dir or ""))
     with _lock:
         if key not in _loaded:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sqlrag.errors import InputError
-from sqlrag.retrieval.fusion import DECIMALS
-from sqlrag.retrieval.ordering import checked, unit_rows
+from sqlrag.options import number
+from sqlrag.retrieval.ordering import checked, rounded, unit_rows
 from sqlrag.retrieval.words import words_of
 
 if TYPE_CHECKING:
@@ -67,14 +64,13 @@ def drop_near_duplicates(
     (['a.md#0', 'c.md#0'], {'a.md#0': ['b.md#0']})
     """
     before = checked(candidates)
-    if threshold is not None and (
-        not isinstance(threshold, Real) or isinstance(threshold, bool) or not 0 < threshold <= 1
-    ):
-        raise InputError(f"threshold={threshold!r} is out of range; use a number above 0 and up to 1, or None.")
+    threshold = None if threshold is None else number("threshold", threshold, 0, 1)
+    if threshold == 0:
+        raise InputError("threshold must be above 0; None leaves out exact repeats only.")
     if vectors is not None and threshold is None:
         raise InputError("vectors are compared by a threshold: pass threshold=0.95, for instance.")
     if threshold is None or not before:
-        similar = _never
+        similar: Callable[[int, int], bool] = _never
     else:
         similar = _by_words(before, threshold) if vectors is None else _by_cosine(before, vectors, threshold)
 
@@ -111,7 +107,7 @@ def _never(_: int, __: int) -> bool:
 
 def _by_cosine(candidates: Candidates, vectors: ArrayLike, threshold: float) -> Callable[[int, int], bool]:
     unit = unit_rows(vectors, candidates)
-    near = np.round(unit @ unit.T, DECIMALS) >= threshold
+    near = rounded(unit @ unit.T) >= threshold
     return lambda i, j: bool(near[i, j])
 
 

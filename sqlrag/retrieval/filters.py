@@ -11,6 +11,7 @@ from typing import Any
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.normalizing import clean_metadata
+from sqlrag.options import shown
 
 # Of other systems' filters, as sole keys of an object.
 _OPERATORS = {
@@ -54,9 +55,9 @@ class Filters:
 
     def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
-        if self.metadata and isinstance(self.metadata, Mapping) and all(v is None for v in self.metadata.values()):
+        if isinstance(self.metadata, Mapping) and self.metadata and all(v is None for v in self.metadata.values()):
             raise InputError(
-                f"metadata={self.metadata!r} asks only for None, which is every document without the field. "
+                f"metadata={shown(self.metadata)} asks only for None, which is every document without the field. "
                 "Name what to delete by values or by doc_ids."
             )
         filters = self.parameters()
@@ -70,23 +71,23 @@ class Filters:
         if self.metadata is None:
             return None
         if not isinstance(self.metadata, Mapping) or not all(isinstance(key, str) for key in self.metadata):
-            raise InputError(f"metadata must be a mapping of field names to values, not {self.metadata!r}.")
+            raise InputError(f"metadata must be a mapping of field names to values, not {shown(self.metadata)}.")
         if not self.metadata:
             return None  # no condition
         for key, value in self.metadata.items():
             keys = list(value) if isinstance(value, Mapping) else []
             if (key.startswith("$") and _is_operator(key)) or (keys and all(map(_is_operator, keys))):
                 raise InputError(
-                    f"The metadata filter {{{key!r}: {value!r}}} looks like an operator. Fields are only compared for "
-                    "being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."
+                    f"The metadata filter {{{shown(key)}: {shown(value)}}} looks like an operator. Fields are only "
+                    "compared for being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."
                 )
         if any(isinstance(value, float) and not math.isfinite(value) for value in self.metadata.values()):
-            raise InputError(f"The metadata filter {self.metadata!r} has a value that is no number; leave it out.")
+            raise InputError(f"The metadata filter {shown(self.metadata)} has a value that is no number; leave it out.")
         try:
             # Cleaned and ordered as the stored metadata is, so that a date or a nested object finds its like.
             return json.dumps(clean_metadata(self.metadata), ensure_ascii=False, sort_keys=True)
         except InputError as error:
-            raise InputError(f"The metadata filter {self.metadata!r} cannot be used: {error}.") from error
+            raise InputError(f"The metadata filter {shown(self.metadata)} cannot be used: {error}.") from error
 
 
 def _is_operator(key: object) -> bool:
@@ -102,5 +103,5 @@ def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
         or not isinstance(values, Sequence)
         or not all(isinstance(value, str) for value in values)
     ):
-        raise InputError(f"{name} must be a list of strings, not {values!r}.")
+        raise InputError(f"{name} must be a list of strings, not {shown(values)}.")
     return [without_surrogates(value) for value in values]

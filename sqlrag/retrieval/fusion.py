@@ -7,6 +7,7 @@ them, so that the last bits of a float (which depend on how many threads summed 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
@@ -242,8 +243,10 @@ def _weighted(vector: Mapping[int, _Ranked], lexical: Mapping[int, _Ranked], vec
 def _min_max(leg: Mapping[int, _Ranked]) -> dict[int, float]:
     """Scale a leg's scores to 0..1 over its own hits; 1 where all are equal (a single hit too)."""
     scores = [hit.score for hit in leg.values()]
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
-    return {rid: (hit.score - low) / (high - low) if high > low else 1.0 for rid, hit in leg.items()}
+    # Halved where a difference could be infinite.
+    unit = 0.5 if max(map(abs, scores), default=0.0) > sys.float_info.max / 2 else 1.0
+    low, high = unit * min(scores, default=0.0), unit * max(scores, default=0.0)
+    return {rid: (unit * hit.score - low) / (high - low) if high > low else 1.0 for rid, hit in leg.items()}
 
 
 def _convex(exact: ExactScores, alpha: float) -> dict[int, float]:
@@ -274,6 +277,10 @@ def _exact_of(union: Collection[int], exact: ExactScores | None) -> ExactScores:
 
 
 def _rounded(score: float) -> float:
-    if not math.isfinite(score):
-        raise InputError(f"a score to be fused is {score}; it must be a finite number")
-    return round(score, DECIMALS)
+    try:
+        finite = math.isfinite(score)
+    except (TypeError, OverflowError):  # no number, or an integer that no float can hold
+        finite = False
+    if not finite:
+        raise InputError(f"a score to be fused is {options.shown(score)}; it must be a finite number")
+    return round(float(score), DECIMALS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlrag.errors import InputError
+from sqlrag.options import items
 from sqlrag.retrieval.cleaning import cleaned_chunk
 from sqlrag.store import writing
 from sqlrag.store.indexing import IndexReport, with_sources
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike | None) -> IndexReport:
     """Write all chunks of some documents in place of the documents; see :func:`sqlrag.index`."""
-    given = [cleaned_chunk(chunk) for chunk in chunks]
+    given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
     if not given:
         return IndexReport([], 0, 0)
     dimensions = searcher.identity.dimensions

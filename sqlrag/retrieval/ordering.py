@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sqlrag.errors import InputError
-from sqlrag.options import items
-from sqlrag.store.vectors import unit_vectors
+from sqlrag.options import items, shown
+from sqlrag.retrieval.fusion import DECIMALS
+from sqlrag.store.vectors import as_numbers, unit_vectors
 from sqlrag.types import Candidate, Candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import ArrayLike, NDArray
+
+# The fields of a candidate that the blocks look at: the type, and whether it may be None.
+_FIELDS: dict[str, tuple[type | tuple[type, ...], bool]] = {
+    **dict.fromkeys(("doc_id", "node_id", "content"), (str, False)),
+    **dict.fromkeys(("tags", "heading_path"), ((tuple, list), False)),
+    "metadata": (Mapping, False),
+    "chunk_index": (Integral, False),
+    "score": (Real, False),
+    **dict.fromkeys(("i_start", "i_end", "page"), (Integral, True)),
+    **dict.fromkeys(("vector_score", "lexical_score"), (Real, True)),
+}
 
 
 def checked(candidates: Iterable[Candidate]) -> Candidates:
@@ -23,14 +37,24 @@ def checked(candidates: Iterable[Candidate]) -> Candidates:
     Raises
     ------
     InputError
-        It is no list, or something in it is no :class:`sqlrag.types.Candidate`.
+        It is no list, or something in it is no :class:`sqlrag.types.Candidate` with fields of the right types.
     """
     given = items("candidates", candidates, "what retrieve returns")
-    listed = candidates.holding(given) if isinstance(candidates, Candidates) else Candidates(given)
-    wrong = next((item for item in listed if not isinstance(item, Candidate)), None)
-    if wrong is not None:
-        raise InputError(f"candidates must be a list of Candidate, but one is a {type(wrong).__name__}.")
-    return listed
+    for candidate in given:
+        if not isinstance(candidate, Candidate):
+            raise InputError(f"candidates must be a list of Candidate, but one is a {type(candidate).__name__}.")
+        for name, (kind, optional) in _FIELDS.items():
+            value = getattr(candidate, name)
+            if not isinstance(value, kind) and not (optional and value is None):
+                raise InputError(f"Candidate {shown(candidate.node_id)}: {name} cannot be {shown(value)}.")
+    return candidates.holding(given) if isinstance(candidates, Candidates) else Candidates(given)
+
+
+def rounded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scores rounded to 9 decimals; numpy multiplies to round, which is too much for the largest numbers."""
+    with np.errstate(over="ignore"):
+        short = np.round(scores, DECIMALS)
+    return np.where(np.isfinite(short), short, scores) + 0.0  # adding zero makes -0.0 a plain 0
 
 
 def order_key(score: float, candidate: Candidate) -> tuple[float, str, int, str]:
@@ -46,7 +70,7 @@ def unit_rows(vectors: ArrayLike, candidates: list[Candidate]) -> NDArray[np.flo
     InputError
         They are no matrix with one row per candidate, or a row is zero or not finite.
     """
-    array = _as_array("vectors", vectors)
+    array = as_numbers("vectors", vectors, np.float64)
     if array.ndim != 2 or len(array) != len(candidates) or array.shape[1] == 0:
         raise InputError(
             f"vectors must have one row per candidate, [{len(candidates)}, d], not the shape {list(array.shape)}."
@@ -57,18 +81,11 @@ def unit_rows(vectors: ArrayLike, candidates: list[Candidate]) -> NDArray[np.flo
 
 def unit_row(name: str, vector: ArrayLike, dimensions: int) -> NDArray[np.float64]:
     """Return one vector, ``[d]`` or ``[1, d]``, at unit length, ``[d] float64``; InputError if it does not fit."""
-    array = _as_array(name, vector)
+    array = as_numbers(name, vector, np.float64)
     if array.shape not in ((dimensions,), (1, dimensions)):
         raise InputError(f"{name} must have the shape [{dimensions}] as the vectors have, not {list(array.shape)}.")
     row: NDArray[np.float64] = _doubled(unit_vectors(array.reshape(1, -1), dimensions, [name]))[0]
     return row
-
-
-def _as_array(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers in rows of equal length: {error}.") from error
 
 
 def _doubled(unit: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from sqlrag import options
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.store.schema import read_sql
 from sqlrag.types import Candidate
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _MARKDOWN = "text/markdown"
+_PLACES = "[('a.md', 0), ('a.md', 1)]"
 
 
 class ChunkReader(Protocol):
@@ -57,7 +60,13 @@ class Passage(NamedTuple):
 
 def chunks_at(con: duckdb.DuckDBPyConnection, places: Sequence[tuple[str, int]]) -> list[Candidate]:
     """Return the chunks of a store at these (doc_id, chunk_index), ordered by them."""
-    bound = {"doc_ids": [doc_id for doc_id, _ in places], "indexes": [index for _, index in places]}
+    given = [options.items("One of places", place, "('a.md', 0)") for place in options.items("places", places, _PLACES)]
+    if not all(len(place) == 2 for place in given):
+        raise InputError(f"places must be pairs of doc_id and chunk_index, such as {_PLACES}.")
+    bound = {
+        "doc_ids": [without_surrogates(options.text("A doc_id", doc_id)) for doc_id, _ in given],
+        "indexes": [options.whole("A chunk_index", index, 0) for _, index in given],
+    }
     rows = con.execute(read_sql("index/chunks_at"), bound).fetchall()
     return [
         Candidate(
@@ -97,7 +106,7 @@ def passages_of(candidates: Sequence[Candidate], neighbours: int, store: ChunkRe
         if _is_located(candidate):
             by_document.setdefault(candidate.doc_id, []).append((i, candidate))
     for chunk in around:
-        by_document[chunk.doc_id].append((None, chunk))
+        by_document.setdefault(chunk.doc_id, []).append((None, chunk))
     for doc_id, pieces in by_document.items():
         passages += _joined(pieces, sources[doc_id]["text"] if doc_id in sources else None)
     return sorted((passage for passage in passages if passage.members), key=lambda passage: passage.members[0])

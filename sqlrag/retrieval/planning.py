@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -93,7 +94,7 @@ class Plan:
             exact=plan.exact,
             min_similarity=plan.min_similarity,
             bm25=bm25,
-            filters=Filters(plan.collection, plan.tags_any or None, plan.tags_all or None, plan.metadata or None),
+            filters=Filters(plan.collection, *map(_set, (plan.tags_any, plan.tags_all, plan.metadata))),
         )
 
     def without_effect(self) -> list[str]:
@@ -113,3 +114,8 @@ class Plan:
         defaults = {name: spec.default for name, spec in type(self).__dataclass_fields__.items()}
         given = [(name, getattr(self, name), why) for name, why in unused]
         return [f"{name}={value!r} has no effect {why}." for name, value, why in given if value != defaults[name]]
+
+
+def _set(condition: Any) -> Any:
+    """Return a condition; None for an empty one, which in a :class:`RetrievePlan` is none."""
+    return None if isinstance(condition, (tuple, list, Mapping)) and not condition else condition

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import replace
-from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sqlrag import options
 from sqlrag.errors import InputError, ModelUnavailableError, ProviderError
 from sqlrag.retrieval.cross_encoders import load_reranker
-from sqlrag.retrieval.fusion import DECIMALS
-from sqlrag.retrieval.ordering import checked, order_key, unit_row, unit_rows
+from sqlrag.retrieval.ordering import checked, order_key, rounded, unit_row, unit_rows
+from sqlrag.store.vectors import as_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,13 @@ def rerank(
     >>> [(c.doc_id, c.score) for c in rerank("pear", found, lambda query, texts: [t.count(query) for t in texts])]
     [('b.md', 2.0), ('a.md', 0.0)]
     """
-    _check(query, model, top_n, depth, diversity, vectors, query_vector)
+    options.not_blank("query", query)
+    top_n, depth = (
+        None if count is None else options.whole(name, count, 1) for name, count in (("top_n", top_n), ("depth", depth))
+    )
+    diversity = None if diversity is None else options.number("diversity", diversity, 0, 1)
+    strict = options.flag("strict", strict)
+    _check_order(model, diversity, vectors, query_vector)
     before = checked(candidates)
     if not before:
         return before
@@ -144,10 +151,10 @@ def _relevance(
     elif unit is not None and target is not None:
         scores = np.clip(unit[: len(head)] @ target, -1, 1)
     else:
-        scores = np.array([candidate.score for candidate in head], dtype=np.float64)
+        scores = as_numbers("The scores of the candidates", [candidate.score for candidate in head], np.float64)
         if not np.isfinite(scores).all():
             raise InputError("A candidate's score is not finite, so it cannot be weighed against diversity.")
-    return np.round(scores, DECIMALS) + 0.0  # adding zero makes -0.0 a plain 0
+    return rounded(scores)
 
 
 def _scores_of(model: str | Reranker, query: str, texts: list[str]) -> Numbers:
@@ -156,7 +163,7 @@ def _scores_of(model: str | Reranker, query: str, texts: list[str]) -> Numbers:
     scorer = load_reranker(model) if isinstance(model, str) else model
     try:
         given = scorer(query, texts)
-        scores = np.asarray(given, dtype=np.float64)
+        scores = as_numbers("The scores", given, np.float64)
     except ProviderError:
         raise
     except Exception as error:
@@ -175,6 +182,8 @@ def _scores_of(model: str | Reranker, query: str, texts: list[str]) -> Numbers:
 
 def _scaled(scores: Numbers) -> Numbers:
     """Scale scores to 0..1 over themselves, 1 where all are equal."""
+    if max(scores.max(), -scores.min()) > sys.float_info.max / 2:
+        scores = scores / 2  # so that no difference is infinite
     low, high = scores.min(), scores.max()
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
 
@@ -190,7 +199,7 @@ def _most_marginal(
     taken = np.zeros(len(rows), dtype=bool)
     picked = []
     for _ in range(wanted):
-        marginal = np.round((1 - diversity) * relevance - diversity * closest, DECIMALS) + 0.0
+        marginal = rounded((1 - diversity) * relevance - diversity * closest)
         best = int(np.argmax(np.where(taken, -np.inf, marginal)))
         picked.append((rows[best], float(marginal[best])))
         taken[best] = True
@@ -198,24 +207,8 @@ def _most_marginal(
     return picked
 
 
-def _check(
-    query: str,
-    model: object,
-    top_n: int | None,
-    depth: int | None,
-    diversity: float | None,
-    vectors: object,
-    query_vector: object,
-) -> None:
-    if not isinstance(query, str) or not query.strip():
-        raise InputError(f"query must be a text that is not blank, not {query!r}.")
-    for name, count in (("top_n", top_n), ("depth", depth)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise InputError(f"{name}={count!r} is out of range; use a whole number of 1 or more, or None for all.")
-    if diversity is not None and (
-        not isinstance(diversity, Real) or isinstance(diversity, bool) or not 0 <= diversity <= 1
-    ):
-        raise InputError(f"diversity={diversity!r} is out of range; use a number from 0 to 1.")
+def _check_order(model: object, diversity: float | None, vectors: object, query_vector: object) -> None:
+    """Raise InputError unless exactly one thing says what to order by."""
     if model is not None and not isinstance(model, str) and not callable(model):
         raise InputError(f"model must be a name, a folder or a callable, not {type(model).__name__}.")
     if model is not None and query_vector is not None:

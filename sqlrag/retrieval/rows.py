@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, NotFoundError
-from sqlrag.options import items
+from sqlrag.options import items, shown
 from sqlrag.retrieval.results import RESULT_KEYS
 from sqlrag.store.calls import select_by_key
 from sqlrag.wording import counted
@@ -61,7 +61,7 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
     rows = select_by_key(
         con,
         "SELECT doc_id, file_path, file_name, text, metadata_ FROM source_documents WHERE doc_id IN (...)",
-        sorted(set(doc_ids)),
+        sorted(set(_ids("doc_ids", doc_ids, "['guides/setup.md']"))),
     )
     sources = [dict(zip(_SOURCE_COLUMNS, row, strict=True)) for row in rows]
     for source in sources:
@@ -71,10 +71,7 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
 
 def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them."""
-    wanted = items("chunk_ids", chunk_ids, "['guides/setup.md#3']")
-    if not all(isinstance(chunk_id, str) for chunk_id in wanted):
-        raise InputError(f"chunk_ids must be a list of node_id, such as ['guides/setup.md#3'], not {chunk_ids!r}.")
-    wanted = [without_surrogates(chunk_id) for chunk_id in wanted]
+    wanted = _ids("chunk_ids", chunk_ids, "['guides/setup.md#3']")
     rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", wanted)
     doc_of = dict(rows)
     missing = [chunk_id for chunk_id in wanted if chunk_id not in doc_of]
@@ -85,6 +82,14 @@ def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Seq
         raise NotFoundError(f"{path} holds no chunk {missing[0]!r}{others}. {hint}")
     sources = source_documents(con, list(doc_of.values()))
     return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
+
+
+def _ids(name: str, values: object, example: str) -> list[str]:
+    """Return a list of ids as they can be bound."""
+    ids = items(name, values, example)
+    if not all(isinstance(value, str) for value in ids):
+        raise InputError(f"{name} must be a list of strings, such as {example}, not {shown(values)}.")
+    return [without_surrogates(value) for value in ids]
 
 
 def _near(con: duckdb.DuckDBPyConnection, node_id: str) -> list[str]:

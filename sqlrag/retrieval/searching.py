@@ -12,6 +12,7 @@ import duckdb
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError, StoreError
+from sqlrag.options import not_blank
 from sqlrag.retrieval.embedding import QuestionEmbedder
 from sqlrag.retrieval.running import Run
 from sqlrag.store.files import is_damage, out_of_memory
@@ -135,9 +136,7 @@ class Searcher:
 
 def same_model(name: str, other: str) -> bool:
     """Return whether two names mean the same model: case and a left-out organisation do not matter."""
-    if not isinstance(name, str) or not name.strip():
-        raise InputError(f"The model name must be a string that is not blank, not {name!r}.")
-    name, other = name.lower(), other.lower()
+    name, other = not_blank("model_name", name).lower(), other.lower()
     if "/" in name and "/" in other:
         return name == other
     return name.rpartition("/")[2] == other.rpartition("/")[2]

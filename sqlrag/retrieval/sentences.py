@@ -8,6 +8,7 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.ingest.splitting import Limits, Splitter, trimmed
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def sentence_spans(
     longest
         What is longer in characters is cut at the best border inside. None is no limit.
     """
-    language = (language or _guess(text)).partition("-")[0].lower()
+    text = without_surrogates(text)
+    language = without_surrogates(language or _guess(text)).partition("-")[0].lower()
     spans = []
     for start, end, whole in _blocks(text) if markdown else [(0, len(text), False)]:
         for span in [(start, end)] if whole else _sentences(text, start, end, language):

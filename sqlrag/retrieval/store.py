@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import options
@@ -12,35 +11,28 @@ from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieval.filters import Filters, strings
 from sqlrag.retrieval.indexing import index_chunks
-from sqlrag.retrieval.passages import chunks_at
-from sqlrag.retrieval.planning import Plan
-from sqlrag.retrieval.query_log import logged, query_log
-from sqlrag.retrieval.rows import source_documents, sources_of_chunks
+from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
+from sqlrag.retrieval.query_log import query_log
 from sqlrag.retrieval.searching import GIVEN, Searcher
 from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
-from sqlrag.store.metadata import initialize, nested_metadata, now, read_metadata, required_metadata
-from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Candidates, ChunkPolicy, ModelIdentity
+from sqlrag.store.metadata import initialize, now, required_metadata
+from sqlrag.types import ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    import duckdb
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from sqlrag.retrieval.results import Results
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import AnyEmbedder, Candidate, Chunk, Document, Fusion, RetrievePlan
-
-DEFAULT_HEADING_WEIGHT = 3.0
+    from sqlrag.types import AnyEmbedder, Chunk, Document
 
 
-class Store:
+class Store(Queries):
     """A store file, open for as many queries as you like. A context manager.
 
     Parameters
@@ -200,156 +192,6 @@ class Store:
         """The length of the file's vectors."""
         return self._searcher.identity.dimensions
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return this thread's DuckDB cursor, for SQL of your own: tables, views and macros answer to it."""
-        return self._database.cursor()
-
-    def hybrid_query(
-        self,
-        query_text: str,
-        *,
-        top_k: int = 5,
-        fusion: Fusion = "rrf",
-        vector_weight: float = 0.5,
-        alpha: float = DEFAULT_ALPHA,
-        rrf_k: float = 60,
-        rrf_weights: tuple[float, float] = (1.0, 1.0),
-        vector_top_k: int | None = None,
-        lexical_top_k: int | None = None,
-        k1: float = 1.2,
-        b: float = 0.75,
-        heading_weight: float | None = None,
-        fields: str | Sequence[str] | None = None,
-        collection: str | Sequence[str] | None = None,
-        tags_any: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        query_vector: ArrayLike | None = None,
-        model_name: str | None = None,
-        exact: bool = False,
-        codes_pool: int | None = None,
-        min_similarity: float | None = None,
-        include_source_docs: bool = False,
-        strict: bool = False,
-        feedback: int = 0,
-        feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT,
-        expansion: int = 0,
-        syntax: bool = False,
-    ) -> Results:
-        """Search by meaning and by words at once; see :func:`hybrid_query`.
-
-        ``lexical_top_k`` is its ``fts_top_k``. ``codes_pool`` is how many candidates the sign codes hand to the exact
-        cosines, 1 or more; None: as many as the size of the file asks for.
-        """
-        plan = Plan(
-            mode="hybrid",
-            top_k=top_k,
-            fusion=fusion,
-            vector_weight=vector_weight,
-            alpha=alpha,
-            rrf_k=rrf_k,
-            rrf_weights=rrf_weights,
-            vector_top_k=vector_top_k,
-            lexical_top_k=lexical_top_k,
-            codes_pool=codes_pool,
-            exact=exact,
-            min_similarity=min_similarity,
-            bm25=self._bm25(k1, b, heading_weight, fields),
-            filters=Filters(collection, tags_any, tags_all, metadata),
-            include_source_docs=include_source_docs,
-            strict=strict,
-            feedback=feedback,
-            feedback_weight=feedback_weight,
-            expansion=expansion,
-            syntax=syntax,
-            heading_weight=heading_weight,
-        )
-        return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
-
-    def vector_query(
-        self,
-        query_text: str = "",
-        *,
-        top_k: int = 5,
-        collection: str | Sequence[str] | None = None,
-        tags_any: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        query_vector: ArrayLike | None = None,
-        model_name: str | None = None,
-        exact: bool = False,
-        codes_pool: int | None = None,
-        min_similarity: float | None = None,
-        include_source_docs: bool = False,
-    ) -> Results:
-        """Search by meaning alone; see :func:`vector_query`, and for ``codes_pool`` :meth:`hybrid_query`."""
-        plan = Plan(
-            mode="vector",
-            top_k=top_k,
-            vector_top_k=top_k,
-            codes_pool=codes_pool,
-            exact=exact,
-            min_similarity=min_similarity,
-            filters=Filters(collection, tags_any, tags_all, metadata),
-            include_source_docs=include_source_docs,
-        )
-        return self._ask(query_text, plan, query_vector=query_vector, model_name=model_name)
-
-    def lexical_query(
-        self,
-        query_text: str,
-        *,
-        top_k: int = 5,
-        k1: float = 1.2,
-        b: float = 0.75,
-        heading_weight: float | None = None,
-        fields: str | Sequence[str] | None = None,
-        conjunctive: bool = False,
-        syntax: bool = True,
-        collection: str | Sequence[str] | None = None,
-        tags_any: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        include_source_docs: bool = False,
-    ) -> Results:
-        """Search by words alone; see :func:`lexical_query`."""
-        plan = Plan(
-            mode="lexical",
-            top_k=top_k,
-            lexical_top_k=top_k,
-            conjunctive=conjunctive,
-            syntax=syntax,
-            bm25=self._bm25(k1, b, heading_weight, fields),
-            filters=Filters(collection, tags_any, tags_all, metadata),
-            include_source_docs=include_source_docs,
-            heading_weight=heading_weight,
-        )
-        return self._ask(query_text, plan)
-
-    def retrieve(self, query: str, plan: RetrievePlan, *, query_vector: ArrayLike | None = None) -> Candidates:
-        """Return the candidates for a question, best first; see :func:`sqlrag.retrieve`."""
-        found = self._ask(query, Plan.of(plan, self._bm25(1.2, 0.75, None, None)), query_vector=query_vector)
-        return Candidates(found.found, notices=found.notices, timings=found.timings)
-
-    def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
-        return source_documents(self.cursor(), doc_ids)
-
-    def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
-        """Return the chunks that there are at ``places``, (``doc_id``, ``chunk_index``) each, ordered by these."""
-        return chunks_at(self.cursor(), places)
-
-    def _ask(
-        self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
-    ) -> Results:
-        options.texts(query_text=query_text, model_name=model_name)
-        search = partial(self._searcher.search, query_text, plan, query_vector=query_vector, model_name=model_name)
-        return logged(self._log, self.path, query_text, plan, search)
-
-    def _bm25(self, k1: float, b: float, heading_weight: float | None, fields: str | Sequence[str] | None) -> BM25:
-        stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
-        return BM25.of(k1, b, stored if heading_weight is None else heading_weight, fields)
-
     def embed_query(self, query_text: str) -> None:
         """Store the vector of a question in ``query_embeddings``, where the shell's macros can take it from.
 
@@ -376,39 +218,6 @@ class Store:
                 "INSERT OR REPLACE INTO query_embeddings VALUES ($1, $2, $3, $4)",
                 [query_text, as_text(vector), self._searcher.identity.model_name, now()],
             )
-
-    def query_vector(self, query_text: str, *, patient: bool = True) -> NDArray[np.float32]:
-        """Return the vector of a question as a search uses it; that of a question just asked is remembered.
-
-        Parameters
-        ----------
-        query_text
-            The question.
-        patient
-            False: wait for the model no longer than a search does that has words to answer by.
-
-        Returns
-        -------
-            ``[dimensions] float32``.
-
-        Raises
-        ------
-        InputError
-            It is blank.
-        ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
-            It cannot be embedded.
-        """
-        if not options.text("query_text", query_text).strip():
-            raise InputError("The query is blank. Pass a question or some words.")
-        return self._searcher.questions.embed(without_surrogates(query_text), patient=patient)
-
-    def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
-        return sources_of_chunks(self.cursor(), self.path, chunk_ids)
-
-    def get_embedding_metadata(self) -> dict[str, Any]:
-        """Return what the file says of itself; see :func:`get_embedding_metadata`."""
-        return nested_metadata(read_metadata(self.cursor()))
 
     def upsert(self, documents: Sequence[Document], chunks: Sequence[Chunk], embeddings: ArrayLike) -> None:
         """Insert documents with their chunks and vectors, in place of what the store held of these documents.
@@ -438,8 +247,8 @@ class Store:
         """
         writing.upsert(
             self._database,
-            [cleaned_document(document) for document in documents],
-            [cleaned_chunk(chunk) for chunk in chunks],
+            [cleaned_document(document) for document in options.items("documents", documents, "[sqlrag.Document(…)]")],
+            [cleaned_chunk(chunk) for chunk in options.items("chunks", chunks, "[sqlrag.Chunk(…)]")],
             embeddings,
             dimensions=self.dimensions,
         )
@@ -459,7 +268,7 @@ class Store:
         metadata: Mapping[str, Any] | None = None,
     ) -> DeleteReport:
         """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
-        options.texts(checksum=checksum)
+        checksum = None if checksum is None else without_surrogates(options.text("checksum", checksum))
         ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
         filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by(ids, checksum)
         return deleting.delete_documents(self._database, ids, checksum, filters)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.retrieval.terms import ascii_parts, ascii_words, stop_words
 from sqlrag.store.lexical import stem_words
 from sqlrag.store.schema import read_sql
@@ -29,6 +30,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
     """Return the words of each text, in their order, folded; runs without blanks give their pairs and characters."""
+    texts = [without_surrogates(text) for text in texts]
     other = [text for text in texts if not text.isascii()]
     rows = (
         _connection().cursor().execute(read_sql("index/tokenize_texts"), {"texts": other}).fetchall() if other else []

@@ -19,6 +19,7 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
+from sqlrag.options import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ def check_memory_limit(memory_limit: str | None) -> str | None:
         return None
     found = _MEMORY.fullmatch(memory_limit.strip()) if isinstance(memory_limit, str) else None
     if not found:
-        raise InputError(f"memory_limit must be a size such as '500MB', '2GB' or '1.5GiB', not {memory_limit!r}.")
+        raise InputError(f"memory_limit must be a size such as '500MB', '2GB' or '1.5GiB', not {shown(memory_limit)}.")
     number, unit, binary = found.groups()
     size = float(number) * (1024 if binary else 1000) ** ("KMGT".index(unit.upper()) + 1)
     if size < _LEAST_MEMORY:

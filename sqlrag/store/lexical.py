@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sqlrag.errors import InputError
+from sqlrag.options import shown
 from sqlrag.store.schema import read_sql, run_script
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ DEFAULT_STEMMER = "porter"
 
 def check_stemmer(stemmer: str) -> str:
     """Return the name of a stemmer, or raise InputError with the valid names."""
-    if stemmer not in stemmers():
-        raise InputError(f"There is no stemmer {stemmer!r}. Valid names: {', '.join(stemmers())}.")
+    if not isinstance(stemmer, str) or stemmer not in stemmers():
+        raise InputError(f"There is no stemmer {shown(stemmer)}. Valid names: {', '.join(stemmers())}.")
     return stemmer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.types import Vectors
+
+_NO_NUMBERS = "cmMSTU"  # kinds of numpy that it would turn into floats: complex numbers, times, texts
 
 
 def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ()) -> Vectors:
@@ -39,7 +41,7 @@ def unit_vectors(vectors: ArrayLike, dimensions: int, names: Sequence[str] = ())
     InputError
         They are no matrix, or a row is zero or not finite.
     """
-    array = _array(vectors)
+    array = as_numbers("Vectors", vectors)
     if array.ndim != 2:
         raise InputError(f"Vectors must be a matrix [n, {dimensions}], not an array of shape {array.shape}.")
     if array.shape[1] != dimensions:
@@ -84,7 +86,7 @@ def checked_vector(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
 
 
 def _one_row(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
-    array = _array(vector)
+    array = as_numbers("Vectors", vector)
     if array.ndim == 2 and len(array) != 1:
         raise InputError(
             f"One vector is wanted, not {len(array)}: an array of shape [{dimensions}] or [1, {dimensions}]."
@@ -92,13 +94,16 @@ def _one_row(vector: ArrayLike, dimensions: int) -> NDArray[np.float32]:
     return array.reshape(1, -1) if array.ndim == 1 else array
 
 
-def _array(values: ArrayLike) -> NDArray[np.float32]:
-    """Return numbers as an array; what is too large for float32 becomes infinite, to be refused as not finite."""
+def as_numbers(name: str, values: ArrayLike, dtype: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
+    """Return real numbers as an array; what is too large for its type becomes infinite, to be refused as not finite."""
     try:
         with np.errstate(over="ignore"):
-            return np.asarray(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"Vectors must be numbers in rows of equal length: {error}.") from error
+            array = np.asarray(values)
+            if array.dtype.kind in _NO_NUMBERS:
+                raise TypeError(f"{array.dtype} is no type of real numbers")
+            return array.astype(dtype, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must be numbers in rows of equal length: {error}.") from error
 
 
 def sign_words(vectors: Vectors) -> list[tuple[NDArray[np.int64], NDArray[np.uint64]]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import logging
 import shutil
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from helpers import ROOT
@@ -15,12 +17,14 @@ from typer.testing import CliRunner
 
 from sqlrag import SPEC_VERSION, conformance
 from sqlrag.cli import app
-from sqlrag.retrieval import blocks, compressing, duplicates, fusion, reranking, rows
+from sqlrag.retrieval import blocks, compressing, duplicates, fusion, passages, reranking, rows, sentences, terms
+from sqlrag.retrieval import store as storing
+from sqlrag.store import schema, vectors
 
 FOLDER = conformance.corpus_folder()
 GOLDEN = json.loads((FOLDER / "golden.json").read_text("utf-8"))
-QUESTIONS = {question["name"] for question in json.loads((FOLDER / "queries.json").read_text("utf-8"))}
-COUNTED = (62, 60, 24)  # chunks, rankings, passages
+QUESTIONS = {question["name"]: question for question in json.loads((FOLDER / "queries.json").read_text("utf-8"))}
+COUNTED = (62, 88, 37)  # chunks, rankings, passages
 
 
 @pytest.fixture(autouse=True)
@@ -182,12 +186,112 @@ def test_a_block_that_was_changed_is_noticed(monkeypatch, module, name, change, 
     assert any(noticed in line for line in lines), lines
 
 
+@pytest.fixture(scope="module")
+def corpus():
+    with conformance.corpus_store(FOLDER) as store:
+        yield store
+
+
+def rewritten(function, old, new):
+    """Return the code of a function with a piece of its source replaced, and how often the piece was found."""
+    source = textwrap.dedent(inspect.getsource(function))
+    code = compile("from __future__ import annotations\n" + source.replace(old, new), __file__, "exec")
+    names = {}
+    exec(code, function.__globals__, names)
+    return names[function.__name__].__code__, source.count(old)
+
+
+TIE = "-hit.score, hit.doc_id, hit.chunk_index, hit.rid"
+AFTER_FUSION = "ties after fusion by doc_id, then chunk_index as a number"
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "name"),
+    [
+        (fusion.fuse_legs, TIE, "-hit.score, hit.chunk_index, hit.doc_id", AFTER_FUSION),
+        (fusion.fuse_legs, TIE, "-hit.score, hit.rid", AFTER_FUSION),
+        (fusion.fuse_legs, TIE, "-hit.score, hit.doc_id", AFTER_FUSION),
+        (fusion.fuse_legs, TIE, "-hit.score, hit.chunk_index, hit.doc_id", "ties of fused ranks"),
+        (fusion.fuse_legs, TIE, "-hit.score, hit.rid", "ties of fused ranks"),
+        (fusion.reciprocal_rank_fusion, "(-x[1], x[0])", "-x[1]", "ties of ids by code point"),
+        (fusion.reciprocal_rank_fusion, "best.setdefault(item, rank)", "best[item] = rank", "an id twice in a ranking"),
+        (fusion._min_max, "else 1.0", "else 0.0", "fuse weighted where a list has no spread"),
+        (fusion._rounded, "round(float(score), DECIMALS)", "score", "fuse weighted where a list has no spread"),
+        (duplicates.drop_near_duplicates, ".casefold()", ".lower()", "repeats but for ß"),
+        (duplicates.drop_near_duplicates, "in kept if", "in kept[::-1] if", "a repeat of two goes to the better one"),
+        (duplicates._by_cosine, "rounded(unit @ unit.T)", "(unit @ unit.T).round(3)",
+         "repeats by cosine, up to the threshold"),
+        (duplicates._by_cosine, ">= threshold", "> threshold", "repeats by cosine, up to the threshold"),
+        (duplicates._shingles, "max(1,", "max(0,", "repeats of fewer words than a run"),
+        (compressing._score, "1 - _B + _B", "1 - 0 + 0", "compress, a shorter sentence is better"),
+        (compressing._score, "_K1 * (", "1.3 * (", "compress as by default"),
+        (compressing._in_turn, "(before, after) if", "(after, before) if", "compress, what is before comes first"),
+        (compressing._in_turn, "<= window", "<= 1", "compress with two sentences around"),
+        (compressing._choose, "policy.max_chars * share", "policy.max_chars",
+         "compress what overlaps to the characters of both"),
+        (compressing._choose, "break", "pass", "compress to a beginning where no word matches"),
+        (passages._joined, "gap is None", "not gap", "compress what touches"),
+        (passages._gap, "blank if ", "None if ", "compress with neighbours beyond blank lines"),
+        (sentences._blocks, "_WHOLE | ", "{'tr_open'} | ", "compress what is one sentence in Markdown"),
+        (terms.idf, "+ 0.5", "+ 1", "compress as by default"),
+        (terms.ascii_words, "_WORD", "_NAME", "words of names"),
+        (terms.ascii_parts, "_COMPOUND.search(name)", "'_' in name", "words of names"),
+        (terms.query_terms, "word not in stops", "word", "hybrid"),
+        (vectors.query_code, "20, 60, 85", "30, 60, 85", "the best by their codes"),
+        (vectors.query_code, "20, 60, 85", "20, 60, 95", "the best by their codes"),
+        (vectors.query_code, " & ((sizes < two) | (sizes >= three))", "", "the best by their codes"),
+        (vectors.query_code, "vector >= 0", "vector < 0", "the best by their codes"),
+        (storing.Store.retrieve, "1.2, 0.75", "1.25, 0.75", "lexical"),
+        (storing.Store.retrieve, "1.2, 0.75", "1.2, 0.7", "lexical"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_was_changed_is_noticed(monkeypatch, corpus, function, old, new, name):
+    wanted = {kind: {name: GOLDEN[kind][name]} if name in GOLDEN[kind] else {} for kind in conformance.KINDS}
+    unchanged = {"spec_version": SPEC_VERSION, "chunks": []}
+
+    def lines():
+        found = conformance._answers(corpus, [QUESTIONS[name]])
+        return conformance.differences(unchanged | wanted, unchanged | found)
+
+    assert lines() == []
+    code, count = rewritten(function, old, new)
+    assert count > 0
+    monkeypatch.setattr(function, "__code__", code)
+    assert lines() != []
+
+
+@pytest.mark.parametrize(
+    ("macro", "old", "new", "names"),
+    [
+        ("lexical_search", "DESC, d.doc_id, d.chunk_index", "DESC, d.chunk_index, d.doc_id",
+         ["ties of documents, lexical"]),
+        ("lexical_search", "DESC, d.doc_id, d.chunk_index", "DESC, d.rid", ["ties of documents, lexical", "lexical"]),
+        ("vector_search", "DESC, doc_id, chunk_index", "DESC, chunk_index, doc_id", ["ties of documents, vector"]),
+        ("vector_search", "NULLS LAST, s.doc_id, s.chunk_index", "NULLS LAST, s.rid",
+         ["a tie where the vector leg ends"]),
+        ("exact_vector_query", "DESC, d.doc_id, d.chunk_index", "DESC, d.rid", ["ties of documents, exact", "exact"]),
+        ("metadata_matches", "AS DOUBLE) =", "AS DOUBLE) + 1 =", ["metadata, a number by its value"]),
+    ],
+)  # fmt: skip
+def test_a_macro_that_was_changed_is_noticed(monkeypatch, macro, old, new, names):
+    read_sql = schema.read_sql
+
+    def changed(name):
+        return read_sql(name).replace(old, new) if name == f"macros/{macro}" else read_sql(name)
+
+    assert old in read_sql(f"macros/{macro}")
+    monkeypatch.setattr(schema, "read_sql", changed)
+    lines = found_in(FOLDER)
+    for name in names:
+        assert any(line.startswith(f"rankings {name!r}: ") for line in lines), lines
+
+
 def test_the_order_of_the_candidates_decides_nothing_where_their_scores_do(monkeypatch):
     """Re-ranking of all candidates and fusion by scores see a set; the other blocks take the best first."""
     names = ("fuse weighted", "fuse convex", "rerank by cosine", "MMR by cosine", "MMR by the scores there are")
-    assert set(names) <= QUESTIONS
+    assert set(names) <= set(QUESTIONS)
     retrieve = blocks.retrieve
-    monkeypatch.setattr(blocks, "retrieve", lambda *args: retrieve(*args)[::-1])
+    monkeypatch.setattr(blocks, "retrieve", lambda *args, **options: retrieve(*args, **options)[::-1])
     lines = found_in(FOLDER)
     assert [line for line in lines if any(f" {name!r}: " in line for name in names)] == []
     assert any("'rerank the first three of six, keep five'" in line for line in lines)
@@ -218,7 +322,7 @@ def test_the_command(monkeypatch, tmp_path):
     done = CliRunner().invoke(app, ["conformance"])
     assert (done.exit_code, done.stdout) == (
         0,
-        f"Specification {SPEC_VERSION}: 62 chunks, 60 rankings and 24 passages compared, no difference\n",
+        f"Specification {SPEC_VERSION}: 62 chunks, 88 rankings and 37 passages compared, no difference\n",
     )
     folder = tmp_path / "conformance"
     shutil.copytree(FOLDER, folder)
