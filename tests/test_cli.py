@@ -37,7 +37,7 @@ COMMANDS = [
         "lexical-query",
     ),
     *("ask", "prompt"),
-    *("check", "repair", "compact", "upgrade", "reembed", "models", "conformance"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models", "convert", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {
@@ -768,3 +768,44 @@ def test_an_unknown_chunk_is_told_with_its_neighbours(kb):
         done = run("get-source-documents", wrong, "--db", kb)
         assert done.exit_code == 1
         assert f"holds no chunk '{wrong}'. Similar ones: guides/pump.md#0" in done.stderr
+
+
+class TestConvert:
+    def test_there_and_back_with_the_flags_of_each_format(self, kb, tmp_path):
+        ragmd, index, metadata = tmp_path / "kb.ragmd", tmp_path / "i.faiss", tmp_path / "m.json"
+        assert run("convert", kb, ragmd).exit_code == 0
+        assert run("convert", "--from-ragmd", ragmd, "--to-faiss", index, "--to-json", metadata).exit_code == 0
+        done = run("convert", "--from-faiss", index, "--from-json", metadata, "--to-ragmd", tmp_path / "copy.ragmd")
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / "copy.ragmd").read_bytes() == ragmd.read_bytes()
+        assert run("convert", tmp_path / "copy.ragmd", tmp_path / "back.duckdb").exit_code == 0
+        asked = ("hybrid-query", "mango", "--db")
+        assert rows_of(*asked, tmp_path / "back.duckdb") == rows_of(*asked, kb)
+
+    def test_check_and_info(self, kb, tmp_path):
+        made = tmp_path / "kb.ragmd"
+        run("convert", kb, made, "--tag", "fruit")
+        checked = run("convert", "--check", made)
+        assert (checked.exit_code, checked.stdout.splitlines()[-1]) == (0, "no problems found")
+        facts = json.loads(run("info", made, "--format", "json").stdout)
+        assert (facts["format"], facts["documents"], facts["model"]) == ("ragmd", 1, "hashing-64")
+        assert "format       ragmd" in run("info", made).stdout
+        made.write_text(made.read_text("utf-8").replace("sweet", "sour"), "utf-8")
+        checked = run("convert", "--check", made)
+        assert (checked.exit_code, checked.stdout) == (1, "")
+        assert str(made) in checked.stderr
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [[], ["a.ragmd"], ["a.ragmd", "b.ragmd", "--to-ragmd", "c.ragmd"], ["--check", "a.ragmd", "b.ragmd"]],
+    )
+    def test_files_that_are_not_named_once(self, arguments):
+        result = run("convert", *arguments)
+        assert result.exit_code == 1
+        assert "SOURCE" in result.stderr or "TARGET" in result.stderr
+
+    def test_what_exists_stays_unless_asked(self, kb, tmp_path):
+        (tmp_path / "kb.ragmd").write_text("mine")
+        for options in ([], ["--overwrite"]):
+            assert run("convert", kb, tmp_path / "kb.ragmd", *options).exit_code == 1
+        assert (tmp_path / "kb.ragmd").read_text() == "mine"

@@ -29,8 +29,8 @@ def store(tmp_path_factory):
     path = prepare_embeddings(HANDBOOK, folder / "kb.duckdb", **HASHING).path
     odd = write(
         folder / "odd",
-        a_md="---\ntitle: '## Chunks'\ntags: [x, '---']\nyear: 2024\nwhen: 2024-05-01\n---\n# One\n\n```json\n[]\n```\n\n"
-        "---\n\n## Vectors\n\n```base64\nAAAA\n```\n",
+        a_md="---\ntitle: '## Chunks'\ntags: [x, '---']\nyear: 2024\nwhen: 2024-05-01\n---\n# One\n\n```json\n[]\n```\n"
+        "\n---\n\n## Vectors\n\n```base64\nAAAA\n```\n",
         b_txt="Ein Satz. 東京大学の図書館。 emoji 🦆 and \x85 a\u2028line - with-dashes\n\n" + "naïve " * 40,
         c_md="# Größe\n\n" + "word " * 900,
     )
@@ -51,15 +51,11 @@ def questions(store):
 
 def answers(path, questions):
     with Store(path) as store:
-        found = []
-        for question in questions:
-            for results in (
-                store.hybrid_query(question, top_k=10),
-                store.vector_query(question, top_k=10),
-                store.lexical_query(question, top_k=10, syntax=False),
-            ):
-                found.append([dict(row) for row in results])
-        return found
+        return [
+            [dict(row) for row in ask(question, top_k=10)]
+            for question in questions
+            for ask in (store.hybrid_query, store.vector_query, store.lexical_query)
+        ]
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,24 @@ def convert(
 
 
 def file_facts(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> FileFacts:
-    """Return what a file of any format says of itself; raises as :func:`convert` does."""
+    """Return what a file of any format says of itself.
+
+    Parameters
+    ----------
+    path, json_path
+        The file; the JSON file of a ``.faiss`` file is found by its name unless given.
+
+    Returns
+    -------
+    FileFacts
+        ``path``, ``format``, ``size_bytes``, ``model``, ``dimensions``, ``documents``, ``chunks``, ``settings`` and
+        ``notices``.
+
+    Raises
+    ------
+    InputError, NotFoundError, FormatError, StoreError
+        As for :func:`convert`.
+    """
     with opened(path, json_path) as contents:
         return _facts(path, contents)
 
@@ -161,11 +178,21 @@ def file_facts(path: str | os.PathLike[str], json_path: str | os.PathLike[str] |
 def verify_file(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> FileFacts:
     """Read a file of any format through, and return what it says of itself if it could be stored as it is.
 
+    Parameters
+    ----------
+    path, json_path
+        As for :func:`file_facts`.
+
+    Returns
+    -------
+    FileFacts
+        As of :func:`file_facts`.
+
     Raises
     ------
     FormatError
         It is damaged; the message says where.
-    NotFoundError, InputError, StoreError and its kinds
+    NotFoundError, InputError, StoreError
         As for :func:`convert`.
     """
     with opened(path, json_path) as contents:

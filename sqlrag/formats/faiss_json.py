@@ -114,6 +114,11 @@ def export_faiss_json(
     overwrite
         Replace an index and a JSON file of this kind. Files of another kind are never replaced.
 
+    Returns
+    -------
+    Exported
+        ``path``, ``documents``, ``chunks``, ``size_bytes`` and ``notices``.
+
     Raises
     ------
     InputError
@@ -148,6 +153,11 @@ def import_faiss_json(
         What made the vectors, for files that do not say enough to embed questions; it is asked to prove it.
     overwrite
         Make the store anew where it exists.
+
+    Returns
+    -------
+    Imported
+        ``path``, ``documents``, ``chunks``, ``created`` and ``notices``.
 
     Raises
     ------

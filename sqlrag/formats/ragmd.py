@@ -88,6 +88,11 @@ def export_ragmd(
     overwrite
         Replace a ``.ragmd`` file. A file of another kind is never replaced.
 
+    Returns
+    -------
+    Exported
+        ``path``, ``documents``, ``chunks``, ``size_bytes`` and ``notices``.
+
     Raises
     ------
     InputError
@@ -122,6 +127,11 @@ def import_ragmd(
         What made the vectors, for a file that does not say enough to embed questions; it is asked to prove it.
     overwrite
         Make the store anew where it exists.
+
+    Returns
+    -------
+    Imported
+        ``path``, ``documents``, ``chunks``, ``created`` and ``notices``.
 
     Raises
     ------

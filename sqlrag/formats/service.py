@@ -221,6 +221,18 @@ def rag_service(
 ) -> SingleFileRAGService:
     """Return the service that fits to a file: by the suffix ``.ragmd``, ``.faiss`` or ``.json``, or by its content.
 
+    Parameters
+    ----------
+    service_name, model, embedder
+        As for :class:`SingleFileRAGService`.
+    path
+        The file.
+
+    Returns
+    -------
+    SingleFileRAGService
+        Not loaded yet: use it with ``async with``.
+
     Raises
     ------
     InputError
