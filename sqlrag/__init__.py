@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sqlrag.answering.chatting import ChatModel, OpenAIChat
     from sqlrag.answering.outcome import Answer, AnswerEvent
     from sqlrag.answering.prompting import Prompt, build_prompt
+    from sqlrag.answering.replies import Piece
     from sqlrag.answering.windowing import FittedContext, fit_context
     from sqlrag.asynchronous import (
         aanswer,
@@ -132,6 +133,7 @@ __all__ = [
     "NotAStoreError",
     "NotFoundError",
     "OpenAIChat",
+    "Piece",
     "Prepared",
     "Problem",
     "Prompt",
@@ -225,6 +227,7 @@ _LAZY = {
     "IndexReport": "sqlrag.store.indexing",
     "Models": "sqlrag.embedders.models",
     "OpenAIChat": "sqlrag.answering.chatting",
+    "Piece": "sqlrag.answering.replies",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "Prompt": "sqlrag.answering.prompting",

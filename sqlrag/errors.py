@@ -15,7 +15,8 @@
     │   └── SchemaVersionError               another version of sqlrag wrote it
     └── FormatError           (ValueError)   an exchange file is damaged or of another format
 
-A message says what is wrong, where, and what to do about it. The cause is kept in ``__cause__``.
+A message says what is wrong, where, and what to do about it. The cause is kept in
+``__cause__``, unless it could hold a key.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Candidate:
     node_id: str = ""
 
     def __post_init__(self) -> None:
-        if not self.node_id:
+        if isinstance(self.node_id, str) and not self.node_id:
             object.__setattr__(self, "node_id", f"{self.doc_id}#{self.chunk_index}")
 
 

@@ -301,7 +301,7 @@ class TestArguments:
             ({"diversity": 1.5}, "diversity must be a number from 0 to 1"),
             ({"diversity": True}, "diversity must be"),
             ({"compress": "yes"}, "compress must be True or False"),
-            ({"compress": CompressPolicy(sentences=0)}, "sentences=0"),
+            ({"compress": CompressPolicy(sentences=0)}, "sentences must be"),
             ({"plan": RetrievePlan(k=0)}, "k must be"),
             ({"plan": RetrievePlan(candidate_pool="x")}, "candidate_pool must be"),
         ],

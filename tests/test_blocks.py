@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers import HASHING, build, ids
 
-from sqlrag import RetrievePlan, Store, compress, drop_near_duplicates, fuse, package, rerank, retrieve
-from sqlrag.errors import InputError
+from sqlrag import RetrievePlan, Store, compress, drop_near_duplicates, fuse, lexical_query, package, rerank, retrieve
+from sqlrag.errors import InputError, NotFoundError
+from sqlrag.measuring import request
 from sqlrag.retrieval.results import RESULT_KEYS, Results
 from sqlrag.types import Candidate, Candidates
 
@@ -171,3 +175,36 @@ def test_a_search_without_its_model_says_so_to_the_end(tmp_path):
     assert ids(results) == ["a.md#0"]
     assert results.notices == found.notices
     assert any("down" in notice for notice in results.notices)
+
+
+class TestVectorsOfAStore:
+    def test_they_are_those_of_the_chunks_in_the_order_of_the_names(self, tmp_path):
+        with Store(build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")) as store:
+            names = ["c.md#0", "a.md#0", "c.md#0"]
+            vectors = store.vectors(names)
+            assert (vectors.shape, vectors.dtype) == ((3, 64), np.float32)
+            for name, vector in zip(names, vectors, strict=True):
+                assert store.vector_query(query_vector=vector, top_k=1)[0]["node_id"] == name
+            assert store.vectors([]).shape == (0, 64)
+            with pytest.raises(NotFoundError, match="no chunk"):
+                store.vectors(["a.md#0", "a.md#7"])
+
+    def test_the_name_of_the_cosine_is_no_model(self):
+        with pytest.raises(InputError, match=r"Store gives both"):
+            rerank("q", [Candidate("a", 0, "x")], "cosine")
+
+
+def test_a_row_shares_nothing_with_its_candidate():
+    found = Candidate("a", 0, "x", metadata={"authors": ["one"]})
+    package([found])[0]["metadata"]["authors"].append("two")
+    assert found.metadata == {"authors": ["one"]}
+
+
+def test_a_search_is_logged_with_the_id_of_its_request(tmp_path, caplog):
+    path = build(tmp_path, a_md="alpha", b_md="alpha beta")
+    with caplog.at_level(logging.DEBUG, logger="sqlrag"), request("my-request"):
+        lexical_query("alpha", path, top_k=3)
+    (record,) = [record for record in caplog.records if record.name == "sqlrag.query"]
+    assert re.fullmatch(
+        r"\[my-request\] lexical search, top_k 3: 2 results, bm25 [\d.]+ to [\d.]+, in [\d.]+ ms", record.getMessage()
+    )

@@ -217,6 +217,12 @@ def test_case_G9_the_raw_scores_and_ranks_stay_with_the_fused_score():
     good = fuse_legs(leg(("A", 0.99)), [])
     assert hopeless[0].score == good[0].score  # RRF cannot tell them apart …
     assert (hopeless[0].vector_score, good[0].vector_score) == (0.01, 0.99)  # … the raw scores can
+    both = fuse_legs(leg(("A", 0.9), ("B", 0.8)), leg(("C", 7.5), ("B", 3.5)))
+    assert {chr(hit.rid): (hit.vector_score, hit.vector_rank, hit.lexical_score, hit.lexical_rank) for hit in both} == {
+        "A": (0.9, 1, None, None),
+        "B": (0.8, 2, 3.5, 2),
+        "C": (None, None, 7.5, 1),
+    }
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,12 +11,11 @@ import numpy as np
 from sqlrag import options
 from sqlrag.answering.contexts import contexts_of
 from sqlrag.embedders.base import without_surrogates
-from sqlrag.errors import InputError
+from sqlrag.errors import InputError, NotFoundError
 from sqlrag.retrieval.compressing import CompressPolicy, compress
 from sqlrag.retrieval.duplicates import drop_near_duplicates
 from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
 from sqlrag.retrieval.reranking import rerank
-from sqlrag.store.calls import select_by_key
 from sqlrag.types import Candidate, Candidates
 
 if TYPE_CHECKING:
@@ -106,7 +105,9 @@ def shortened(question: str, items: Sequence[Item], store: Any, wanted: bool | C
     policy = wanted if isinstance(wanted, CompressPolicy) else CompressPolicy()
     if policy is not wanted and hasattr(store, "get_embedding_metadata"):
         policy = replace(policy, stemmer=store.get_embedding_metadata()["store"]["stemmer"])
-    return compress(question, _candidates(items), policy, store=store)
+    # A store of another engine need not have neighbours to give.
+    reader = store if hasattr(store, "chunks_at") else None
+    return compress(question, _candidates(items), policy, store=reader)
 
 
 def _candidates(items: Sequence[Item]) -> list[Candidate]:
@@ -129,15 +130,14 @@ def _candidate(row: Mapping[str, Any]) -> Candidate:
 
 def _vectors(store: Any, node_ids: Sequence[str]) -> NDArray[np.float32] | None:
     """Return the stored vectors of chunks, ``[n, dimensions]``; None where one is missing or damaged."""
-    if not hasattr(store, "cursor"):
+    if not hasattr(store, "vectors"):
         raise InputError(
             f'rerank="{COSINE}" and diversity need the vectors of a file: pass db_path, or leave them out.'
         )
-    statement = "SELECT node_id, embedding FROM documents WHERE node_id IN (...)"
-    found = dict(select_by_key(store.cursor(), statement, node_ids))
-    if not found.keys() >= set(node_ids):
+    try:
+        vectors: NDArray[np.float32] = store.vectors(node_ids)
+    except NotFoundError:
         return None
-    vectors = np.array([found[node_id] for node_id in node_ids], dtype=np.float32)
     return vectors if np.isfinite(vectors).all() and vectors.any(axis=1).all() else None
 
 

@@ -13,7 +13,7 @@ from sqlrag.retrieval.filters import Filters
 from sqlrag.retrieval.passages import chunks_at
 from sqlrag.retrieval.planning import Plan
 from sqlrag.retrieval.query_log import logged
-from sqlrag.retrieval.rows import source_documents, sources_of_chunks
+from sqlrag.retrieval.rows import source_documents, sources_of_chunks, vectors_of
 from sqlrag.store.metadata import nested_metadata, read_metadata
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Candidates
 
@@ -216,6 +216,27 @@ class Queries:
         if not options.text("query_text", query_text).strip():
             raise InputError("The query is blank. Pass a question or some words.")
         return self._searcher.questions.embed(without_surrogates(query_text), patient=patient)
+
+    def vectors(self, node_ids: Sequence[str]) -> NDArray[np.float32]:
+        """Return the stored vectors of chunks, as re-ranking by cosine or diversity needs them.
+
+        Parameters
+        ----------
+        node_ids
+            Keys of chunks, in any order.
+
+        Returns
+        -------
+            ``[len(node_ids), dimensions] float32`` of unit norm, row i for the chunk i.
+
+        Raises
+        ------
+        InputError
+            They are no list of strings.
+        NotFoundError
+            The file has no such chunk.
+        """
+        return vectors_of(self.cursor(), self.path, node_ids, self._searcher.identity.dimensions)
 
     def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the whole documents that chunks come from; see :func:`get_source_documents`."""

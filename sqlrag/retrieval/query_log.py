@@ -14,10 +14,11 @@ import duckdb
 import pyarrow as pa
 
 from sqlrag.errors import InputError
-from sqlrag.measuring import measured, request_id_of
+from sqlrag.measuring import measured, request, request_id_of
 from sqlrag.store.files import patiently, real_path
 from sqlrag.store.metadata import now
 from sqlrag.store.schema import STORAGE_VERSION, read_sql
+from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,22 +125,31 @@ class QueryLog:
 
 
 def logged(log: QueryLog | None, store: Path, query_text: object, plan: Plan, search: Callable[[], Results]) -> Results:
-    """Search, and take the query down in the log if there is one."""
-    if log is None:
-        return _measured(plan, search)
-    asked_at, began = now(), time.perf_counter()
-    try:
-        results = _measured(plan, search)
-    except Exception as error:
-        log.add(store, query_text, plan, error, asked_at, time.perf_counter() - began)
-        raise
-    log.add(store, query_text, plan, results, asked_at, time.perf_counter() - began)
-    return results
+    """Search as a request with an id, and take the query down in the log if there is one."""
+    with request(request_id_of(None)):
+        asked_at, began = now(), time.perf_counter()
+        try:
+            results = _measured(plan, search)
+        except Exception as error:
+            if log is not None:
+                log.add(store, query_text, plan, error, asked_at, time.perf_counter() - began)
+            raise
+        if log is not None:
+            log.add(store, query_text, plan, results, asked_at, time.perf_counter() - began)
+        return results
 
 
 def _measured(plan: Plan, search: Callable[[], Results]) -> Results:
+    began = time.perf_counter()
     with measured("search", attributes={"sqlrag.mode": plan.mode, "sqlrag.top_k": plan.top_k}):
-        return search()
+        results = search()
+    best, last = (results[0], results[-1]) if results else ({}, {})
+    log.debug(
+        "[%s] %s search, top_k %d: %s, %s %s to %s, in %.1f ms",
+        request_id_of(None), plan.mode, plan.top_k, counted(len(results), "result"),
+        best.get("score_type", "no scores"), best.get("score"), last.get("score"), (time.perf_counter() - began) * 1000,
+    )  # fmt: skip
+    return results
 
 
 def _row(

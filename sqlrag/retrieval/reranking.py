@@ -209,6 +209,11 @@ def _most_marginal(
 
 def _check_order(model: object, diversity: float | None, vectors: object, query_vector: object) -> None:
     """Raise InputError unless exactly one thing says what to order by."""
+    if model == "cosine":
+        raise InputError(
+            '"cosine" is no model: pass vectors and query_vector without one. A Store gives both, by '
+            "vectors(node_ids) and query_vector(query)."
+        )
     if model is not None and not isinstance(model, str) and not callable(model):
         raise InputError(f"model must be a name, a folder or a callable, not {type(model).__name__}.")
     if model is not None and query_vector is not None:

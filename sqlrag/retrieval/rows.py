@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError, NotFoundError
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+    from numpy.typing import NDArray
 
     from sqlrag.types import Candidate
 
@@ -46,7 +50,7 @@ def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]
     row: dict[str, Any] = {
         "node_id": found.node_id,
         "text": found.content,
-        "metadata": dict(found.metadata),
+        "metadata": deepcopy(dict(found.metadata)),  # a candidate stays as it is whatever becomes of its row
         "score": found.score,
         "score_type": found.score_type,
         "source_doc": None if source is None else dict(source),
@@ -74,14 +78,28 @@ def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Seq
     wanted = _ids("chunk_ids", chunk_ids, "['guides/setup.md#3']")
     rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", wanted)
     doc_of = dict(rows)
-    missing = [chunk_id for chunk_id in wanted if chunk_id not in doc_of]
+    _check_found(con, path, wanted, doc_of)
+    sources = source_documents(con, list(doc_of.values()))
+    return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
+
+
+def vectors_of(
+    con: duckdb.DuckDBPyConnection, path: Path, node_ids: Sequence[str], dimensions: int
+) -> NDArray[np.float32]:
+    """Return the vectors of chunks, ``[len(node_ids), dimensions] float32``, in the order in which they are named."""
+    wanted = _ids("node_ids", node_ids, "['guides/setup.md#3']")
+    found = dict(select_by_key(con, "SELECT node_id, embedding FROM documents WHERE node_id IN (...)", wanted))
+    _check_found(con, path, wanted, found)
+    return np.array([found[node_id] for node_id in wanted], dtype=np.float32).reshape(-1, dimensions)
+
+
+def _check_found(con: duckdb.DuckDBPyConnection, path: Path, wanted: list[str], found: Mapping[str, Any]) -> None:
+    missing = [node_id for node_id in wanted if node_id not in found]
     if missing:
         others = f" (nor {counted(len(missing) - 1, 'other')} of those asked for)" if missing[1:] else ""
         near = ", ".join(_near(con, missing[0]))
         hint = f"Similar ones: {near}." if near else "A node_id looks like guides/setup.md#3; take it from a result."
         raise NotFoundError(f"{path} holds no chunk {missing[0]!r}{others}. {hint}")
-    sources = source_documents(con, list(doc_of.values()))
-    return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
 
 
 def _ids(name: str, values: object, example: str) -> list[str]:
