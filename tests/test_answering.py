@@ -479,3 +479,9 @@ class TestArguments:
             monkeypatch.setenv("OPENAI_API_KEY", KEY)
             assert answer(QUESTION, kb, chat_model="tiny").error is None
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+def test_options_of_a_search_beside_given_contexts_are_told(kb):
+    given = [{"text": "Tags are set in front matter.", "doc_id": "a", "score": 1.0}]
+    found = ask(None, ChatServer("x [1]"), contexts=given, plan=RetrievePlan(k=1), expand="llm")
+    assert [notice.split()[0] for notice in found.notices] == ["plan", "expand"]

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 from helpers import HASHING, build, ids
 
-from sqlrag import RetrievePlan, Store, compress, drop_near_duplicates, fuse, lexical_query, package, rerank, retrieve
+from sqlrag import (
+    Chunk,
+    RetrievePlan,
+    Store,
+    compress,
+    drop_near_duplicates,
+    fuse,
+    index,
+    lexical_query,
+    package,
+    rerank,
+    retrieve,
+)
 from sqlrag.errors import InputError, NotFoundError
 from sqlrag.measuring import request
 from sqlrag.retrieval.results import RESULT_KEYS, Results
@@ -208,3 +220,17 @@ def test_a_search_is_logged_with_the_id_of_its_request(tmp_path, caplog):
     assert re.fullmatch(
         r"\[my-request\] lexical search, top_k 3: 2 results, bm25 [\d.]+ to [\d.]+, in [\d.]+ ms", record.getMessage()
     )
+
+
+def test_a_store_of_another_engine_can_be_filled():
+    class Elsewhere:
+        def retrieve(self, query, plan, *, query_vector=None):
+            return []
+
+        def index(self, chunks, *, vectors=None):
+            return len(chunks), vectors
+
+    assert index([Chunk("a", 0, "x")], Elsewhere(), vectors=[[1.0]]) == (1, [[1.0]])
+    for wrong in (["kb.duckdb"], object()):
+        with pytest.raises(InputError, match="db_path"):
+            index([Chunk("a", 0, "x")], wrong)

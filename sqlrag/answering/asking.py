@@ -161,7 +161,8 @@ def answer(
     max_retries
         How often a request without an answer, or with HTTP 408, 409, 429 or 5xx, is sent again, 0..10.
     strict
-        Raise where the model fails, instead of returning the sources with the reason.
+        Raise where the chat model fails, instead of returning the sources with the reason. A re-ranking model that
+        fails is told in a notice in any case.
     request_id
         Names this call in logs, in spans and towards the server (header ``X-Client-Request-Id``): 1 to 128 visible
         ASCII characters. None: a random one.
@@ -219,6 +220,9 @@ def answer(
     request = request_id_of(request_id)
     model, is_own = _model(chat_model, base_url, api_key, timeout, max_retries)
     run = AnswerRun(question, model, asked, request, closes=is_own)
+    if contexts is not None:
+        unused = [name for name, value in (("plan", plan), ("expand", expand)) if value is not None]
+        run.notices += [f"{name} has no effect: the contexts were given, nothing was searched for." for name in unused]
     run.prepare(db_path, plan, contexts)
     events = run.events()
     if stream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.retrieval.querying import opened
+from sqlrag.retrieval.store import Store
 
 if TYPE_CHECKING:
     import os
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from sqlrag.retrieval.store import Store
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
     from sqlrag.types import Chunk
@@ -85,7 +85,7 @@ def index(
     chunks
         All chunks of each document, numbered from 0 without a gap, in any order. None: nothing is done.
     store
-        A :class:`Store` that is open for writing, or the path of a file.
+        A :class:`Store` that is open for writing, a store of another engine with this method, or the path of a file.
     vectors
         ``[len(chunks), dimensions] float32``, row i for chunk i, brought to unit length. None: the texts (heading path
         and content, as in the file) are embedded with the file's model.
@@ -104,5 +104,9 @@ def index(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
+    if not isinstance(store, Store) and all(callable(getattr(store, name, None)) for name in ("index", "retrieve")):
+        of_another_engine: Any = store
+        report: IndexReport = of_another_engine.index(chunks, vectors=vectors)
+        return report
     with opened(store, read_only=False) as target:
         return target.index(chunks, vectors=vectors)
