@@ -37,6 +37,7 @@ def test_case_I5_faiss_reads_what_is_written_as_uint8():
     vectors = unit(9, 12)
     data = flat_header(9, 12) + vectors.tobytes()
     index = faiss.deserialize_index(np.frombuffer(data, np.uint8))
+    assert type(index) is faiss.IndexFlatIP
     assert (index.ntotal, index.d, index.metric_type) == (9, 12, faiss.METRIC_INNER_PRODUCT)
     assert index.reconstruct_n(0, 9).tobytes() == vectors.tobytes()
 

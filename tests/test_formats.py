@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from formats_helpers import assert_equal_stores
@@ -11,6 +12,8 @@ from helpers import HASHING, ROOT, write
 
 from sqlrag import Store, convert, file_facts, prepare_embeddings, update_embeddings, verify_file
 from sqlrag.errors import FormatError, InputError, NotFoundError, SqlragError
+from sqlrag.formats.exchange import stored_contents, write_store
+from sqlrag.formats.parquet import write_parquet
 
 HANDBOOK = ROOT / "data" / "handbook"
 NAMES = {"ragmd": "kb.ragmd", "ragfile": "kb.ragfile", "faiss": "vectors-kb.faiss", "parquet": "kb.parquet"}
@@ -120,8 +123,32 @@ class TestEachFormat:
     def test_facts(self, store, tmp_path, name):
         facts = file_facts(convert(store, tmp_path / NAMES[name], collection="odd").path)
         assert (facts.model, facts.dimensions, facts.documents) == ("hashing-64", 64, 3)
+        assert facts.format == {"faiss": "faiss_json"}.get(name, name)
         assert facts.size_bytes > 4 * 64 * facts.chunks
         assert "hashing-64 (64 dimensions)" in str(facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("fingerprint", text) for text in ("[1.0]", f"[{', '.join(['0.0'] * 64)}]", f"[{', '.join(['NaN'] * 64)}]")),
+        *(("chunk_size", text) for text in ("0", "-5")),
+        *(("chunk_overlap", "9999"), ("chunk_unit", "parsecs"), ("chunking_strategy", "x"), ("max_tokens", "-1")),
+        *(("include_headers", "maybe"), ("llama_index_compatible", "maybe"), ("embedding_model", " ")),
+        *(("stemmer", "porter'; drop"), ("header_weight", "nan")),
+    ],
+)
+def test_settings_that_no_store_can_be_used_with_are_refused(store, tmp_path, name, value):
+    with stored_contents(store, collection="odd") as contents:
+        wrong = replace(contents, settings={**contents.settings, name: value})
+        with pytest.raises(FormatError, match="settings of the file"):
+            write_store(wrong, tmp_path / "new.duckdb")
+    with stored_contents(store, collection="odd") as contents:
+        wrong = replace(contents, settings={**contents.settings, name: value})
+        made = write_parquet(wrong, tmp_path / "kb.parquet").path
+    with pytest.raises(FormatError, match="settings of the file"):
+        verify_file(made)
+    assert not (tmp_path / "new.duckdb").exists()
 
 
 class TestWrongUse:
@@ -139,6 +166,14 @@ class TestWrongUse:
         made.rename(tmp_path / "kb.bin")
         assert file_facts(tmp_path / "kb.bin").format == "ragmd"
         assert convert(tmp_path / "kb.bin", tmp_path / "new.duckdb").documents == 3
+
+    def test_a_file_that_this_process_has_open(self, store, tmp_path):
+        for name in ("kb.ragfile", "kb.ragmd"):
+            made = convert(store, tmp_path / name, collection="odd").path
+            with made.open("rb"):
+                assert convert(made, tmp_path / f"{name}.parquet").documents == 3
+        with Store(store):
+            assert file_facts(store).format == "duckdb"
 
     def test_a_source_that_is_not_there(self, tmp_path):
         for name in ("no.ragmd", "no.ragfile", "vectors-no.faiss", "no.parquet", "no.duckdb"):

@@ -18,7 +18,16 @@ from helpers import HASHING, build
 from hypothesis import given, settings
 from stores import make_small_store
 
-from sqlrag import FormatError, NotFoundError, Store, StoreError, StoreExistsError, hybrid_query
+from sqlrag import (
+    FormatError,
+    InputError,
+    NotFoundError,
+    Store,
+    StoreError,
+    StoreExistsError,
+    hybrid_query,
+    verify_file,
+)
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.formats.parquet import export_parquet, import_parquet, is_parquet, read_parquet, write_parquet
@@ -395,3 +404,15 @@ def check_undigested(folder, files, damage):
     finally:
         for name, data in files.items():
             (folder / name).write_bytes(data)
+
+
+def test_a_folder_that_was_moved_away_by_a_killed_process_comes_back(tmp_path):
+    store = build(tmp_path, a_md="alpha")
+    path = export_parquet(store, tmp_path / "kb.parquet").path
+    path.rename(tmp_path / ".kb.parquet.1-0000.building.old")  # where a kill between the two renames leaves it
+    with pytest.raises(InputError):
+        export_parquet(store, path, collection=5, overwrite=True)
+    with pytest.raises(StoreExistsError):
+        export_parquet(store, path)
+    assert verify_file(path).documents == 1
+    assert [file.name for file in tmp_path.glob(".*")] == []

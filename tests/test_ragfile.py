@@ -665,3 +665,19 @@ def check_searches(path):
             file.search_keyword("duck")
             list(file.iter_records())
             file.search_vector([1.0] * (file.dimensions or 3))
+
+
+class TestWrongArguments:
+    @pytest.mark.parametrize("wrong", [None, 0, 1.5, b"x", [], {}, True])
+    def test_of_a_reader(self, tmp_path, wrong):
+        path = export_ragfile(build(tmp_path, a_md="alpha"), tmp_path / "kb.ragfile").path
+        with RAGFile(path) as file:
+            for call in (
+                lambda: file.search_keyword(wrong),
+                lambda: file.search_keyword("alpha", wrong if wrong is not None else 0),
+                lambda: file.search_vector(file.vectors[0], wrong),
+                lambda: file.record(wrong if wrong != 0 else -1),
+            ):
+                with pytest.raises(InputError):
+                    call()
+            assert file.search_keyword("\ud800") == []

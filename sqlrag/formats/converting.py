@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlrag import options
 from sqlrag.errors import FormatError, InputError, StoreError
 from sqlrag.formats.contents import checked_batches
-from sqlrag.formats.exchange import stored_contents, write_store
+from sqlrag.formats.exchange import store_settings, stored_contents, write_store
 from sqlrag.formats.files import Exported
-from sqlrag.store.files import check_is_duckdb, real_path
+from sqlrag.store.files import check_is_duckdb, is_open_here, real_path
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from sqlrag.formats.contents import Contents
@@ -171,8 +171,9 @@ def file_facts(path: str | os.PathLike[str], json_path: str | os.PathLike[str] |
     InputError, NotFoundError, FormatError, StoreError
         As for :func:`convert`.
     """
+    kind = format_of(path)
     with opened(path, json_path) as contents:
-        return _facts(path, contents)
+        return _facts(path, json_path, kind, contents)
 
 
 def verify_file(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> FileFacts:
@@ -195,7 +196,9 @@ def verify_file(path: str | os.PathLike[str], json_path: str | os.PathLike[str] 
     NotFoundError, InputError, StoreError
         As for :func:`convert`.
     """
+    kind = format_of(path)
     with opened(path, json_path) as contents:
+        store_settings(contents)
         documents = chunks = 0
         for batch in checked_batches(contents.batches, contents.dimensions):
             documents += len(batch.sources)
@@ -205,7 +208,7 @@ def verify_file(path: str | os.PathLike[str], json_path: str | os.PathLike[str] 
                 f"{path} names {contents.documents} documents and {contents.chunks} chunks, but holds {documents} and "
                 f"{chunks}."
             )
-        return _facts(path, contents)
+        return _facts(path, json_path, kind, contents)
 
 
 @contextmanager
@@ -229,12 +232,17 @@ def opened(
         yield contents
 
 
-def _facts(path: str | os.PathLike[str], contents: Contents) -> FileFacts:
+def _facts(
+    path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None, kind: str, contents: Contents
+) -> FileFacts:
     real = real_path(path)
-    files = [real] if real.is_file() else sorted(file for file in real.rglob("*") if file.is_file())
+    if kind == "faiss_json":
+        files: Iterable[Path] = _pair(path, json_path)
+    else:
+        files = [real] if real.is_file() else (file for file in real.rglob("*") if file.is_file())
     return FileFacts(
         real,
-        format_of(path),
+        kind,
         sum(file.stat().st_size for file in files),
         contents.settings.get("embedding_model", "unknown"),
         contents.dimensions,
@@ -245,8 +253,16 @@ def _facts(path: str | os.PathLike[str], contents: Contents) -> FileFacts:
     )
 
 
+def _pair(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None) -> tuple[Path, Path]:
+    from sqlrag.formats.faiss_json import pair_of
+
+    return pair_of(path, json_path)
+
+
 def _is_duckdb(path: Path) -> bool:
-    """Return whether a file begins as a DuckDB database does."""
+    """Return whether a file begins as a DuckDB database does; one that is open here is told by its name."""
+    if is_open_here(path):
+        return path.suffix.lower() not in {suffix for name in SUFFIXES if name != STORE for suffix in SUFFIXES[name]}
     try:
         check_is_duckdb(path)
     except StoreError:

@@ -21,6 +21,7 @@ from sqlrag.formats.contents import (
     at_unit_length,
     checked_batches,
 )
+from sqlrag.ingest.chunking import check_policy
 from sqlrag.retrieval.filters import Filters
 from sqlrag.retrieval.searching import same_model
 from sqlrag.store import lexical, runs, writing
@@ -61,6 +62,11 @@ BATCH_CHUNKS = 4096
 # least mean cosine: other programs put headings or prefixes before the text, other models give cosines near 0.
 _PROBES = 8
 _PROBE_COSINE = 0.8
+_CHOICES = {
+    "chunk_unit": ("tokens", "chars"),
+    "include_headers": ("True", "False"),
+    "llama_index_compatible": ("True", "False"),
+}
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ def write_store(
     is_new = overwrite or not output.exists()
     given = None if embedder is None else as_embedder(embedder)
     try:
-        values = _settings(contents)
+        values = store_settings(contents)
         identity = model_identity(values)
         if is_new:
             check_replaceable(check_output(output, overwrite=overwrite))
@@ -206,19 +212,43 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def _settings(contents: Contents) -> dict[str, str]:
-    """Return the metadata of a new store: what the contents know, defaults for the rest."""
+def store_settings(contents: Contents) -> dict[str, str]:
+    """Return the metadata of a new store: what the contents know, defaults for the rest.
+
+    Raises
+    ------
+    FormatError
+        A setting is one that no store could be used with.
+    """
     known = {name: str(value) for name, value in contents.settings.items() if name in SETTINGS}
     values = {name: str(value) for name, value in default_metadata(contents.dimensions).items()} | known
     try:
-        values |= {name: str(value) for name, value in policy_metadata(chunk_policy(values)).items()}
+        policy = chunk_policy(values)
+        check_policy(policy)
+        values |= {name: str(value) for name, value in policy_metadata(policy).items()}
         lexical.check_stemmer(values["stemmer"])
         if not 0 <= float(values["header_weight"]) < float("inf"):
             raise ValueError(f"header_weight is {values['header_weight']}")
-        model_identity(values)
+        for name, valid in _CHOICES.items():
+            if known.get(name, valid[0]) not in valid:
+                raise ValueError(f"{name} is {known[name]!r:.60}, and not one of {', '.join(valid)}")
+        _check_identity(model_identity(values))
     except (KeyError, ValueError, TypeError) as error:
         raise FormatError(f"The settings of the file cannot be used: {error}. Remove or correct them.") from error
     return values
+
+
+def _check_identity(identity: ModelIdentity) -> None:
+    """Raise ValueError where no question could be compared with the vectors of such a model."""
+    if not identity.model_name.strip():
+        raise ValueError("the name of the model is blank")
+    if identity.max_tokens < 0:
+        raise ValueError(f"max_tokens is {identity.max_tokens}")
+    if identity.fingerprint is not None:
+        vector = np.asarray(identity.fingerprint, dtype=np.float64)
+        # Its numbers are rounded to six decimals.
+        if vector.shape != (identity.dimensions,) or not abs(float(np.linalg.norm(vector)) - 1) < 0.01:
+            raise ValueError(f"the fingerprint is no vector of {identity.dimensions} dimensions and length 1")
 
 
 def _fill(

@@ -74,7 +74,7 @@ def pair_of(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | No
             return (first, second) if pattern is _INDEX_NAME else (second, first)
     raise InputError(
         f"{first.name!r} does not say which file belongs to it: name it vectors-MODEL.faiss or metadata-MODEL.json, or "
-        "give json_path too."
+        "give json_path too (--from-json, --to-json)."
     )
 
 

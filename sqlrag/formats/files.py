@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import mmap
 import os
 from contextlib import contextmanager, suppress
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from sqlrag.errors import FormatError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.store.files import check_output, real_path
-from sqlrag.store.output import flush_folder, put_in_place, temporary_beside
+from sqlrag.store.output import flush_folder, is_under_way, put_in_place, temporary_beside
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def new_folder(
     Where one is replaced it is moved away first: for that moment there is none of this name.
     """
     output = real_path(path)
+    _bring_back(output)
     if output.exists() and not overwrite:
         raise StoreExistsError(
             output, f"The output {output} exists already. Pass overwrite=True (--overwrite) to replace it."
@@ -136,6 +138,13 @@ def new_folder(
         except OSError as error:
             raise StoreError(output, f"{output} could not be written: {error}. Is the disk full?") from error
     flush_folder(output.parent)
+
+
+def _bring_back(output: Path) -> None:
+    """Give a folder its name again that a killed process had moved away to replace it."""
+    for old in sorted(output.parent.glob(f".{glob.escape(output.name)}.*.building.old")):
+        if not output.exists() and not is_under_way(old):
+            old.rename(output)
 
 
 def _put_folder_in_place(folder: Path, output: Path, old: Path, overwrite: bool) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from sqlrag import options
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import FormatError, InputError
 from sqlrag.formats.files import existing
 from sqlrag.formats.ragfile_layout import (
@@ -185,8 +187,8 @@ class RAGFile:
             What is found cannot be right: the file is damaged.
         """
         self._check_open()
-        if k is not None and k < 1:
-            raise InputError(f"k must be 1 or more, not {k}.")
+        keyword = without_surrogates(options.text("keyword", keyword))
+        k = None if k is None else options.whole("k", k, 1)
         if self.facts is None:
             found = (record for record in self._records() if record.keyword == keyword)
             return [record for record, _ in zip(found, range(k or len(self.data)), strict=False)]
@@ -241,6 +243,7 @@ class RAGFile:
     def record(self, number: int) -> Record:
         """Return the keyword record of a number: in a file of sqlrag first the chunks, then the words."""
         self._check_open()
+        number = options.whole("number", number, 0)
         if self.facts is None:
             for record in self._records():
                 if record.number == number:
@@ -289,7 +292,7 @@ class RAGFile:
         return vectors
 
     def search_vector(self, vector: ArrayLike, k: int = 10) -> list[Record]:
-        """Return the records of the nearest vectors, found exactly.
+        """Return the records of the nearest vectors, found exactly; what was changed in the file is not noticed here.
 
         Parameters
         ----------
@@ -311,8 +314,7 @@ class RAGFile:
         FormatError
             The file holds no vectors, or some that are not finite.
         """
-        if k < 1:
-            raise InputError(f"k must be 1 or more, not {k}.")
+        k = options.whole("k", k, 1)
         vectors = self.vectors
         try:
             given = np.asarray(vector, np.float64)

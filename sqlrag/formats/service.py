@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqlrag import options
 from sqlrag.embedders.batching import embed_texts
 from sqlrag.embedders.stored import check_stored
 from sqlrag.errors import InputError
 from sqlrag.formats.contents import Contents, at_unit_length, checked_batches
+from sqlrag.formats.exchange import store_settings
 from sqlrag.formats.faiss_json import load_faiss_json, pair_of, write_faiss_json
 from sqlrag.formats.files import existing
 from sqlrag.formats.ragmd import is_ragmd, load_ragmd, write_ragmd
-from sqlrag.options import shown
-from sqlrag.store.metadata import default_metadata, model_identity
+from sqlrag.store.metadata import model_identity
 from sqlrag.store.vectors import unit_vector
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class SingleFileRAGService:
             raise InputError("ragmd_path is missing: the file to search, such as 'kb.ragmd'.")
         self.service_name = service_name
         self.model = model
-        self.path = Path(ragmd_path)
+        options.texts(service_name=service_name, model=model)
+        self.path = Path(options.path("ragmd_path", ragmd_path))
         self.contents: Contents | None = None
         self._given = embedder
         self._embedder: Embedder | None = None
@@ -118,7 +120,7 @@ class SingleFileRAGService:
         """
         contents = load_ragmd(existing(path))
         if self._embedder is not None:
-            check_stored(self._embedder, model_identity(_complete(contents)))
+            check_stored(self._embedder, model_identity(store_settings(contents)))
         self._take(contents)
 
     def save_to_ragmd(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Exported:
@@ -158,7 +160,7 @@ class SingleFileRAGService:
         if not isinstance(query, str) or not query.strip():
             raise InputError("The query is blank. Pass a question.")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise InputError(f"k must be a whole number from 1 on, not {shown(k)}.")
+            raise InputError(f"k must be a whole number from 1 on, not {options.shown(k)}.")
         return await asyncio.to_thread(self._search, query, k, include_documents)
 
     def _search(self, query: str, k: int, include_documents: bool) -> Results:
@@ -190,7 +192,7 @@ class SingleFileRAGService:
         return self.contents
 
     def _settings(self) -> dict[str, str]:
-        return _complete(self._loaded())
+        return store_settings(self._loaded())
 
     def _prefixes(self) -> dict[str, Any]:
         """Return the prefixes that the file names; other programs name none, and then the model's own are taken."""
@@ -240,7 +242,7 @@ def rag_service(
     """
     if path is None:
         raise InputError("path is missing: the file to search, such as 'kb.ragmd'.")
-    suffix = Path(path).suffix.lower()
+    suffix = Path(options.path("path", path)).suffix.lower()
     if suffix in (".faiss", ".json"):
         return FaissRAGService(service_name, model, path, embedder=embedder)
     if suffix == ".ragmd" or is_ragmd(path):
@@ -248,12 +250,6 @@ def rag_service(
     raise InputError(
         f"{path} cannot be searched in memory: it is neither .ragmd nor FAISS + JSON. sqlrag.Store opens a store."
     )
-
-
-def _complete(contents: Contents) -> dict[str, str]:
-    """Return the settings, with what a file of another program does not say."""
-    defaults = {name: str(value) for name, value in default_metadata(contents.dimensions).items()}
-    return {**defaults, **contents.settings}
 
 
 def _nearest(batch: Batch, vectors: Vectors, vector: Vectors, k: int) -> list[Candidate]:

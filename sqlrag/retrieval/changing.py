@@ -104,7 +104,9 @@ def index(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
-    if not isinstance(store, Store) and all(callable(getattr(store, name, None)) for name in ("index", "retrieve")):
+    if not isinstance(store, (Store, type)) and all(
+        callable(getattr(store, name, None)) for name in ("index", "retrieve")
+    ):
         of_another_engine: Any = store
         report: IndexReport = of_another_engine.index(chunks, vectors=vectors)
         return report

@@ -209,7 +209,7 @@ def _most_marginal(
 
 def _check_order(model: object, diversity: float | None, vectors: object, query_vector: object) -> None:
     """Raise InputError unless exactly one thing says what to order by."""
-    if model == "cosine":
+    if isinstance(model, str) and model == "cosine":
         raise InputError(
             '"cosine" is no model: pass vectors and query_vector without one. A Store gives both, by '
             "vectors(node_ids) and query_vector(query)."

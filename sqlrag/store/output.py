@@ -139,7 +139,7 @@ def temporary_beside(output: Path) -> Iterator[Path]:
 def remove_left_overs(output: Path) -> None:
     """Remove the temporary files of an output whose processes were killed."""
     for left_over in output.parent.glob(f".{glob.escape(output.name)}.*.building*"):
-        if not _is_being_built(left_over):
+        if not is_under_way(left_over):
             _remove(left_over)
 
 
@@ -195,7 +195,7 @@ def put_in_place(temporary: Path, output: Path, overwrite: bool) -> None:
     temporary.replace(output)
 
 
-def _is_being_built(left_over: Path) -> bool:
+def is_under_way(left_over: Path) -> bool:
     """Return whether a process holds the lock of a temporary database."""
     building = left_over.with_name(left_over.name.rpartition(".building")[0] + ".building")
     if building in _under_way:
