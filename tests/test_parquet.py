@@ -61,7 +61,7 @@ def test_a_store_comes_back_as_it_was(kb, folder, tmp_path):
     report = import_parquet(folder, tmp_path / "again.duckdb")
     assert report.notices == []
     with duckdb.connect(tmp_path / "again.duckdb", read_only=True) as con:
-        con.execute("ATTACH $1 AS old (READ_ONLY)", [str(kb)])
+        con.execute(f"ATTACH '{kb}' AS old (READ_ONLY)")
         assert stored(con) == stored(con, "old.")
     with Store(tmp_path / "again.duckdb") as store:
         assert store.check() == []
@@ -72,7 +72,7 @@ def test_the_small_store_comes_back_as_it_was(tmp_path):
     export_parquet(tmp_path / "old.duckdb", tmp_path / "small")
     import_parquet(tmp_path / "small", tmp_path / "new.duckdb")
     with duckdb.connect(tmp_path / "new.duckdb", read_only=True) as con:
-        con.execute("ATTACH $1 AS old (READ_ONLY)", [str(tmp_path / "old.duckdb")])
+        con.execute(f"ATTACH '{tmp_path}/old.duckdb' AS old (READ_ONLY)")
         assert stored(con) == stored(con, "old.")
 
 
@@ -143,7 +143,7 @@ def test_duckdb_pandas_and_polars_read_it(kb, whole):
             "SELECT node_id, file_name, embedding FROM read_parquet($1) JOIN read_parquet($2) USING (doc_id)",
             [f"{whole}/chunks/*.parquet", f"{whole}/sources/*.parquet"],
         ).fetchall()
-        con.execute("ATTACH $1 AS kb (READ_ONLY)", [str(kb)])
+        con.execute(f"ATTACH '{kb}' AS kb (READ_ONLY)")
         wanted = con.execute(
             "SELECT node_id, file_name, embedding FROM kb.documents JOIN kb.source_documents USING (doc_id)"
         ).fetchall()
@@ -342,7 +342,7 @@ def test_tables_of_another_program_are_imported(kb, whole, tmp_path):
     report = import_parquet(tmp_path / "other", tmp_path / "again.duckdb", embedder=HashingEmbedder("hashing-64"))
     assert "has no sqlrag.json" in str(report)
     with duckdb.connect(tmp_path / "again.duckdb", read_only=True) as con:
-        con.execute("ATTACH $1 AS old (READ_ONLY)", [str(kb)])
+        con.execute(f"ATTACH '{kb}' AS old (READ_ONLY)")
         assert stored(con)[0] == stored(con, "old.")[0]
     assert hybrid_query("duck", tmp_path / "again.duckdb")[0]["doc_id"] == "ducks.md"
 

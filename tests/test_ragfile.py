@@ -183,7 +183,7 @@ def test_S1_6_a_store_comes_back_as_it_was(kb, tmp_path, precision, order, paddi
     imported = import_ragfile(path, again)
     assert (imported.documents, imported.chunks, imported.notices) == (report.documents, report.chunks, [])
     with duckdb.connect(again, read_only=True) as con:
-        con.execute("ATTACH $1 AS old (READ_ONLY)", [str(kb)])
+        con.execute(f"ATTACH '{kb}' AS old (READ_ONLY)")
         assert stored(con) == stored(con, "old.")
     with Store(again) as store:
         assert store.check() == []
@@ -196,7 +196,7 @@ def test_the_small_store_comes_back_as_it_was(tmp_path):
     export_ragfile(old, path)
     import_ragfile(path, tmp_path / "new.duckdb")
     with duckdb.connect(tmp_path / "new.duckdb", read_only=True) as con:
-        con.execute("ATTACH $1 AS old (READ_ONLY)", [str(old)])
+        con.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
         assert stored(con) == stored(con, "old.")
 
 

@@ -53,9 +53,11 @@ class Words:
             "FROM (SELECT DISTINCT word FROM found)"
         )
         words = [row[0] for row in self._con.execute("SELECT word FROM words ORDER BY place").fetchall()]
-        rows = self._con.cursor().sql(read_sql("exchange/ranked_words"), params={"heading_weight": self._weight})
+        con = self._con.cursor()  # kept: DuckDB 1.3.2 lets go of the rows with it
+        rows = con.sql(read_sql("exchange/ranked_words"), params={"heading_weight": self._weight})
+        read = getattr(rows, "to_arrow_reader", None) or rows.fetch_arrow_reader  # the old name, on 1.3.2
         places, numbers = np.empty(0, np.int64), np.empty(0, np.int64)
-        for batch in rows.to_arrow_reader(_ROWS):
+        for batch in read(_ROWS):
             places = np.concatenate([places, batch["place"].to_numpy()])
             numbers = np.concatenate([numbers, batch["number"].to_numpy()])
             # The last word may go on in the next batch.
