@@ -63,7 +63,8 @@ class Chunk:
     """A slice of a document: ``content == document.text[i_start:i_end]``.
 
     ``chunk_index`` counts from 0 in reading order. ``heading_path`` holds the titles above the slice, outermost
-    first, its own included. ``page`` is 1-based, None where the format has no pages.
+    first, its own included. ``page`` is 1-based, None where the format has no pages. ``given_id`` is the key of a chunk
+    that has one of its own, such as a node of llama-index; ``node`` is that node as a JSON object, without its text.
     """
 
     doc_id: str
@@ -76,11 +77,13 @@ class Chunk:
     i_end: int = 0
     page: int | None = None
     heading_path: tuple[str, ...] = ()
+    given_id: str = ""
+    node: str = ""
 
     @property
     def node_id(self) -> str:
-        """``{doc_id}#{chunk_index}``, the key of the row."""
-        return f"{self.doc_id}#{self.chunk_index}"
+        """The key of the row: ``given_id``, or ``{doc_id}#{chunk_index}`` where that is empty."""
+        return self.given_id or f"{self.doc_id}#{self.chunk_index}"
 
     def embedding_text(self, include_headers: bool = True) -> str:
         """The text that is embedded: the heading path (with ``include_headers``, if there is one), then the slice."""

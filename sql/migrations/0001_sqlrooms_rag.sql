@@ -1,6 +1,6 @@
--- From schema 0, that of sqlrooms-rag 0.1.2, to schema 1: ids and vectors are kept, vectors brought to length 1, and the
--- headings that were pasted into a chunk's text put into heading_path. Tables without constraints: the rows are copied
--- into new tables at the end.
+-- From schema 0, that of sqlrooms-rag 0.1.2 and llama-index-vector-stores-duckdb, to schema 1: ids and vectors are kept,
+-- vectors brought to length 1, and the headings that were pasted into a chunk's text put into heading_path. Tables
+-- without constraints: the rows are copied into new tables at the end.
 
 -- What the published package leaves out where it has nothing to put there.
 ALTER TABLE documents ADD COLUMN IF NOT EXISTS doc_id VARCHAR;
@@ -16,7 +16,9 @@ DROP SCHEMA IF EXISTS fts_main_documents CASCADE;
 CREATE TABLE read_chunks AS
 WITH numbers AS (
     SELECT rowid AS place, node_id, text, metadata_, CAST(embedding AS DOUBLE[]) AS vector,
-           coalesce(doc_id, metadata_ ->> 'ref_doc_id', metadata_ ->> 'doc_id', metadata_ ->> 'document_id', node_id) AS doc_id,
+           -- llama-index writes 'None' where there is no document.
+           coalesce(doc_id, nullif(metadata_ ->> 'ref_doc_id', 'None'), nullif(metadata_ ->> 'doc_id', 'None'),
+                    nullif(metadata_ ->> 'document_id', 'None'), node_id) AS doc_id,
            coalesce(metadata_ ->> 'header_path', metadata_ ->> 'section_header', '') AS header,
            row_number() OVER (PARTITION BY node_id ORDER BY rowid) AS occurrence
     FROM documents

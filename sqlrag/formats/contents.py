@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
+from sqlrag.store.metadata import OWN_IDS
 from sqlrag.store.vectors import unit_vectors
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ SETTINGS = (
     "stemmer",
     "llama_index_compatible",
     "upgraded_from",
+    OWN_IDS,
 )
+# With one of these a file holds chunks whose node_id is not their document and place.
+_IDS_OF_THEIR_OWN = {"upgraded_from", OWN_IDS}
 
 
 class Batch(NamedTuple):
@@ -120,6 +124,11 @@ def whole(contents: Contents) -> Batch:
         pa.concat_tables([batch.chunks for batch in batches] or [CHUNK_SCHEMA.empty_table()]),
         np.concatenate([batch.vectors for batch in batches] or [np.empty((0, contents.dimensions), np.float32)]),
     )
+
+
+def has_own_ids(settings: Mapping[str, str]) -> bool:
+    """Return whether a file with these settings may hold chunks whose ids do not follow from their documents."""
+    return not _IDS_OF_THEIR_OWN.isdisjoint(settings)
 
 
 def strict_json(text: str | bytes, where: str) -> Any:

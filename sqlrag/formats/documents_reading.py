@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Batch, Contents
+from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Batch, Contents, has_own_ids
 from sqlrag.formats.documents import CHUNK_KEY, CONTENT, PLAIN_TEXT, default_key, file_name_of
 from sqlrag.formats.header import check_header, read_settings, text_of
 from sqlrag.types import DEFAULT_COLLECTION
@@ -199,9 +199,10 @@ class DocumentReader:
         check_header(header, found, vectors_sha256, self.where)
         settings = read_settings(header, dimensions, self.where)
         named = next((document.name for document in self.documents.values() if document.names_chunks), None)
-        if named is not None and "upgraded_from" not in settings:
+        if named is not None and not has_own_ids(settings):
             raise FormatError(
-                f"{self.where}, document {named!r}: only chunks of a store that was upgraded have a node_id. Remove it."
+                f"{self.where}, document {named!r}: only chunks of a store that was upgraded or of nodes with "
+                "ids of their own have a node_id. Remove it."
             )
         updated_at = text_of(header, "updated_at", self.where)
         return Contents(settings, len(batch.sources), len(batch.chunks), [batch], updated_at, self.notices())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sqlrag.errors import FormatError, NotFoundError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, Contents, strict_json
+from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, Contents, has_own_ids, strict_json
 from sqlrag.store.files import real_path
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
             notices.append(f"{folder} has no {MANIFEST}: whether its files were changed was not checked.")
         elif (manifest["documents"], manifest["chunks"]) != (counts[SOURCES], counts[CHUNKS]):
             raise FormatError(f"{folder / MANIFEST} names other counts than the files hold. Export the folder again.")
-        batches = _batches(files, dimensions, folder, "upgraded_from" in settings)
+        batches = _batches(files, dimensions, folder, has_own_ids(settings))
         yield Contents(settings, counts[SOURCES], counts[CHUNKS], batches, updated_at, notices)
 
 

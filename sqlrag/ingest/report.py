@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlrag.ingest.reading import SkippedFile
+    from sqlrag.types import Embedder
 
 # A report says so many names of each kind; its lists have all of them.
 _LISTED = 20
@@ -72,6 +73,11 @@ class Report:
     def empty(self) -> int:
         """How many documents held nothing to index."""
         return sum(failure.status == "empty" for failure in self.failures)
+
+    def summary(self) -> str:
+        """Say in a few words how much there is and how much failed."""
+        documents, chunks = counted(self.documents, "document"), counted(self.chunks, "chunk")
+        return f"{documents}, {chunks}, {self.failed} failed"
 
     def __str__(self) -> str:
         """Say it in lines for a terminal."""
@@ -144,13 +150,11 @@ class Prepared:
 
     path: Path
     report: Report
+    embedder: Embedder | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Name the file and what is in it."""
-        report = self.report
-        documents, chunks = counted(report.documents, "document"), counted(report.chunks, "chunk")
-        counts = f"{documents}, {chunks}, {report.failed} failed"
-        return f"Prepared({str(self.path)!r}: {counts})"
+        return f"Prepared({str(self.path)!r}: {self.report.summary()})"
 
 
 def _listed(what: str, names: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -36,10 +37,18 @@ def cleaned_chunk(chunk: Chunk) -> Chunk:
     Raises
     ------
     InputError
-        ``doc_id`` is blank, a field is of the wrong type, or a number out of its range.
+        ``doc_id`` is blank, a field is of the wrong type, a number out of its range, or ``node`` no JSON object.
     """
     offsets = {"chunk_index": (0, _INT32), "i_start": (0, _INT32), "i_end": (0, _INT32), "page": (1, _INT32)}
-    return _cleaned(chunk, Chunk, offsets)
+    cleaned = _cleaned(chunk, Chunk, offsets)
+    if cleaned.node:
+        try:
+            node = json.loads(cleaned.node)
+        except ValueError:
+            node = None
+        if not isinstance(node, dict):
+            raise InputError(f"Chunk {shown(chunk.node_id)}: node must be a JSON object, not {shown(cleaned.node)}.")
+    return cleaned
 
 
 def _cleaned(row: Row, kind: type[Row], ranges: dict[str, tuple[int, int]]) -> Row:

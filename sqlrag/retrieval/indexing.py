@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlrag.errors import InputError
 from sqlrag.options import items
 from sqlrag.retrieval.cleaning import cleaned_chunk
-from sqlrag.store import writing
+from sqlrag.store import keeping, writing
 from sqlrag.store.indexing import IndexReport, with_sources
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.wording import counted
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.retrieval.searching import Searcher
-    from sqlrag.types import Chunk
+    from sqlrag.types import Chunk, Vectors
 
 
 def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike | None) -> IndexReport:
@@ -34,14 +34,32 @@ def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike
         rows, embedded = _embedded(searcher, placed)
     else:
         unit = unit_vectors(vectors, dimensions, [chunk.node_id for chunk in given])
-        if len(unit) != len(given):
-            counts = f"{counted(len(given), 'chunk')} and {counted(len(unit), 'vector')}"
-            raise InputError(f"{counts} were passed; there must be one vector for each chunk.")
+        _check_count(given, unit)
         rows = {chunk.node_id: row for chunk, row in zip(given, unit, strict=True)}
     writing.upsert(
         searcher.database, documents, placed, [rows[chunk.node_id] for chunk in placed], dimensions=dimensions
     )
     return IndexReport([document.doc_id for document in documents], len(placed), embedded)
+
+
+def add_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike | None) -> IndexReport:
+    """Add chunks beside those that their documents have; see :meth:`sqlrag.Store.add_chunks`."""
+    given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
+    if not given:
+        return IndexReport([], 0, 0)
+    embedded, rows = 0, vectors
+    if rows is None:
+        made, embedded = _embedded(searcher, given)
+        rows = [made[chunk.node_id] for chunk in given]
+    unit = unit_vectors(rows, searcher.identity.dimensions, [chunk.node_id for chunk in given])
+    _check_count(given, unit)
+    return IndexReport(keeping.add_chunks(searcher.database, given, unit), len(given), embedded)
+
+
+def _check_count(chunks: Sequence[Chunk], vectors: Vectors) -> None:
+    if len(vectors) != len(chunks):
+        counts = f"{counted(len(chunks), 'chunk')} and {counted(len(vectors), 'vector')}"
+        raise InputError(f"{counts} were passed; there must be one vector for each chunk.")
 
 
 def _embedded(searcher: Searcher, chunks: Sequence[Chunk]) -> tuple[dict[str, NDArray[np.float32]], int]:

@@ -9,11 +9,12 @@ from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.retrieval.candidates import BM25
-from sqlrag.retrieval.filters import Filters
+from sqlrag.retrieval.filters import Filters, strings
 from sqlrag.retrieval.passages import chunks_at
 from sqlrag.retrieval.planning import Plan
 from sqlrag.retrieval.query_log import logged
 from sqlrag.retrieval.rows import source_documents, sources_of_chunks, vectors_of
+from sqlrag.store.keeping import read_chunks
 from sqlrag.store.metadata import nested_metadata, read_metadata
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Candidates
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.results import Results
     from sqlrag.retrieval.searching import Searcher
     from sqlrag.store.database import Database
-    from sqlrag.types import Candidate, Fusion, RetrievePlan
+    from sqlrag.types import Candidate, Chunk, Embedder, Fusion, RetrievePlan
 
 DEFAULT_HEADING_WEIGHT = 3.0
 
@@ -181,6 +182,31 @@ class Queries:
         """Return the chunks that there are at ``places``, (``doc_id``, ``chunk_index``) each, ordered by these."""
         return chunks_at(self.cursor(), places)
 
+    def chunks(
+        self, *, node_ids: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> list[Chunk]:
+        """Return stored chunks, ordered by ``doc_id``, then ``chunk_index``.
+
+        Parameters
+        ----------
+        node_ids
+            Their ids; those that the file does not have are left out. None: of all chunks.
+        metadata
+            As in a search. With ``node_ids`` both have to hold.
+
+        Returns
+        -------
+        list of Chunk
+            ``given_id`` is the chunk's ``node_id``, ``node`` what the file keeps for llama-index.
+
+        Raises
+        ------
+        InputError
+            A condition is of the wrong type.
+        """
+        ids = strings("node_ids", node_ids)
+        return read_chunks(self.cursor(), {**Filters(metadata=metadata).parameters(), "node_ids": ids})
+
     def _ask(
         self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
     ) -> Results:
@@ -191,6 +217,18 @@ class Queries:
     def _bm25(self, k1: float, b: float, heading_weight: float | None, fields: str | Sequence[str] | None) -> BM25:
         stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
         return BM25.of(k1, b, stored if heading_weight is None else heading_weight, fields)
+
+    def embedder(self) -> Embedder:
+        """Return the model of the file, loaded once and compared with the file.
+
+        Raises
+        ------
+        ModelMismatchError
+            Its vectors are not those that the file was built with.
+        ModelUnavailableError, MissingExtraError, ProviderError
+            It cannot be loaded here, or does not answer.
+        """
+        return self._searcher.embedder()
 
     def query_vector(self, query_text: str, *, patient: bool = True) -> NDArray[np.float32]:
         """Return the vector of a question as a search uses it; that of a question just asked is remembered.

@@ -10,12 +10,12 @@ from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieval.filters import Filters, strings
-from sqlrag.retrieval.indexing import index_chunks
+from sqlrag.retrieval.indexing import add_chunks, index_chunks
 from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
 from sqlrag.retrieval.query_log import query_log
 from sqlrag.retrieval.searching import GIVEN, Searcher
 from sqlrag.settings import Settings, checked_settings
-from sqlrag.store import checking, deleting, lexical, writing
+from sqlrag.store import checking, deleting, keeping, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
 from sqlrag.store.metadata import initialize, now, required_metadata
@@ -256,6 +256,61 @@ class Store(Queries):
     def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
         """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""
         return index_chunks(self._searcher, chunks, vectors)
+
+    def add_chunks(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
+        """Add chunks to what the store has: each in the place of the chunk with its ``node_id``, or as a new one.
+
+        A new chunk comes behind the others of its document. Ids stay as they are, ``chunk_index`` is counted anew. The
+        text of a document is kept where it holds every chunk; else it becomes the chunks joined by blank lines, as in
+        :func:`sqlrag.index`. Everything is written in one transaction.
+
+        Parameters
+        ----------
+        chunks
+            Chunks of any documents, in the order that new ones get; each ``node_id`` once.
+        vectors
+            ``[len(chunks), dimensions] float32``, row i for chunk i, brought to unit length. None: the texts are
+            embedded with the file's model.
+
+        Raises
+        ------
+        InputError
+            A ``node_id`` is given twice, a chunk is blank or of another collection than its document, or counts differ.
+        ModelMismatchError, ModelUnavailableError, MissingExtraError, ProviderError
+            The vectors have another number of dimensions, or the file's model cannot make them here.
+        StoreError
+            The store is open for reading only.
+        """
+        return add_chunks(self._searcher, chunks, vectors)
+
+    def delete_chunks(
+        self,
+        *,
+        node_ids: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """Delete single chunks, and each document that loses its last one; return their ids, in order.
+
+        The text of a document that came from a file stays whole; one that was joined of its chunks loses theirs.
+
+        Parameters
+        ----------
+        node_ids
+            Those to delete; ids that the file does not have change nothing.
+        metadata
+            As in a search. With ``node_ids`` both have to hold.
+
+        Raises
+        ------
+        InputError
+            Nothing says what to delete, or a condition is of the wrong type.
+        StoreError
+            The store is open for reading only.
+        """
+        ids = strings("node_ids", node_ids)
+        if ids is None and not metadata:
+            raise InputError("Nothing says what to delete. Pass node_ids or metadata, or see delete_documents.")
+        return keeping.delete_chunks(self._database, {**Filters(metadata=metadata).parameters(), "node_ids": ids})
 
     def delete_documents(
         self,

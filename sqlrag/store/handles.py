@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 DEFAULT_WAIT = Settings.wait_seconds
 
+NODE_COLUMNS = frozenset({"node_id", "text", "embedding", "metadata_"})
+"""The columns of a table of llama-index's DuckDBVectorStore, which sqlrooms-rag and sqlrag have as well."""
+
 
 class Handle:
     """One DuckDB connection to a file, shared by every Database of this process that has it open."""
@@ -204,6 +207,13 @@ def _check_is_store(handle: Handle) -> None:
     try:
         tables = {row[0] for row in con.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()}
         if not {"documents", "embedding_metadata"} <= tables:
+            columns = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'documents' AND schema_name = 'main'"
+            if {row[0] for row in con.execute(columns).fetchall()} >= NODE_COLUMNS:
+                raise NotAStoreError(
+                    handle.path,
+                    f"{handle.path} was made by llama-index's DuckDBVectorStore or another program with its table. "
+                    f"Turn it into a store of sqlrag, with its ids and vectors: sqlrag upgrade {handle.path}",
+                )
             raise NotAStoreError(
                 handle.path,
                 f"{handle.path} is a DuckDB database, but not a store of sqlrag: it has no table documents or "

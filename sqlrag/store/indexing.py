@@ -12,7 +12,7 @@ from sqlrag.store.sources import read_documents
 from sqlrag.types import Chunk, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import duckdb
 
@@ -31,12 +31,14 @@ class IndexReport:
     embedded: int
 
 
-def with_sources(con: duckdb.DuckDBPyConnection, chunks: Sequence[Chunk]) -> tuple[list[Document], list[Chunk]]:
+def with_sources(
+    con: duckdb.DuckDBPyConnection, chunks: Sequence[Chunk], joined: Collection[str] = ()
+) -> tuple[list[Document], list[Chunk]]:
     """Return the documents of chunks, by id, and the chunks in their order with the offsets that they have there.
 
     A document that the file has is kept where its text holds every chunk: at the chunk's offsets, or, where they are
     not known (both 0), in order anywhere. Else its text, and that of a new document, is the chunks joined by blank
-    lines.
+    lines; so is that of the documents in ``joined``, whatever the file has.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def with_sources(con: duckdb.DuckDBPyConnection, chunks: Sequence[Chunk]) -> tup
         own = sorted(groups[doc_id], key=lambda chunk: chunk.chunk_index)
         _check(doc_id, own)
         document = known.get(doc_id)
-        found = None if document is None else _placed(document.text, own)
+        found = None if document is None or doc_id in joined else _placed(document.text, own)
         if document is None or found is None:
             document, found = _joined(document or Document(doc_id, "", own[0].collection), own)
         documents.append(document)

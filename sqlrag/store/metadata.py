@@ -27,6 +27,9 @@ PUBLISHED_VERSION = "1.0.0"
 # The provider of a file whose vectors were given ready-made.
 GIVEN = "given"
 
+# The key of a file that holds chunks whose node_id is not their document and place.
+OWN_IDS = "own_node_ids"
+
 _STRATEGY_NAMES: dict[Literal["markdown", "size"], str] = {"markdown": "markdown-aware", "size": "size-based"}
 
 

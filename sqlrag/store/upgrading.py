@@ -13,7 +13,7 @@ from sqlrag.store import lexical
 from sqlrag.store.calls import attach, copy_table, detach
 from sqlrag.store.copying import LEXICAL, copy_tables, not_copied, tables_of
 from sqlrag.store.files import check_memory_limit, connect
-from sqlrag.store.handles import existing_file, other_version
+from sqlrag.store.handles import NODE_COLUMNS, existing_file, other_version
 from sqlrag.store.metadata import read_metadata, refresh_counts, write_metadata
 from sqlrag.store.output import remove_left_overs, replacement
 from sqlrag.store.schema import (
@@ -53,10 +53,11 @@ class Upgraded(NamedTuple):
 def upgrade(
     db_path: str | os.PathLike[str], *, wait_seconds: float | None = None, memory_limit: str | None = None
 ) -> Upgraded:
-    """Turn a file of an older schema, or one made by ``sqlrooms-rag`` 0.1.2, into a store of this version.
+    """Turn a file of an older schema, or one made by another program, into a store of this version.
 
-    The numbered scripts of ``sql/migrations`` are applied in their order to a copy, which then takes the place of the
-    file. Ids and vectors are kept; the lexical index is built anew. Of a file of ``sqlrooms-rag`` the vectors are
+    Other programs are ``sqlrooms-rag`` 0.1.2 and ``llama-index-vector-stores-duckdb`` with its table ``documents``. The
+    numbered scripts of ``sql/migrations`` are applied in their order to a copy, which then takes the place of the
+    file. Ids and vectors are kept; the lexical index is built anew. Of a file of another program the vectors are
     brought to length 1, and headings that were pasted into a chunk's text are put beside it.
 
     Parameters
@@ -102,17 +103,19 @@ def migrations() -> list[tuple[int, str]]:
 
 
 def _version(con: duckdb.DuckDBPyConnection, path: Path) -> int:
-    """Return the schema version of a connection's database, 0 for sqlrooms-rag's."""
+    """Return the schema version of a connection's database, 0 for sqlrooms-rag's and llama-index's."""
     columns = con.execute(
         "SELECT list(column_name) FROM duckdb_columns() WHERE table_name = 'documents' AND schema_name = 'main' "
         "AND database_name = current_database()"
     ).fetchall()[0][0]
+    if not NODE_COLUMNS.issubset(columns or ()):
+        raise NotAStoreError(path, f"{path} is not a store of sqlrag or sqlrooms-rag: it has no such table documents.")
     try:
         found = con.execute("SELECT value FROM embedding_metadata WHERE key = 'schema_version'").fetchall()
-    except (duckdb.CatalogException, duckdb.BinderException) as error:
+    except duckdb.CatalogException:
+        found = []  # llama-index-vector-stores-duckdb has the table documents alone
+    except duckdb.BinderException as error:
         raise NotAStoreError(path, f"{path} is not a store of sqlrag or sqlrooms-rag: {error}") from error
-    if not {"node_id", "text", "embedding", "metadata_"}.issubset(columns or ()):
-        raise NotAStoreError(path, f"{path} is not a store of sqlrag or sqlrooms-rag: it has no such table documents.")
     version = found[0][0] if found else "0"
     if not version.isdecimal() or int(version) > int(SCHEMA_VERSION):
         raise other_version(path, version)
@@ -126,6 +129,8 @@ def _upgrade(path: Path, version: int, wait: float, memory_limit: str | None) ->
         for schema, table in tables_of(con, "old"):
             copy_table(con, ("old", schema, table), ("work", schema, table))
         con.execute("USE work")
+        # llama-index's store has the table documents alone.
+        con.execute("CREATE TABLE IF NOT EXISTS embedding_metadata (key VARCHAR, value VARCHAR, created_at TIMESTAMP)")
         dimensions = con.execute(read_sql("index/vector_length")).fetchall()[0][0]
         if not dimensions:
             raise StoreError(path, f"{path} holds no vectors and names no model. Prepare it again.")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlrag.errors import InputError
 from sqlrag.store import lexical
-from sqlrag.store.metadata import read_metadata, refresh_counts
+from sqlrag.store.metadata import OWN_IDS, read_metadata, refresh_counts, write_metadata
 from sqlrag.store.schema import for_dimensions, read_sql
 from sqlrag.store.vectors import sign_words, unit_vectors
 
@@ -40,13 +40,28 @@ def upsert(
     Either all of it is written or nothing, and it can be searched at once.
     """
     vectors = unit_vectors(embeddings, dimensions, [chunk.node_id for chunk in chunks]) if len(chunks) else None
-    _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
     with database.transaction() as con:
-        check_collections(con, {document.doc_id: document.collection for document in documents})
-        # Read here, since another thread may have changed them.
-        settings = read_metadata(con)
-        compatible = settings.get("llama_index_compatible", "True") == "True"
-        replace_rows(con, documents, chunks, vectors, stemmer=settings["stemmer"], llama_index_compatible=compatible)
+        write(con, documents, chunks, vectors)
+
+
+def write(
+    con: duckdb.DuckDBPyConnection,
+    documents: Sequence[Document],
+    chunks: Sequence[Chunk],
+    vectors: Vectors | None,
+    gone: Sequence[str] = (),
+) -> None:
+    """Do the work of :func:`upsert` inside the caller's transaction; ``gone`` are documents that go with it."""
+    _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
+    check_collections(con, {document.doc_id: document.collection for document in documents})
+    # Read here, since another thread may have changed them.
+    settings = read_metadata(con)
+    compatible = settings.get("llama_index_compatible", "True") == "True"
+    replace_rows(
+        con, documents, chunks, vectors, stemmer=settings["stemmer"], llama_index_compatible=compatible, gone=gone
+    )
+    if OWN_IDS not in settings and any(c.node_id != f"{c.doc_id}#{c.chunk_index}" for c in chunks):
+        write_metadata(con, {OWN_IDS: True})
 
 
 def replace_rows(
@@ -231,7 +246,7 @@ def _chunk_columns(
     return {
         "node_id": [c.node_id for c in chunks],
         "text": [c.content for c in chunks],
-        "metadata_": [_chunk_metadata(c.metadata, c.node_id, c.doc_id, llama_index_compatible) for c in chunks],
+        "metadata_": [_chunk_metadata(c.metadata, c.node_id, c.doc_id, llama_index_compatible, c.node) for c in chunks],
         "doc_id": [c.doc_id for c in chunks],
         "collection": [c.collection for c in chunks],
         "chunk_index": pa.array([c.chunk_index for c in chunks], pa.int32()),
@@ -244,11 +259,17 @@ def _chunk_columns(
     }
 
 
-def _chunk_metadata(given: Mapping[str, Any], node_id: str, doc_id: str, llama_index_compatible: bool) -> str:
-    """Return the flat JSON object of a chunk, with the two fields that llama-index opens a row by where wanted."""
+def _chunk_metadata(
+    given: Mapping[str, Any], node_id: str, doc_id: str, llama_index_compatible: bool, node: str = ""
+) -> str:
+    """Return the flat JSON object of a chunk, with the two fields that llama-index opens a row by where wanted.
+
+    ``node`` is what llama-index said of the chunk itself.
+    """
     # Front matter may hold these names too; llama-index would take its values for a node.
     metadata = {key: value for key, value in given.items() if key not in _LLAMA_INDEX_FIELDS}
-    if not llama_index_compatible:
+    if not llama_index_compatible and not node:
         return _json(metadata)
-    node = {"id_": node_id, "metadata": metadata, "relationships": {"1": {"node_id": doc_id}}}
-    return _json({**metadata, "_node_content": _json(node), "_node_type": "TextNode"})
+    own = json.loads(node) if node else {}
+    content = {"metadata": metadata, "relationships": {"1": {"node_id": doc_id}}, **own, "id_": node_id}
+    return _json({**metadata, "_node_content": _json(content), "_node_type": own.get("class_name", "TextNode")})

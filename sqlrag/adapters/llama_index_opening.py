@@ -1,0 +1,60 @@
+"""What a vector store of llama-index opens for each call: a file of sqlrag."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.bridge.pydantic import PrivateAttr
+
+from sqlrag import InputError, Store
+from sqlrag.adapters.llama_index_twins import InThreads
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from sqlrag.types import AnyEmbedder
+
+
+class OpensFile(InThreads):
+    """A vector store over the file ``path``."""
+
+    stores_text: bool = True
+    path: str
+    _store: Store | None = PrivateAttr(default=None)
+    _embedder: Any = PrivateAttr(default=None)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = "",
+        client: Store | None = None,
+        embedder: AnyEmbedder | None = None,
+        **_: Any,
+    ) -> None:
+        super().__init__(path=os.fspath(client.path if client is not None else path))  # type: ignore[call-arg]
+        if not self.path:
+            raise InputError("Pass the path of a file, or an open Store as client.")
+        self._store, self._embedder = client, embedder
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], embedder: AnyEmbedder | None = None) -> Self:
+        """Return the store of a file."""
+        return cls(path, embedder=embedder)
+
+    @property
+    def client(self) -> Store | None:
+        """The open Store that was given, else None."""
+        return self._store
+
+    def _open(self, *, read_only: bool = True) -> AbstractContextManager[Store]:
+        if self._store is not None:
+            return nullcontext(self._store)
+        return Store(self.path, read_only=read_only, embedder=self._embedder)
+
+    def _open_or_create(self, dimensions: int) -> AbstractContextManager[Store]:
+        """Open the file for writing; a new one is for vectors of this length."""
+        if self._store is None and not Path(self.path).exists():
+            return Store.create(self.path, dimensions, embedder=self._embedder)
+        return self._open(read_only=False)
