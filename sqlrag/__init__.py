@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from sqlrag.formats.ragmd import export_ragmd, import_ragmd
     from sqlrag.formats.service import SingleFileRAGService, rag_service
     from sqlrag.ingest.chunking import chunk
-    from sqlrag.ingest.pipeline import prepare_embeddings
+    from sqlrag.ingest.preparing import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
@@ -283,7 +283,7 @@ _LAZY = {
     "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
-    "prepare_embeddings": "sqlrag.ingest.pipeline",
+    "prepare_embeddings": "sqlrag.ingest.preparing",
     "print_results": "sqlrag.retrieval.results",
     "rag_service": "sqlrag.formats.service",
     "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from sqlrag.answering.asking import answer
 from sqlrag.answering.connections import Connections
-from sqlrag.ingest.pipeline import prepare_embeddings
+from sqlrag.ingest.preparing import prepare_embeddings
 from sqlrag.ingest.reembedding import reembed
 from sqlrag.ingest.updating import update_embeddings
 from sqlrag.retrieval.blocks import retrieve

@@ -90,7 +90,7 @@ def measure(folder: Path, *, threads: int | None = None) -> Findings:
 @contextmanager
 def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]:
     """Yield a store of the corpus."""
-    from sqlrag.ingest.pipeline import prepare_embeddings
+    from sqlrag.ingest.pipeline import prepare_file
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.retrieval.store import Store
 
@@ -99,7 +99,7 @@ def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]
         corpus = folder / "corpus"
         options: dict[str, Any] = {"embed_model_name": MODEL, "embedding_provider": "hashing", "progress": "off"}
         # The collection that comes last by name is written first, so that no order can follow that of the writing.
-        prepare_embeddings(corpus, path, collection="second", patterns=["b*.md"], **POLICY, **options)
+        prepare_file(corpus, path, collection="second", patterns=["b*.md"], **POLICY, **options)
         update_embeddings(corpus, path, progress="off")
         with Store(path, threads=threads) as store:
             yield store

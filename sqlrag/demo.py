@@ -64,7 +64,7 @@ def run_demo(output: Path, write: Callable[[str], None], tell: Callable[[str], N
         The output exists and is no earlier demo.
     """
     from sqlrag.embedders.bundled import MINILM, bundle_is_installed
-    from sqlrag.ingest.pipeline import prepare_embeddings
+    from sqlrag.ingest.pipeline import prepare_file
     from sqlrag.retrieval.store import Store
 
     if not bundle_is_installed():
@@ -78,7 +78,7 @@ def run_demo(output: Path, write: Callable[[str], None], tell: Callable[[str], N
         )
 
     tell(f"Preparing the handbook of sqlrag ({handbook}) …")
-    prepared = prepare_embeddings(handbook, path, embed_model_name=MINILM, chunk_size=CHUNK_SIZE, overwrite=overwrite)
+    prepared = prepare_file(handbook, path, embed_model_name=MINILM, chunk_size=CHUNK_SIZE, overwrite=overwrite)
     write(f"{path}: {str(prepared.report).splitlines()[0]}")
     with Store(path, read_only=False) as store:
         for question in QUESTIONS:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from sqlrag import InputError, Store
+from sqlrag import InputError, Store, StoreLockedError
 from sqlrag.adapters.llama_index_twins import InThreads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from sqlrag.types import AnyEmbedder
+
+
+# Seconds to wait for questions that are under way in other threads.
+_PATIENCE = 5.0
 
 
 class OpensFile(InThreads):
@@ -51,7 +56,15 @@ class OpensFile(InThreads):
     def _open(self, *, read_only: bool = True) -> AbstractContextManager[Store]:
         if self._store is not None:
             return nullcontext(self._store)
-        return Store(self.path, read_only=read_only, embedder=self._embedder)
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return Store(self.path, read_only=read_only, embedder=self._embedder)
+            except StoreLockedError as error:
+                # Another thread of this process is asking something; a file cannot be opened for both.
+                if error.pid != os.getpid() or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
 
     def _open_or_create(self, dimensions: int) -> AbstractContextManager[Store]:
         """Open the file for writing; a new one is for vectors of this length."""

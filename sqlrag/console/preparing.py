@@ -72,9 +72,9 @@ def prepare_embeddings(
 
     The file appears when it is finished. Documents that cannot be read are reported and do not stop the run.
     """
-    from sqlrag.ingest.pipeline import prepare_embeddings
+    from sqlrag.ingest.pipeline import prepare_file
 
-    prepared = prepare_embeddings(
+    prepared = prepare_file(
         folder,
         output,
         chunk_size=chunk_size,

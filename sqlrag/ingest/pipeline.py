@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Progress
 
 
-def prepare_embeddings(
+def prepare_file(
     input_dir: str | os.PathLike[str],
     output_db: str | os.PathLike[str],
     chunk_size: int = 512,
@@ -203,7 +203,7 @@ def prepare_embeddings(
     run.stop_if_down(
         f"{report.documents} of {report.files} documents are in {output}; update_embeddings embeds the rest into it."
     )
-    return Prepared(output, report)
+    return Prepared(output, report, model)
 
 
 class _Settings(NamedTuple):

@@ -146,7 +146,10 @@ class UpdateReport(Report):
 
 @dataclass(frozen=True)
 class Prepared:
-    """What :func:`sqlrag.prepare_embeddings` returns: where the file is, and the report of the run."""
+    """A file that was made: where it is, the report of the run, and the embedder that filled it.
+
+    An index of :func:`sqlrag.prepare_embeddings` has the same ``.path`` and ``.report``.
+    """
 
     path: Path
     report: Report
