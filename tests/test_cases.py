@@ -547,7 +547,7 @@ class TestDAndK:
         hybrid_query("alpha", prepared.path, verbose=True)
         compact(prepared.path)
         assert capfd.readouterr() == ("", "")
-        assert repr(prepared) == f"Prepared({str(prepared.path)!r}: 1 document, 1 chunk, 1 failed)"
+        assert repr(prepared) == f"SqlragIndex({str(prepared.path)!r}: 1 document, 1 chunk, 1 failed)"
         assert repr(report) == (
             "UpdateReport(1 added, 0 changed, 0 renamed, 1 unchanged, 0 removed, 0 missing, 1 failed)"
         )

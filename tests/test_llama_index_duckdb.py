@@ -1,8 +1,8 @@
 """llama-index's own DuckDB store and sqlrag read each other's files; run in an environment of its own.
 
 That package wants DuckDB below 1.4, so it cannot stand beside the newest one. Its ``INSTALL`` of two extensions at each
-opening is satisfied by the wheels ``duckdb-extension-fts`` and ``duckdb-extension-json``: their files are put where DuckDB
-looks for them, in a home folder of the test.
+opening is satisfied by the wheels ``duckdb-extension-fts`` and ``duckdb-extension-json``: their files are put where
+DuckDB looks for them, in a home folder of the test.
 """
 
 from __future__ import annotations

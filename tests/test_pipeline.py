@@ -79,7 +79,7 @@ class TestReport:
         assert set(report.seconds) == {"read", "chunk", "embed", "store", "index"}
         assert all(seconds >= 0 for seconds in report.seconds.values())
         assert prepared.path == (tmp_path / "kb.duckdb").resolve()
-        assert repr(prepared) == f"Prepared({str(prepared.path)!r}: 3 documents, 4 chunks, 1 failed)"
+        assert repr(prepared) == f"SqlragIndex({str(prepared.path)!r}: 3 documents, 4 chunks, 1 failed)"
         assert "1 failed, 1 empty, 1 file skipped" in str(report)
 
         # The tables say the same.

@@ -187,7 +187,7 @@ def prepare_file(
         )
     report = Report(files=len(files), skipped=list(skipped))
     run = Run("build", Path(input_dir).expanduser(), collection, report)
-    run.policy = fit_to_window(policy, model, report)
+    run.policy = fit_to_window(policy, model, report, stacklevel=4)  # that of prepare_embeddings
     run.embedder = model
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
