@@ -213,6 +213,11 @@ COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a questio
 COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
 COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';
 COMMENT ON MACRO TABLE vector_search IS 'The same as vector_query, with the signs of the vector and the two bits of each dimension''s weight given as words of 128 bits.';
+COMMENT ON MACRO condition_holds IS 'Whether a JSON value meets one condition of a metadata filter, such as $gte 2020.';
+COMMENT ON MACRO conditions_of IS 'The conditions of a metadata filter: a list of alternatives, each a list of conditions.';
+COMMENT ON MACRO json_value_key IS 'A JSON value as text that is the same for equal values.';
+COMMENT ON MACRO passes IS 'Whether a chunk meets the filters collection, tags_any, tags_all and has a 1 among the bits of passing; NULL leaves one out.';
+COMMENT ON MACRO passing_chunks IS 'A bit for each rid: 1 where the metadata of the chunk meet a filter; NULL for no filter.';
 COMMENT ON MACRO vector_length IS 'The length of a vector, summed in DOUBLE.';
 COMMENT ON MACRO given_vector IS 'The vector of a query, or an error where it is NULL.';
 COMMENT ON MACRO pack_words IS 'A list of truth values as words of 128 bits, the first value in the highest bit.';
@@ -220,6 +225,7 @@ COMMENT ON MACRO fts_main_documents.composed IS 'A text with its accents compose
 COMMENT ON MACRO fts_main_documents.run_characters IS 'The single characters of runs in scripts without blanks.';
 COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 128 bits.';
 COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector by cosine, from a scan of every vector.';
+COMMENT ON MACRO TABLE exact_vector_search IS 'exact_vector_query with the metadata filter as bits, see passing_chunks.';
 COMMENT ON MACRO TABLE more_like IS 'The k chunks nearest to a chunk, itself left out: FROM more_like(node_id).';
 COMMENT ON MACRO TABLE source_documents_of IS 'The whole documents that a list of chunks comes from, each once.';
 COMMENT ON MACRO TABLE bm25_scores IS 'BM25 of every chunk that holds one of the terms (a list of termid, a list of df), and how many of them it holds.';
@@ -231,7 +237,7 @@ COMMENT ON MACRO holds_phrases IS 'Whether a text or its heading path holds each
 COMMENT ON MACRO TABLE pair_scores IS 'Exact cosine and BM25 of the chunks in a list of rid.';
 COMMENT ON MACRO TABLE query_words IS 'The words of a question, each once; stop words only where there is nothing else.';
 COMMENT ON MACRO TABLE query_terms IS 'The terms that a question looks for, the stems of its words, and how many chunks hold each.';
-COMMENT ON MACRO metadata_matches IS 'Whether the top-level fields of a JSON object equal those of another; numbers by value, null also where missing.';
+COMMENT ON MACRO metadata_matches IS 'Whether a JSON object meets a metadata filter: fields that equal, or operators such as $gte; numbers by value, null also where missing.';
 COMMENT ON MACRO passes_filters IS 'Whether a chunk meets the filters collection, tags_any, tags_all and metadata; NULL leaves one out.';
 COMMENT ON MACRO public_metadata IS 'The metadata of a chunk without the fields that are there for llama-index.';
 COMMENT ON MACRO fts_main_documents.match_bm25 IS 'BM25 of a chunk, NULL where it holds none of the words; called as in the fts extension of DuckDB.';

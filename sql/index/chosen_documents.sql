@@ -4,7 +4,8 @@ SELECT s.doc_id
 FROM source_documents AS s
 LEFT JOIN (
     SELECT doc_id,
-           bool_and(passes_filters(collection, tags, metadata_, NULL, CAST($tags_any AS VARCHAR[]), CAST($tags_all AS VARCHAR[]), CAST($metadata AS JSON))) AS pass
+           bool_and(passes_filters(collection, tags, metadata_, NULL, CAST($tags_any AS VARCHAR[]), CAST($tags_all AS VARCHAR[]), CAST($metadata AS JSON),
+               doc_id := doc_id, node_id := node_id)) AS pass
     FROM documents
     GROUP BY doc_id
 ) AS c ON c.doc_id = s.doc_id
@@ -12,5 +13,6 @@ WHERE (CAST($doc_ids AS VARCHAR[]) IS NULL OR list_contains(CAST($doc_ids AS VAR
   AND (CAST($checksum AS VARCHAR) IS NULL OR s.checksum = CAST($checksum AS VARCHAR))
   AND (CAST($collection AS VARCHAR[]) IS NULL OR list_contains(CAST($collection AS VARCHAR[]), s.collection))
   AND (coalesce(c.pass, false)
-       OR passes_filters(s.collection, s.tags, s.metadata_, NULL, CAST($tags_any AS VARCHAR[]), CAST($tags_all AS VARCHAR[]), CAST($metadata AS JSON)))
+       OR passes_filters(s.collection, s.tags, s.metadata_, NULL, CAST($tags_any AS VARCHAR[]), CAST($tags_all AS VARCHAR[]), CAST($metadata AS JSON),
+           doc_id := s.doc_id))
 ORDER BY s.doc_id;

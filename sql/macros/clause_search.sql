@@ -2,7 +2,7 @@
 -- of the word that it comes from (several for a prefix); a chunk has to hold a term of each of the clauses in required, and
 -- the phrases.
 CREATE OR REPLACE MACRO clause_search(termids, dfs, clauses, required, phrases, k := 10, k1 := 1.2, b := 0.75, text_weight := 1.0,
-        heading_weight := 3.0, collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
+        heading_weight := 3.0, collection := NULL, tags_any := NULL, tags_all := NULL, passing := NULL) AS TABLE
     WITH numbered AS (SELECT unnest(termids) AS termid, unnest(clauses) AS clause),
     matching AS (
         SELECT c.rid, sum(c.contribution) / 1e9 AS score
@@ -14,7 +14,7 @@ CREATE OR REPLACE MACRO clause_search(termids, dfs, clauses, required, phrases, 
     SELECT * FROM (
         SELECT d.node_id, m.score, d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
         FROM matching AS m JOIN documents AS d ON d.rid = m.rid
-        WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
+        WHERE passes(d.rid, d.collection, d.tags, passing, collection, tags_any, tags_all)
         -- Every row; without a LIMIT here DuckDB would look for the phrases in all chunks, before the join.
         LIMIT 2147483647
     ) AS held

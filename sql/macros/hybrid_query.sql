@@ -20,7 +20,7 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
         SELECT l.rid, l.score, row_number() OVER (ORDER BY l.score DESC, l.doc_id, l.chunk_index) AS rank,
                min(l.score) OVER () AS low, max(l.score) OVER () AS high
         FROM lexical_search((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), k := greatest(pool, k), k1 := k1, b := b, text_weight := text_weight, heading_weight := (SELECT t.heading_weight FROM terms AS t),
-            collection := collection, tags_any := tags_any, tags_all := tags_all, metadata := metadata) AS l
+            collection := collection, tags_any := tags_any, tags_all := tags_all, passing := passing_chunks(metadata)) AS l
     ),
     candidates AS MATERIALIZED (
         SELECT rid, v.score AS vector_score, v.rank AS vector_rank, l.score AS lexical_score, l.rank AS lexical_rank,

@@ -11,4 +11,4 @@ CREATE OR REPLACE MACRO lexical_query(query_text, k := 10, k1 := 1.2, b := 0.75,
     )
     FROM lexical_search((SELECT t.termids FROM terms AS t), (SELECT t.dfs FROM terms AS t), k := k, k1 := k1, b := b,
         text_weight := text_weight, heading_weight := (SELECT t.heading_weight FROM terms AS t), at_least := (SELECT t.at_least FROM terms AS t), collection := collection,
-        tags_any := tags_any, tags_all := tags_all, metadata := metadata);
+        tags_any := tags_any, tags_all := tags_all, passing := passing_chunks(metadata));

@@ -21,4 +21,4 @@ CREATE OR REPLACE MACRO vector_query(query_vector, k := 10, pool := 750,
     )
     FROM vector_search((SELECT question.v FROM question), (SELECT c.signs FROM codes AS c), (SELECT c.low FROM codes AS c),
         (SELECT c.high FROM codes AS c), k := k, pool := pool, collection := collection, tags_any := tags_any,
-        tags_all := tags_all, metadata := metadata);
+        tags_all := tags_all, passing := passing_chunks(metadata));

@@ -4,11 +4,11 @@
 -- vector (not finite, or with a NULL in it) is passed over.
 -- signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
 CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, pool := 750,
-        collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
+        collection := NULL, tags_any := NULL, tags_all := NULL, passing := NULL) AS TABLE
     WITH candidates AS (
         SELECT d.rid
         FROM documents AS d
-        WHERE passes_filters(d.collection, d.tags, d.metadata_, collection, tags_any, tags_all, metadata)
+        WHERE passes(d.rid, d.collection, d.tags, passing, collection, tags_any, tags_all)
         ORDER BY CAST(0 AS INTEGER)
             + bit_count(xor(d.w0, CAST(signs AS HUGEINT[])[1]) & CAST(low AS HUGEINT[])[1])
             + bit_count(xor(d.w1, CAST(signs AS HUGEINT[])[2]) & CAST(low AS HUGEINT[])[2])

@@ -102,7 +102,7 @@ def vector_leg(
     options: dict[str, Any] = {"k": k, **filters}
     arguments: dict[str, Any] = {"query_vector": as_text(vector)}
     if pool is None:
-        return _leg(con, "exact_vector_query", arguments, options, "exact: every vector compared")
+        return _leg(con, "exact_vector_search", arguments, options, "exact: every vector compared")
     pool = max(pool, k)
     options["pool"] = pool
     arguments.update({name: str(words) for name, words in query_code(vector)._asdict().items()})
@@ -170,14 +170,24 @@ def _pruned(con: duckdb.DuckDBPyConnection, terms: Terms, options: dict[str, Any
     return _leg(con, "pruned_search", {**groups, "common_bound": bound}, options, method)
 
 
-def any_passes(con: duckdb.DuckDBPyConnection, filters: Filters) -> bool:
-    """Return whether any chunk passes the filters."""
-    named: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all", "metadata"))
+def passing_filters(con: duckdb.DuckDBPyConnection, filters: Filters) -> dict[str, Any]:
+    """Return the filters as the searches take them: the conditions on metadata as a bit for each chunk."""
+    named = filters.parameters()
+    metadata = named.pop("metadata", None)
+    if metadata is not None:
+        # "0" where there are no chunks at all; None would be no condition.
+        named["passing"] = con.execute("SELECT passing_chunks($1)", [metadata]).fetchall()[0][0] or "0"
+    return named
+
+
+def any_passes(con: duckdb.DuckDBPyConnection, filters: dict[str, Any]) -> bool:
+    """Return whether any chunk passes the filters, as :func:`passing_filters` gives them."""
+    named: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all", "passing"))
     statement = (
-        "SELECT 1 FROM documents AS d WHERE passes_filters(d.collection, d.tags, d.metadata_, "
-        "$collection, $tags_any, $tags_all, $metadata) LIMIT 1"
+        "SELECT 1 FROM documents AS d WHERE passes(d.rid, d.collection, d.tags, "
+        "$passing, $collection, $tags_any, $tags_all) LIMIT 1"
     )
-    return bool(con.execute(statement, {**named, **filters.parameters()}).fetchall())
+    return bool(con.execute(statement, {**named, **filters}).fetchall())
 
 
 def pair_scores(

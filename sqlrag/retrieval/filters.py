@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
-from sqlrag.normalizing import clean_metadata
 from sqlrag.options import shown
-
-# Of other systems' filters, as sole keys of an object.
-_OPERATORS = {
-    *("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "any", "all", "and", "or", "not"),
-    *("nor", "exists", "type", "regex", "like", "size", "elemmatch"),
-    *("==", "!=", ">", ">=", "<", "<="),
-}
+from sqlrag.retrieval.conditions import as_alternatives, holds_for_any
 
 
 @dataclass(frozen=True)
@@ -26,8 +18,8 @@ class Filters:
     """Conditions that all have to hold; None leaves one out.
 
     ``collection`` is one name or several (any of them). ``tags_any`` asks for at least one of the tags, ``tags_all``
-    for every one. ``metadata`` asks that top-level fields equal the given values: numbers by value, so 2024 equals
-    2024.0 but not "2024"; None also matches a missing field.
+    for every one. ``metadata`` asks that top-level fields equal the given values (numbers by value, so 2024 equals
+    2024.0 but not "2024"; None also matches a missing field) or meet operators, see :mod:`.conditions`.
     """
 
     collection: str | Sequence[str] | None = None
@@ -41,7 +33,7 @@ class Filters:
         Raises
         ------
         InputError
-            A condition is of the wrong type or a metadata value cannot be written as JSON.
+            A condition is of the wrong type, there is no such operator, or a value cannot be written as JSON.
         """
         named = {
             "collection": strings(
@@ -55,12 +47,12 @@ class Filters:
 
     def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
-        if isinstance(self.metadata, Mapping) and self.metadata and all(v is None for v in self.metadata.values()):
+        filters = self.parameters()
+        if self.metadata and holds_for_any(self.metadata):
             raise InputError(
-                f"metadata={shown(self.metadata)} asks only for None, which is every document without the field. "
+                f"metadata={shown(self.metadata)} holds for every document without such a field. "
                 "Name what to delete by values or by doc_ids."
             )
-        filters = self.parameters()
         # An empty tags_all holds for every document, so it says nothing.
         named = [name for name, value in filters.items() if name != "tags_all" or value]
         if doc_ids is None and checksum is None and not named:
@@ -74,24 +66,8 @@ class Filters:
             raise InputError(f"metadata must be a mapping of field names to values, not {shown(self.metadata)}.")
         if not self.metadata:
             return None  # no condition
-        for key, value in self.metadata.items():
-            keys = list(value) if isinstance(value, Mapping) else []
-            if (key.startswith("$") and _is_operator(key)) or (keys and all(map(_is_operator, keys))):
-                raise InputError(
-                    f"The metadata filter {{{shown(key)}: {shown(value)}}} looks like an operator. Fields are only "
-                    "compared for being equal; ask for lists with tags_any and tags_all, or write a WHERE in SQL."
-                )
-        if any(isinstance(value, float) and not math.isfinite(value) for value in self.metadata.values()):
-            raise InputError(f"The metadata filter {shown(self.metadata)} has a value that is no number; leave it out.")
-        try:
-            # Cleaned and ordered as the stored metadata is, so that a date or a nested object finds its like.
-            return json.dumps(clean_metadata(self.metadata), ensure_ascii=False, sort_keys=True)
-        except InputError as error:
-            raise InputError(f"The metadata filter {shown(self.metadata)} cannot be used: {error}.") from error
-
-
-def _is_operator(key: object) -> bool:
-    return isinstance(key, str) and key.removeprefix("$").lower() in _OPERATORS
+        # Ordered as the stored metadata is, so that a nested object finds its like.
+        return json.dumps(as_alternatives(self.metadata), ensure_ascii=False, sort_keys=True)
 
 
 def strings(name: str, values: Sequence[str] | None) -> list[str] | None:

@@ -93,7 +93,11 @@ def hybrid_query(
         Where the words are looked for: "text", "heading_path" or both (the default).
     collection, tags_any, tags_all, metadata
         Filters, applied in both legs before they rank: one or more collections; at least one of the tags; all of the
-        tags; top-level metadata fields that equal these values.
+        tags; top-level metadata fields that equal these values or meet operators, ``{"year": {"$gte": 2020}}``:
+        ``$eq $ne $gt $gte $lt $lte``, ``$in $nin`` (one of a list, none of it), ``$contains $any $all`` (of a list
+        field: it holds the value, one of a list, all of it), ``$text_match $text_match_insensitive`` (a part of the
+        text), ``$exists $empty``. ``$and``, ``$or`` (lists of such filters) and ``$not`` combine them; ``$doc_id`` and
+        ``$node_id`` stand for the chunk's own.
     query_vector
         ``[dimensions]``: the question's vector, where you have it already. Brought to unit length.
     exact

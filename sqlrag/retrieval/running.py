@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -41,7 +41,8 @@ class Run:
         self.searcher = searcher
         self.query_text = query_text
         self.plan = plan
-        self.filters = plan.filters.parameters()
+        self.asked_filters = plan.filters.parameters()
+        self.filters: dict[str, Any] = {}
         self.vector_hits = Leg()
         self.lexical_hits = Leg()
         self.query_vector: NDArray[np.float32] | None = None
@@ -50,6 +51,14 @@ class Run:
         self.has_lexical_index = True
         self.notices: list[str] = plan.without_effect()
         self.timings: dict[str, float] = {}
+
+    def filter(self) -> None:
+        """Find the chunks whose metadata pass, once for both legs."""
+        if not self.asked_filters:
+            return
+        began = time.perf_counter()
+        self.filters = candidates.passing_filters(self.searcher.database.cursor(), self.plan.filters)
+        self.timings["filter"] = time.perf_counter() - began
 
     def vector(self, given: ArrayLike | None) -> None:
         """Embed the question unless its vector is given, and fill the vector leg."""
@@ -164,9 +173,9 @@ class Run:
         words_empty = self._asks_for_words() and not self.lexical_hits.hits
         if not (vector_empty or words_empty):
             return
-        any_passes = not self.filters or candidates.any_passes(con, plan.filters)
+        any_passes = not self.filters or candidates.any_passes(con, self.filters)
         if not any_passes:
-            self.notices.append(f"No chunk passes the filters: {self.filters}.")
+            self.notices.append(f"No chunk passes the filters: {self.asked_filters}.")
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"
         if vector_empty and plan.min_similarity is not None:
@@ -180,7 +189,9 @@ class Run:
         quoted = ", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases)
         asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
         if asked and candidates.lexical_leg(con, self.terms, 1, plan.bm25, {}, conjunctive=plan.conjunctive).hits:
-            self.notices.append(f"No {passing} holds {quoted or 'the words'}; others do. Filters: {self.filters}.")
+            self.notices.append(
+                f"No {passing} holds {quoted or 'the words'}; others do. Filters: {self.asked_filters}."
+            )
             return
         if quoted:
             self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")

@@ -101,6 +101,7 @@ class Searcher:
 
         def answer() -> Results:
             run = Run(self, "" if blank else without_surrogates(query_text), plan)
+            run.filter()
             self._run_legs(run, query_vector)
             run.refine()
             return run.package()

@@ -83,6 +83,9 @@ def _clause_search(terms: Terms, options: dict[str, Any]) -> str:
     for clause, prefix in enumerate(terms.prefixes, len(clauses)):
         asked.append(_FORMS.replace("$clause", str(clause)).replace("$prefix", literal(prefix)))
     lists = [_LIST.replace("$name", name) for name in ("termid", "df", "clause")]
+    metadata = options.pop("metadata", None)
+    if metadata is not None:
+        options["passing"] = Raw(f"passing_chunks({literal(metadata)})")
     search = _call("clause_search", [*lists, literal(terms.required), literal(terms.phrases)], options)
     return _CLAUSES.replace("$asked", "\n    UNION ALL ".join(asked)) + search
 
@@ -92,8 +95,14 @@ def _note(lost: list[str]) -> str:
     return f"-- Without {', '.join(lost)}, which the macro does not have.\n" if lost else ""
 
 
+class Raw(str):
+    """SQL that is no value."""
+
+
 def literal(value: Any) -> str:
     """Return a value as a SQL literal."""
+    if isinstance(value, Raw):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OPTIONS = frozenset(
     {"k", "pool", "k1", "b", "text_weight", "heading_weight", "boosts", "at_least"}
-    | {"collection", "tags_any", "tags_all", "metadata"}
+    | {"collection", "tags_any", "tags_all", "passing"}
 )
 
 

@@ -11,7 +11,7 @@ import duckdb
 
 from sqlrag.errors import StoreError
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 STORAGE_VERSION = "v1.2.0"
 
 # CREATE MACRO binds what it names at once, so each stands after those that it calls.
@@ -28,8 +28,13 @@ MACROS = (
     "query_terms",
     "bm25_contributions",
     "bm25_scores",
+    "json_value_key",
+    "conditions_of",
+    "condition_holds",
     "metadata_matches",
     "passes_filters",
+    "passing_chunks",
+    "passes",
     "public_metadata",
     "lexical_search",
     "score_floor",
@@ -43,6 +48,7 @@ MACROS = (
     "given_vector",
     "vector_search",
     "vector_query",
+    "exact_vector_search",
     "exact_vector_query",
     "pair_scores",
     "hybrid_query",

@@ -269,8 +269,8 @@ def test_a_rule_that_was_changed_is_noticed(monkeypatch, corpus, function, old, 
         ("vector_search", "DESC, doc_id, chunk_index", "DESC, chunk_index, doc_id", ["ties of documents, vector"]),
         ("vector_search", "NULLS LAST, s.doc_id, s.chunk_index", "NULLS LAST, s.rid",
          ["a tie where the vector leg ends"]),
-        ("exact_vector_query", "DESC, d.doc_id, d.chunk_index", "DESC, d.rid", ["ties of documents, exact", "exact"]),
-        ("metadata_matches", "AS DOUBLE) =", "AS DOUBLE) + 1 =", ["metadata, a number by its value"]),
+        ("exact_vector_search", "DESC, d.doc_id, d.chunk_index", "DESC, d.rid", ["ties of documents, exact", "exact"]),
+        ("json_value_key", "AS DOUBLE) AS HUGEINT", "AS DOUBLE) + 1 AS HUGEINT", ["metadata, a number by its value"]),
     ],
 )  # fmt: skip
 def test_a_macro_that_was_changed_is_noticed(monkeypatch, macro, old, new, names):

@@ -1,0 +1,30 @@
+-- Whether a JSON value (NULL: there is none) meets a condition: $eq, $in (equal to one of a list), $contains (a list that holds the
+-- value), $any and $all (a list that holds one, or all, of a list), $gt, $gte, $lt, $lte (numbers with numbers, text with text,
+-- by code points), $text_match and $text_match_insensitive (text that has the operand in it), $exists (there, and not null)
+-- and $empty (nothing, null, "" or []).
+CREATE OR REPLACE MACRO condition_holds(found, operator_name, operand) AS
+    CASE
+        WHEN operator_name IN ('$eq', '$in', '$contains', '$any', '$all') THEN length(list_filter(
+            list_transform(
+                CAST(CASE WHEN operator_name IN ('$in', '$any', '$all') THEN json_extract(operand, '$[*]') ELSE [operand] END AS JSON[]),
+                lambda wanted_value: json_value_key(wanted_value)),
+            lambda wanted_key: list_contains(list_transform(
+                CAST(CASE WHEN operator_name IN ('$contains', '$any', '$all') THEN json_extract(found, '$[*]') ELSE [found] END AS JSON[]),
+                lambda found_value: json_value_key(found_value)), wanted_key)))
+            >= CASE WHEN operator_name = '$all' THEN json_array_length(operand) ELSE 1 END
+        WHEN operator_name IN ('$gt', '$gte', '$lt', '$lte') THEN coalesce(list_contains(
+            CASE operator_name WHEN '$gt' THEN [1] WHEN '$gte' THEN [0, 1] WHEN '$lt' THEN [-1] ELSE [-1, 0] END,
+            CASE WHEN json_type(found) IN ('BIGINT', 'UBIGINT') AND json_type(operand) IN ('BIGINT', 'UBIGINT')
+                 THEN sign(CAST(found AS HUGEINT) - CAST(operand AS HUGEINT))
+                 WHEN json_type(found) IN ('BIGINT', 'UBIGINT', 'DOUBLE') AND json_type(operand) IN ('BIGINT', 'UBIGINT', 'DOUBLE')
+                 THEN sign(CAST(found AS DOUBLE) - CAST(operand AS DOUBLE))
+                 WHEN json_type(found) = 'VARCHAR' AND json_type(operand) = 'VARCHAR'
+                 THEN CASE WHEN (found ->> '$') > (operand ->> '$') THEN 1 WHEN (found ->> '$') < (operand ->> '$') THEN -1 ELSE 0 END
+            END), false)
+        WHEN operator_name = '$text_match' THEN coalesce(json_type(found) = 'VARCHAR' AND contains(found ->> '$', operand ->> '$'), false)
+        WHEN operator_name = '$text_match_insensitive'
+        THEN coalesce(json_type(found) = 'VARCHAR' AND contains(lower(found ->> '$'), lower(operand ->> '$')), false)
+        WHEN operator_name = '$exists' THEN (coalesce(json_type(found), 'NULL') <> 'NULL') = CAST(operand AS BOOLEAN)
+        WHEN operator_name = '$empty' THEN (coalesce(CAST(found AS VARCHAR), 'null') IN ('null', '""', '[]')) = CAST(operand AS BOOLEAN)
+        ELSE error('A metadata filter has no operator ' || operator_name || '.')
+    END;

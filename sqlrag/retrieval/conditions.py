@@ -1,0 +1,212 @@
+"""Metadata filters with operators: checked, and written in the form that the SQL macro ``conditions_of`` reads.
+
+A filter is nested as its author likes. SQL knows one form: alternatives, of which one has to hold, each a list of
+conditions, all of which have to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from sqlrag.errors import InputError
+from sqlrag.normalizing import clean_metadata
+from sqlrag.options import shown
+
+LISTS = ("$in", "$nin", "$any", "$all")
+ORDERS = ("$gt", "$gte", "$lt", "$lte")
+TEXTS = ("$text_match", "$text_match_insensitive")
+FLAGS = ("$exists", "$empty")
+OPERATORS = ("$eq", "$ne", *ORDERS, "$in", "$nin", "$contains", "$any", "$all", *TEXTS, *FLAGS)
+GROUPS = ("$and", "$or", "$not")
+# Fields of a chunk that are no metadata, and may be asked for as if they were.
+KEYS = ("$doc_id", "$node_id")
+
+_RESERVED = re.compile(r"\$[A-Za-z_]+")
+_OPPOSITES = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
+# A filter of so many conditions, written out as alternatives, has most likely grown by mistake.
+_MAX_CONDITIONS = 1000
+_MAX_DEPTH = 32
+# How other systems write operators.
+_FOREIGN = {operator[1:] for operator in OPERATORS + GROUPS} | {"nor", "regex", "like", "size", "type", "elemmatch"}
+_FOREIGN |= {"==", "!=", ">", ">=", "<", "<="}
+
+
+class Condition(NamedTuple):
+    """One comparison of one field."""
+
+    field: str
+    operator: str
+    operand: Any
+    negated: bool = False
+
+    def opposite(self) -> Condition:
+        """Return what holds where this does not."""
+        if self.operator in _OPPOSITES:
+            return self._replace(operator=_OPPOSITES[self.operator])
+        return self._replace(negated=not self.negated)
+
+    def holds_without_field(self) -> bool:
+        """Return whether it holds for a chunk that has no such field."""
+        holds = {
+            "$eq": self.operand is None,
+            "$ne": self.operand is not None,
+            "$in": self.operator == "$in" and None in self.operand,
+            "$nin": self.operator == "$nin" and None not in self.operand,
+            "$exists": self.operand is False,
+            "$empty": self.operand is True,
+        }
+        return holds.get(self.operator, False) != self.negated
+
+    def as_object(self) -> Any:
+        """Return what stands beside the field in a filter."""
+        if self.operator == "$eq":
+            return self.operand
+        wanted = {self.operator: self.operand}
+        return {"$not": wanted} if self.negated else wanted
+
+
+Alternatives = list[list[Condition]]
+
+
+def as_alternatives(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a filter as ``{field: value}``, or ``{"$or": [{"$and": [{field: value}, …]}, …]}`` where it needs to be.
+
+    Parameters
+    ----------
+    metadata
+        Fields with plain values or operators, and ``$and``, ``$or``, ``$not``, see :func:`sqlrag.hybrid_query`.
+
+    Raises
+    ------
+    InputError
+        There is no such operator, an operand is of the wrong type, or the filter is larger than 1,000 conditions.
+    """
+    alternatives = [_merged(conditions) for conditions in _of_object(metadata)]
+    return alternatives[0] if len(alternatives) == 1 else {"$or": alternatives}
+
+
+def holds_for_any(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a filter holds for every chunk that has none of its fields."""
+    return any(all(one.holds_without_field() for one in conditions) for conditions in _of_object(metadata))
+
+
+def _merged(conditions: list[Condition]) -> dict[str, Any]:
+    fields = [condition.field for condition in conditions]
+    if len(set(fields)) == len(fields):
+        return {condition.field: condition.as_object() for condition in conditions}
+    return {"$and": [{condition.field: condition.as_object()} for condition in conditions]}
+
+
+def _of_object(wanted: Any, depth: int = 0, *, negated: bool = False) -> Alternatives:
+    """Return the alternatives of a filter, or of its opposite."""
+    _check_depth(depth)
+    if not isinstance(wanted, Mapping) or not all(isinstance(key, str) for key in wanted):
+        raise InputError(f"metadata must be a mapping of field names to values, not {shown(wanted)}.")
+    return _joined([_of_entry(key, value, depth, negated=negated) for key, value in wanted.items()], any_of=negated)
+
+
+def _of_entry(key: str, value: Any, depth: int, *, negated: bool) -> Alternatives:
+    if key == "$not":
+        return _of_object(value, depth + 1, negated=not negated)
+    if key in GROUPS:
+        parts = _listed(key, value)
+        if not all(parts) or not parts:
+            raise InputError(f"{key} of a metadata filter needs at least one filter, and none that is empty.")
+        joined = [_of_object(part, depth + 1, negated=negated) for part in parts]
+        return _joined(joined, any_of=(key == "$or") != negated)
+    if _RESERVED.fullmatch(key) and key not in KEYS:
+        raise InputError(f"A metadata filter has no {shown(key)}; there are {', '.join(GROUPS + KEYS)} and the fields.")
+    return _of_field(key, value, depth, negated=negated)
+
+
+def _of_field(key: str, value: Any, depth: int, *, negated: bool) -> Alternatives:
+    signs = list(value) if isinstance(value, Mapping) else []
+    if signs and all(isinstance(sign, str) and sign.lower() in _FOREIGN for sign in signs):
+        raise InputError(
+            f"The metadata filter {{{shown(key)}: {shown(value)}}} looks like an operator of another system. "
+            f"Write one of {', '.join(OPERATORS)}."
+        )
+    if not any(isinstance(sign, str) and sign.startswith("$") for sign in signs):
+        return _alone(Condition(key, "$eq", _cleaned(key, value)), negated=negated)
+    parts = []
+    for sign in signs:
+        if sign == "$not":
+            _check_depth(depth)
+            if not isinstance(value[sign], Mapping) or not value[sign]:
+                raise InputError(f"$not of {shown(key)} must be an object of operators, not {shown(value[sign])}.")
+            parts.append(_of_field(key, value[sign], depth + 1, negated=not negated))
+        elif sign in OPERATORS:
+            parts.append(_alone(Condition(key, sign, _operand(key, sign, value[sign])), negated=negated))
+        else:
+            raise InputError(
+                f"The metadata filter has no operator {shown(sign)} (at {shown(key)}). There are "
+                f"{', '.join(OPERATORS)} and $not."
+            )
+    return _joined(parts, any_of=negated)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise InputError(f"The metadata filter has more than {_MAX_DEPTH} levels.")
+
+
+def _alone(condition: Condition, *, negated: bool) -> Alternatives:
+    return [[condition.opposite() if negated else condition]]
+
+
+def _operand(key: str, sign: str, value: Any) -> Any:
+    where = f"{sign} of the metadata filter for {shown(key)}"
+    if sign in FLAGS:
+        if not isinstance(value, bool):
+            raise InputError(f"{where} must be true or false, not {shown(value)}.")
+        return value
+    if sign in LISTS:
+        value = list(_listed(where, value))
+        if sign == "$all" and not value:
+            raise InputError(f"{where} needs at least one value.")
+    cleaned = _cleaned(key, value)
+    if sign in TEXTS and not isinstance(cleaned, str):
+        raise InputError(f"{where} must be text, not {shown(value)}.")
+    if sign in ORDERS and (isinstance(cleaned, bool) or not isinstance(cleaned, (int, float, str))):
+        raise InputError(f"{where} must be a number or text, not {shown(value)}.")
+    return cleaned
+
+
+def _cleaned(key: str, value: Any) -> Any:
+    """Return a value as the stored metadata have it, so that a date or a nested object finds its like."""
+    try:
+        cleaned = clean_metadata({"value": value})["value"]
+    except InputError as error:
+        raise InputError(f"The metadata filter {{{shown(key)}: {shown(value)}}} cannot be used: {error}.") from error
+    if cleaned is None and value is not None:
+        raise InputError(f"The metadata filter {{{shown(key)}: {shown(value)}}} has a value that is no number.")
+    return cleaned
+
+
+def _listed(what: str, value: Any) -> Sequence[Any]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise InputError(f"{what} must be a list, not {shown(value)}.")
+    return value
+
+
+def _joined(parts: list[Alternatives], *, any_of: bool) -> Alternatives:
+    """Return the alternatives of several filters, one or all of which have to hold."""
+    if any_of:
+        return _limited([conditions for part in parts for conditions in part])
+    found: Alternatives = [[]]
+    for part in parts:
+        # One alternative of each filter, in every combination.
+        found = _limited([[*left, *right] for left, right in product(found, part)])
+    return found
+
+
+def _limited(alternatives: Alternatives) -> Alternatives:
+    if sum(map(len, alternatives)) > _MAX_CONDITIONS:
+        raise InputError(
+            f"The metadata filter has more than {_MAX_CONDITIONS:,} conditions, written out as alternatives. Use $in "
+            "for many values of a field."
+        )
+    return alternatives

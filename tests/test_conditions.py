@@ -1,0 +1,256 @@
+"""Metadata filters with operators, against a reading of them in Python."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sqlrag import Chunk, Document, InputError, Store
+from sqlrag.retrieval.conditions import as_alternatives
+
+VALUES = [
+    *(2024, "2024", 2024.0, 1999.5, -3, 2**60, float(2**60), 1e300, 0.1 + 0.2),
+    *(
+        None,
+        True,
+        False,
+        "",
+        "Red wine",
+        "über",
+        "2025-01-31",
+        [],
+        ["red", "blue"],
+        ["red", 2024],
+        [[1], None],
+        {"b": 1},
+    ),
+]
+MISSING = object()
+ORDERS = {
+    "$gt": lambda a, b: a > b,
+    "$gte": lambda a, b: a >= b,
+    "$lt": lambda a, b: a < b,
+    "$lte": lambda a, b: a <= b,
+}
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def equal(a, b):
+    a, b = (None if value is MISSING else value for value in (a, b))
+    if is_number(a) and is_number(b):
+        return a == b
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+def holds(value, sign, operand):
+    """Return whether a value meets one operator, as the handbook's table says."""
+    elements = value if isinstance(value, list) else []
+    if sign in ORDERS:
+        comparable = (is_number(value) and is_number(operand)) or (isinstance(value, str) and isinstance(operand, str))
+        return comparable and ORDERS[sign](value, operand)
+    return {
+        "$eq": lambda: equal(value, operand),
+        "$ne": lambda: not equal(value, operand),
+        "$in": lambda: any(equal(value, one) for one in operand),
+        "$nin": lambda: not any(equal(value, one) for one in operand),
+        "$contains": lambda: any(equal(one, operand) for one in elements),
+        "$any": lambda: any(equal(one, wanted) for one in elements for wanted in operand),
+        "$all": lambda: all(any(equal(one, wanted) for one in elements) for wanted in operand),
+        "$text_match": lambda: isinstance(value, str) and operand in value,
+        "$text_match_insensitive": lambda: isinstance(value, str) and operand.lower() in value.lower(),
+        "$exists": lambda: (value is not MISSING and value is not None) == operand,
+        "$empty": lambda: (value is MISSING or value is None or value in ("", [])) == operand,
+        "$not": lambda: not all(holds(value, *entry) for entry in operand.items()),
+    }[sign]()
+
+
+def passes(metadata, wanted):
+    """Return whether metadata meet a filter."""
+    for key, value in wanted.items():
+        if key == "$not":
+            passed = not passes(metadata, value)
+        elif key in ("$and", "$or"):
+            passed = (all if key == "$and" else any)(passes(metadata, part) for part in value)
+        else:
+            stored = metadata.get(key, MISSING)
+            operators = isinstance(value, dict) and any(sign.startswith("$") for sign in value)
+            entries = value.items() if operators else [("$eq", value)]
+            passed = all(holds(stored, *entry) for entry in entries)
+        if not passed:
+            return False
+    return True
+
+
+ROWS = [{"v": value, "w/~ é": VALUES[-place]} for place, value in enumerate(VALUES)] + [{}, {"w/~ é": 5}]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store.create(tmp_path_factory.mktemp("conditions") / "kb.duckdb", 8) as store:
+        documents = [Document(f"d{place:02}", "zebra") for place in range(len(ROWS) + 5)]
+        chunks = [Chunk(document.doc_id, 0, "zebra") for document in documents]
+        store.upsert(documents, chunks, np.ones((len(chunks), 8)))
+        # Places without a chunk, before, between and after those that are searched.
+        store.delete_documents(doc_ids=["d00", "d07", "d08"])
+        names = [document.doc_id for document in documents if document.doc_id not in ("d00", "d07", "d08")]
+        chunks = [Chunk(name, 0, "zebra", (), row) for name, row in zip(names, ROWS, strict=False)]
+        store.upsert([Document(chunk.doc_id, "zebra") for chunk in chunks], chunks, np.ones((len(chunks), 8)))
+        store.delete_documents(doc_ids=names[len(ROWS) :])
+        store.names = dict(zip(names, ROWS, strict=False))
+        yield store
+
+
+def found(results):
+    return [row["doc_id"] for row in results]
+
+
+plain = st.sampled_from(VALUES)
+listed = st.lists(plain, max_size=3)
+texts = st.sampled_from(["", "red", "R", "über", "ÜBER", "2024", "wine"])
+orders = st.sampled_from([value for value in VALUES if is_number(value) or isinstance(value, str)])
+operator = st.one_of(
+    st.tuples(st.sampled_from(["$eq", "$ne", "$contains"]), plain),
+    st.tuples(st.sampled_from(["$in", "$nin", "$any"]), listed),
+    st.tuples(st.just("$all"), st.lists(plain, min_size=1, max_size=2)),
+    st.tuples(st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), orders),
+    st.tuples(st.sampled_from(["$text_match", "$text_match_insensitive"]), texts),
+    st.tuples(st.sampled_from(["$exists", "$empty"]), st.booleans()),
+)
+operators = st.lists(operator, min_size=1, max_size=2).map(dict)
+field = st.one_of(plain, operators, operators.map(lambda wanted: {"$not": wanted}))
+fields = st.dictionaries(st.sampled_from(["v", "w/~ é"]), field, min_size=1, max_size=2)
+filters = st.recursive(
+    fields,
+    lambda inner: st.one_of(
+        st.builds(
+            lambda name, parts: {name: parts}, st.sampled_from(["$and", "$or"]), st.lists(inner, min_size=1, max_size=3)
+        ),
+        inner.map(lambda part: {"$not": part}),
+        st.builds(lambda parts, rest: {"$or": parts, **rest}, st.lists(inner, min_size=1, max_size=2), fields),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=filters)
+def test_a_filter_lets_through_what_its_words_say_in_every_search(store, wanted):
+    expected = [name for name, row in store.names.items() if passes(row, wanted)]
+    results = store.lexical_query("zebra", metadata=wanted, top_k=50)
+    assert found(results) == expected, as_alternatives(wanted)
+    vector = np.ones(8)
+    assert found(store.vector_query("", query_vector=vector, metadata=wanted, top_k=50)) == expected
+    assert found(store.vector_query("", query_vector=vector, metadata=wanted, top_k=50, exact=True)) == expected
+    assert found(store.lexical_query('"zebra"', metadata=wanted, top_k=50)) == expected
+    assert [row[3] for row in store.cursor().execute(results.sql).fetchall()] == expected
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_plain_value_and_eq_are_the_same(store, value):
+    expected = [name for name, row in store.names.items() if equal(row.get("v", MISSING), value)]
+    assert found(store.lexical_query("zebra", metadata={"v": value}, top_k=50)) == expected
+    assert found(store.lexical_query("zebra", metadata={"v": {"$eq": value}}, top_k=50)) == expected
+
+
+def test_documents_and_chunks_by_their_keys(store):
+    assert found(store.lexical_query("zebra", metadata={"$doc_id": {"$in": ["d02", "d04", "nowhere"]}})) == [
+        "d02",
+        "d04",
+    ]
+    assert found(store.lexical_query("zebra", metadata={"$node_id": "d03#0"})) == ["d03"]
+    assert found(store.lexical_query("zebra", metadata={"$or": [{"$node_id": "d03#0"}, {"v": 1999.5}]})) == [
+        "d03",
+        "d04",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"v": {"$like": "x"}}, r"no operator '\$like' \(at 'v'\)"),
+        ({"v": {"$gt": 1, "lt": 3}}, "no operator 'lt'"),
+        ({"v": {"gt": 1}}, "another system"),
+        ({"v": {">=": 1}}, "another system"),
+        ({"$nor": [{"v": 1}]}, r"has no '\$nor'"),
+        ({"$or": []}, "at least one filter"),
+        ({"$or": [{}]}, "none that is empty"),
+        ({"$and": {"v": 1}}, r"\$and must be a list"),
+        ({"$not": [{"v": 1}]}, "mapping of field names"),
+        ({"v": {"$not": 3}}, r"\$not of 'v' must be an object"),
+        ({"v": {"$in": "red"}}, "must be a list"),
+        ({"v": {"$all": []}}, "at least one value"),
+        ({"v": {"$gt": None}}, "a number or text"),
+        ({"v": {"$gt": [1]}}, "a number or text"),
+        ({"v": {"$lt": True}}, "a number or text"),
+        ({"v": {"$gt": float("nan")}}, "no number"),
+        ({"v": {"$text_match": 3}}, "must be text"),
+        ({"v": {"$exists": "yes"}}, "true or false"),
+        ({"v": {"$in": [object]}}, "cannot be used"),
+        ({"$and": [{"$or": [{"v": n}, {"w": n}]} for n in range(12)]}, "1,000 conditions"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_case_H4_a_filter_that_cannot_be_used_is_an_error_and_never_no_rows(store, wrong, said):
+    with pytest.raises(InputError, match=said):
+        store.lexical_query("zebra", metadata=wrong)
+
+
+def test_a_filter_of_too_many_levels(store):
+    deep = {"v": 1}
+    for _ in range(1000):
+        deep = {"$not": deep}
+    with pytest.raises(InputError, match="levels"):
+        store.lexical_query("zebra", metadata=deep)
+    operators = {"$eq": 1}
+    for _ in range(1000):
+        operators = {"$not": operators}
+    with pytest.raises(InputError, match="levels"):
+        store.lexical_query("zebra", metadata={"v": operators})
+
+
+def test_in_sql_wrong_filters_are_errors(store):
+    con = store.cursor()
+    for wrong in (
+        '{"$or": [{"v": 1}], "v": 2}',
+        '{"v": {"$like": 1}}',
+        '{"$not": {"v": 1}}',
+        '{"v": {"$gt": 1, "lt": 2}}',
+    ):
+        with pytest.raises(Exception, match=r"filter|stand alone"):
+            con.execute("SELECT count(*) FROM lexical_query('zebra', metadata := $1)", [wrong]).fetchall()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"v": None},
+        {"v": {"$ne": 1}},
+        {"v": {"$nin": [1]}},
+        {"v": {"$exists": False}},
+        {"v": {"$empty": True}},
+        {"$not": {"v": {"$gt": 3}}},
+        {"$or": [{"v": 1}, {"v": None}]},
+    ],
+    ids=str,
+)
+def test_nothing_is_deleted_for_the_lack_of_a_field(store, wanted):
+    with pytest.raises(InputError, match="without such a field"):
+        store.delete_documents(metadata=wanted)
+
+
+def test_deleting_with_operators(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        documents = [Document(f"d{year}", "zebra", metadata={"year": year}) for year in range(2020, 2026)]
+        chunks = [Chunk(document.doc_id, 0, "zebra", (), document.metadata) for document in documents]
+        store.upsert(documents, chunks, np.ones((6, 8)))
+        assert store.delete_documents(metadata={"year": {"$lt": 2022}}).deleted == ["d2020", "d2021"]
+        assert store.delete_documents(metadata={"$doc_id": {"$in": ["d2025"]}}).deleted == ["d2025"]
+        assert found(store.lexical_query("zebra")) == ["d2022", "d2023", "d2024"]
+        assert store.check() == []
