@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 
-from sqlrag import InputError
-
 if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilter, VectorStoreQuery
 
@@ -29,7 +27,6 @@ _OPERATORS = {
 }
 # What vector stores of llama-index call the document of a node.
 _DOCUMENT = {"doc_id", "document_id", "ref_doc_id"}
-_NEGATED = {FilterOperator.NE: "$eq", FilterOperator.NIN: "$in"}
 
 
 def condition_of(filters: MetadataFilters | None) -> dict[str, Any]:
@@ -37,21 +34,16 @@ def condition_of(filters: MetadataFilters | None) -> dict[str, Any]:
 
     The keys "doc_id", "document_id" and "ref_doc_id" mean the document of a node, ``None`` a field that is missing or
     null. NOT holds where none of its filters do.
-
-    Raises
-    ------
-    InputError
-        An operator does not go with the key.
     """
     parts = [_part(one) for one in filters.filters] if filters is not None else []
-    parts = [part for part in parts if part]
     if filters is None or not parts:
         return {}
+    conditions = [part for part in parts if part]  # a group without filters holds for every node
     if filters.condition is FilterCondition.NOT:
-        return {"$not": {"$or": parts}}
-    if len(parts) == 1:
-        return parts[0]
-    return {"$or" if filters.condition is FilterCondition.OR else "$and": parts}
+        return {"$not": {"$or": conditions}} if len(conditions) == len(parts) else {"$node_id": {"$in": []}}
+    if not conditions or (filters.condition is FilterCondition.OR and len(conditions) < len(parts)):
+        return {}
+    return {"$or" if filters.condition is FilterCondition.OR else "$and": conditions}
 
 
 def restrictions(query: VectorStoreQuery, given: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -66,18 +58,9 @@ def restrictions(query: VectorStoreQuery, given: dict[str, Any] | None) -> dict[
 def _part(one: MetadataFilter | MetadataFilters) -> dict[str, Any]:
     if isinstance(one, MetadataFilters):
         return condition_of(one)
-    if one.key in _DOCUMENT:
-        return _of_document(one)
+    key = "$doc_id" if one.key in _DOCUMENT else one.key
     if one.operator is FilterOperator.IS_EMPTY:
-        return {one.key: {"$empty": True}}
+        return {key: {"$empty": True}}
     if one.value is None and one.operator in (FilterOperator.EQ, FilterOperator.NE):
-        return {one.key: {"$exists": one.operator is FilterOperator.NE}}
-    return {one.key: {_OPERATORS[one.operator]: one.value}}
-
-
-def _of_document(one: MetadataFilter) -> dict[str, Any]:
-    if one.operator in _NEGATED:
-        return {"$not": {"$doc_id": {_NEGATED[one.operator]: one.value}}}
-    if one.operator in (FilterOperator.EQ, FilterOperator.IN):
-        return {"$doc_id": {_OPERATORS[one.operator]: one.value}}
-    raise InputError(f"The filter on {one.key!r} can be ==, !=, in or nin, not {one.operator.value!r}.")
+        return {key: {"$exists": one.operator is FilterOperator.NE}}
+    return {key: {_OPERATORS[one.operator]: one.value}}

@@ -60,7 +60,7 @@ class OpensFile(InThreads):
         while True:
             try:
                 return Store(self.path, read_only=read_only, embedder=self._embedder)
-            except StoreLockedError as error:
+            except StoreLockedError as error:  # noqa: PERF203 - it is there to wait
                 # Another thread of this process is asking something; a file cannot be opened for both.
                 if error.pid != os.getpid() or time.monotonic() > deadline:
                     raise
