@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun, Callbacks
     from typing_extensions import Self
 
-_RENAMED = {"query_text", "db_path", "top_k"}
-
 
 class SqlragRetriever(BaseRetriever):
     """Finds the chunks of a file that fit a question; ids, order and scores are those of the search by Python.
@@ -35,12 +33,6 @@ class SqlragRetriever(BaseRetriever):
 
     The ``id`` of a document is the ``node_id`` of the chunk. ``metadata`` are those of the chunk, every other key of a
     result, and ``source``, the path below the input folder. ``notices`` are there where a leg could not answer.
-
-    Examples
-    --------
-    >>> retriever = SqlragRetriever(db_path="kb.duckdb", k=3, search_kwargs={"tags_any": ["api"]})  # doctest: +SKIP
-    >>> retriever.invoke("How do I filter by tag?")[0].id  # doctest: +SKIP
-    'guides/filters.md#2'
     """
 
     db_path: Any
@@ -65,11 +57,10 @@ class SqlragRetriever(BaseRetriever):
 
     def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
         wanted = {"k": self.k, **self.search_kwargs, **given}
-        known = inspect.signature(getattr(sqlrag, f"{self.mode}_query")).parameters.keys() - _RENAMED | {"k"}
+        arguments = inspect.signature(getattr(sqlrag, f"{self.mode}_query")).parameters
+        known = {"k", *arguments} - {"query_text", "db_path", "top_k"}
         if unknown := sorted(wanted.keys() - known):
-            raise InputError(
-                f"A {self.mode} search takes no {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
-            )
+            raise InputError(f"{self.mode} search has no {', '.join(unknown)}; it takes {', '.join(sorted(known))}.")
         return {"db_path": self.db_path, "top_k": wanted.pop("k"), **wanted}
 
     def _get_relevant_documents(
@@ -95,11 +86,8 @@ class SqlragReranker(BaseDocumentCompressor):
         """Return the documents best first, with their ``score`` in the metadata; a model that fails is an error."""
         found = [sqlrag.Candidate("", place, document.page_content) for place, document in enumerate(documents)]
         ranked = sqlrag.rerank(query, found, self.model, top_n=self.top_n, strict=True)
-        return [_scored(documents[one.chunk_index], score=one.score, score_type=one.score_type) for one in ranked]
-
-
-def _scored(document: Document, **scores: Any) -> Document:
-    return document.model_copy(update={"metadata": document.metadata | scores})
+        scored = [(documents[one.chunk_index], {"score": one.score, "score_type": one.score_type}) for one in ranked]
+        return [one.model_copy(update={"metadata": one.metadata | scores}) for one, scores in scored]
 
 
 def _documents(results: sqlrag.Results) -> list[Document]:
