@@ -98,7 +98,7 @@ def answer_sources(
     mode
         Search by meaning ("vector"), by words ("lexical") or by both.
     context_window
-        How many tokens instructions, question and context may take together; a rather high estimate.
+        How many tokens instructions and context may take together; they are rather counted too high.
     collection, tags_any, tags_all, metadata, min_similarity
         Filters, as of hybrid_query.
     compress

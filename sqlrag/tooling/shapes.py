@@ -20,8 +20,8 @@ class Hit(TypedDict):
     collection: str
     heading_path: list[str]
     page: int | None
-    i_start: int
-    i_end: int
+    i_start: int | None
+    i_end: int | None
     vector_score: float | None
     vector_rank: int | None
     lexical_score: float | None
