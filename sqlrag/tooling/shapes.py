@@ -94,6 +94,7 @@ class Count(TypedDict):
 class Corpus(TypedDict):
     """What a file says of itself, and the names that filters can use, the most used first."""
 
+    version: str
     created_at: str
     embedding: dict[str, Any]
     chunking: dict[str, Any]
