@@ -496,12 +496,17 @@ class TestHttp:
         accept = {"Accept": "application/json, text/event-stream"}
         return httpx2.post(address, json=body, headers={**accept, **headers})
 
-    def test_results_are_those_of_python(self, kb, open_to_all):
+    @pytest.mark.parametrize("mode", ["auto", "legacy"])
+    def test_results_are_those_of_python(self, kb, open_to_all, mode):
+        """With the handshake of the protocols up to 2025, which most clients speak, and without."""
+
+        async def run():
+            async with Client(open_to_all, mode=mode) as client:
+                return await client.call_tool("hybrid_query", {"query_text": "mango fruit"})
+
         expected = sqlrag.hybrid_query("mango fruit", kb)
-        (found,) = ask(open_to_all, ("hybrid_query", {"query_text": "mango fruit"}))
-        assert [(row["node_id"], row["score"]) for row in given(found)["results"]] == [
-            (row["node_id"], row["score"]) for row in expected
-        ]
+        rows = given(asyncio.run(run()))["results"]
+        assert [(row["node_id"], row["score"]) for row in rows] == [(row["node_id"], row["score"]) for row in expected]
 
     def test_pages_of_other_sites_are_refused(self, open_to_all):
         port = open_to_all.split(":")[2].split("/")[0]
