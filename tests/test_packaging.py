@@ -116,7 +116,7 @@ def test_its_metadata(wheel):
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.10"
     assert set(metadata.get_all("Provides-Extra")) == {
-        "offline", "huggingface", "ollama", "openai", "notebook", "test"
+        "offline", "huggingface", "ollama", "openai", "langchain", "mcp", "notebook", "test"
     }  # fmt: skip
     # What the code of this version imports, and llama-index-core for those who open the file with it.
     assert core == {
