@@ -36,7 +36,7 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
-    *("ask", "prompt"),
+    *("ask", "prompt", "mcp"),
     *("check", "repair", "compact", "upgrade", "reembed", "models", "convert", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]

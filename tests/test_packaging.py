@@ -116,9 +116,9 @@ def test_its_metadata(wheel):
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.10"
     assert set(metadata.get_all("Provides-Extra")) == {
-        "offline", "huggingface", "llama-index-duckdb", "ollama", "openai", "notebook", "test"
+        "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "notebook", "test"
     }  # fmt: skip
-    # What the code of this version imports, and llama-index-core for those who open the file with it.
+    # What the code of this version imports.
     assert core == {
         "charset-normalizer", "duckdb", "fastembed", "fonttools", "jinja2", "llama-index-core", "markdown-it-py",
         "numpy", "pyarrow", "pypdf", "pystemmer", "pyyaml", "sentencex", "tqdm", "typer",

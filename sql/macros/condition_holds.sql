@@ -1,17 +1,14 @@
 -- Whether a JSON value (NULL: there is none) meets a condition: $eq, $in (equal to one of a list), $contains (a list that holds the
 -- value), $any and $all (a list that holds one, or all, of a list), $gt, $gte, $lt, $lte (numbers with numbers, text with text,
 -- by code points), $text_match and $text_match_insensitive (text that has the operand in it), $exists (there, and not null)
--- and $empty (nothing, null, "" or []).
-CREATE OR REPLACE MACRO condition_holds(found, operator_name, operand) AS
+-- and $empty (nothing, null, "" or []). wanted_keys are the json_value_key of the operand, or of each of its values.
+CREATE OR REPLACE MACRO condition_holds(found, operator_name, operand, wanted_keys) AS
     CASE
-        WHEN operator_name IN ('$eq', '$in', '$contains', '$any', '$all') THEN length(list_filter(
-            list_transform(
-                CAST(CASE WHEN operator_name IN ('$in', '$any', '$all') THEN json_extract(operand, '$[*]') ELSE [operand] END AS JSON[]),
-                lambda wanted_value: json_value_key(wanted_value)),
-            lambda wanted_key: list_contains(list_transform(
-                CAST(CASE WHEN operator_name IN ('$contains', '$any', '$all') THEN json_extract(found, '$[*]') ELSE [found] END AS JSON[]),
-                lambda found_value: json_value_key(found_value)), wanted_key)))
-            >= CASE WHEN operator_name = '$all' THEN json_array_length(operand) ELSE 1 END
+        WHEN operator_name IN ('$eq', '$in') THEN list_contains(wanted_keys, json_value_key(found))
+        WHEN operator_name IN ('$contains', '$any')
+        THEN coalesce(list_has_any(list_transform(CAST(json_extract(found, '$[*]') AS JSON[]), lambda element: json_value_key(element)), wanted_keys), false)
+        WHEN operator_name = '$all'
+        THEN coalesce(list_has_all(list_transform(CAST(json_extract(found, '$[*]') AS JSON[]), lambda element: json_value_key(element)), wanted_keys), false)
         WHEN operator_name IN ('$gt', '$gte', '$lt', '$lte') THEN coalesce(list_contains(
             CASE operator_name WHEN '$gt' THEN [1] WHEN '$gte' THEN [0, 1] WHEN '$lt' THEN [-1] ELSE [-1, 0] END,
             CASE WHEN json_type(found) IN ('BIGINT', 'UBIGINT') AND json_type(operand) IN ('BIGINT', 'UBIGINT')

@@ -83,7 +83,7 @@ CALLS = [
     """SELECT metadata_matches('{"a": 1}', '{"a": 1.0}'), public_metadata('{"_node_type": 1, "a": 2}')""",
     """SELECT passes_filters('c', ['t'], '{}', ['c'], ['t'], ['t'], '{"a": null}')""",
     """SELECT conditions_of('{"$or": [{"a": {"$gte": 1, "$not": {"$in": [2]}}}, {"$and": [{"b": 1}, {"b": 2}]}]}')""",
-    """SELECT condition_holds('[1, 2.0]', '$all', '[2, 1]'), json_value_key('2.0')""",
+    """SELECT condition_holds('[1, 2.0]', '$all', '[2, 1]', ['2', '1']), json_value_key('2.0')""",
     """SELECT passes(1, 'c', ['t'], '01', ['c'], ['t'], NULL)""",
     """SELECT bit_count(passing_chunks('{"audience": {"$in": ["analysts", "engineers"]}}'))""",
     """FROM lexical_query('filter', k := 50, metadata := '{"title": {"$text_match_insensitive": "FILTER"}}')""",

@@ -1,0 +1,38 @@
+"""Who may call over HTTP: those who have the key."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
+    Message = MutableMapping[str, Any]
+    App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+_REFUSED = b"Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
+
+
+class KeyGuard:
+    """Lets requests with the key through to an ASGI application, and answers others with 401."""
+
+    def __init__(self, app: App, key: str) -> None:
+        self._app = app
+        self._key = key.encode()
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        """Handle a request."""
+        if scope["type"] != "http" or self._has_key(dict(scope["headers"])):
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": _REFUSED})
+
+    def _has_key(self, headers: dict[bytes, bytes]) -> bool:
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        sent = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+        return hmac.compare_digest(sent, self._key)  # takes as long whatever is sent

@@ -1,0 +1,108 @@
+"""A server of the MCP SDK that refuses unknown arguments, and its application for HTTP behind checks."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
+
+from sqlrag.errors import InputError
+from sqlrag.tooling.guarding import KeyGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcp_types import Tool
+
+    from sqlrag.tooling.guarding import App
+
+MOST_BODY_BYTES = 256 * 1024
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class StrictServer(MCPServer[Any]):
+    """A server that refuses arguments which a tool does not take; the SDK would drop them in silence."""
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools, whose schemas say that they take no other arguments."""
+        tools = await super().list_tools()
+        for tool in tools:
+            tool.input_schema["additionalProperties"] = False
+        return tools
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool."""
+        for tool in await self.list_tools():
+            known = tool.input_schema.get("properties", {})
+            unknown = sorted(arguments.keys() - known.keys())
+            if tool.name == name and unknown:
+                raise ToolError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(known) or 'no arguments'}.")
+        return await super().call_tool(name, arguments, context)
+
+
+def guarded_app(server: MCPServer[Any], host: str, names: Sequence[str], key: str | None) -> App:
+    """Return the application for HTTP, with its end point ``/mcp``.
+
+    It answers requests to ``host``, to this machine and to ``names`` alone, by which it keeps pages of other sites from
+    reading the file through a browser (DNS rebinding); and those with the key, where there is one.
+
+    Raises
+    ------
+    InputError
+        Others than this machine could call it, and there is no key.
+    """
+    if not key and not is_loopback(host):
+        raise InputError(f"Whoever reaches {host} could read the file: a key is needed for any host but 127.0.0.1.")
+    hosts = [*_LOOPBACK, *([] if host in ("0.0.0.0", "::") else [_in_url(host)]), *names]  # noqa: S104 - any address
+    origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in hosts]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[form for name in hosts for form in (name, f"{name}:*")],
+        allowed_origins=[form for origin in origins for form in (origin, f"{origin}:*")],
+    )
+    app = server.streamable_http_app(
+        stateless_http=True,  # no tool needs a session, so that none has to be kept
+        json_response=True,
+        max_request_body_size=MOST_BODY_BYTES,
+        transport_security=security,
+    )
+    return KeyGuard(app, key) if key else app
+
+
+def serve(app: App, listener: socket.socket) -> None:
+    """Answer requests until Ctrl-C."""
+    import uvicorn
+
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+
+
+def listen(host: str, port: int) -> tuple[socket.socket, str]:
+    """Return a socket that listens, and the address of the server there. Port 0 is any that is free.
+
+    Raises
+    ------
+    InputError
+        The port is taken, or the host has no such address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InputError(f"Cannot listen at {_in_url(host)}:{port}: {error.strerror}. Try another port.") from error
+    return listener, f"http://{_in_url(host)}:{listener.getsockname()[1]}/mcp"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host's address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
