@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.cross_encoders import load_reranker
     from sqlrag.retrieval.duplicates import drop_near_duplicates
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
+    from sqlrag.retrieval.highlighting import highlight
     from sqlrag.retrieval.querying import (
         get_embedding_metadata,
         get_source_documents,
@@ -185,6 +186,7 @@ __all__ = [
     "fuse",
     "get_embedding_metadata",
     "get_source_documents",
+    "highlight",
     "hybrid_query",
     "import_faiss_json",
     "import_parquet",
@@ -271,6 +273,7 @@ _LAZY = {
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
     "get_source_documents": "sqlrag.retrieval.querying",
+    "highlight": "sqlrag.retrieval.highlighting",
     "hybrid_query": "sqlrag.retrieval.querying",
     "import_faiss_json": "sqlrag.formats.faiss_json",
     "import_parquet": "sqlrag.formats.parquet",
