@@ -1,0 +1,1 @@
+"""Adapters to the frameworks where people already work; each imports its framework itself."""
