@@ -30,7 +30,7 @@ def create_app(
         from starlette.middleware import Middleware
     except ImportError as error:
         raise MissingExtraError("The REST server", "rest") from error
-    from sqlrag.serving import calling, pages, problems
+    from sqlrag.serving import calling, facets, pages, problems
     from sqlrag.serving.guarding import Guard
     from sqlrag.serving.options import ServerOptions
     from sqlrag.serving.service import Service
@@ -55,5 +55,6 @@ def create_app(
     )
     problems.install(app)
     calling.add_routes(app, service)
+    facets.add_routes(app, service)
     pages.add_routes(app, service)
     return app

@@ -2,7 +2,7 @@
 
 import { element, excerpt, marked, toUnits } from "./text.js";
 
-const EXCERPT = 420;
+const EXCERPT = 380;
 const LEGS = [
   ["vector", "Meaning", "cosine", 3],
   ["lexical", "Words", "BM25", 2],
@@ -51,7 +51,8 @@ function shortened(row, spans) {
   const moved = units.map(([start, end]) => [start - skipped, end - skipped]);
   const [from, to] = excerpt(shown, moved, EXCERPT);
   const kept = moved.filter(([start, end]) => end > from && start < to);
-  return [from > 0 && shown.slice(0, from).trim() ? "… " : "", ...marked(shown, kept, from, to), to < shown.length ? " …" : ""];
+  const squeezed = marked(shown, kept, from, to).map((part) => (typeof part === "string" ? part.replace(/\n\s*\n/g, "\n") : part));
+  return [shown.slice(0, from).trim() ? "… " : "", ...squeezed, shown.slice(to).trim() ? " …" : ""];
 }
 
 /** Return where a text begins behind the headings that the result has as its title and path. */
