@@ -102,9 +102,7 @@ class _Planner(Planner):
     """Compares documents of no folder with the stored ones of the same names."""
 
     def __init__(self, run: running.Run, stored: Mapping[str, Any], policy: str, *, max_bytes: int) -> None:
-        super().__init__(
-            run, stored, policy, patterns=None, max_bytes=max_bytes, prune=False, skip_duplicates=False
-        )
+        super().__init__(run, stored, policy, patterns=None, max_bytes=max_bytes, prune=False, skip_duplicates=False)
 
     def plan(self, files: Sequence[Path], report: UpdateReport) -> Plan:
         """Sort the documents in; where the stored ones lie stays as it is."""
