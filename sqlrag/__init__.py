@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from sqlrag.formats.ragfile_map import RAGFile, Record
     from sqlrag.formats.ragmd import export_ragmd, import_ragmd
     from sqlrag.formats.service import SingleFileRAGService, rag_service
+    from sqlrag.ingest.adding import add_documents
     from sqlrag.ingest.chunking import chunk
     from sqlrag.ingest.pipeline import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
@@ -157,6 +158,7 @@ __all__ = [
     "UpdateReport",
     "Upgraded",
     "aanswer",
+    "add_documents",
     "aget_embedding_metadata",
     "aget_source_documents",
     "ahybrid_query",
@@ -245,6 +247,7 @@ _LAZY = {
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
     "aanswer": "sqlrag.asynchronous",
+    "add_documents": "sqlrag.ingest.adding",
     "aget_embedding_metadata": "sqlrag.asynchronous",
     "aget_source_documents": "sqlrag.asynchronous",
     "ahybrid_query": "sqlrag.asynchronous",

@@ -54,8 +54,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             _endpoint(call, service),
             methods=["GET" if call.get else "POST"],
             operation_id=call.name,
-            summary=_summary(call.name),
-            description=_description(call.name),
+            summary=summary(call.name),
+            description=described(call.name),
             responses={200: {"model": _answer_model(call)}, **PROBLEMS},
             response_model=None,
         )
@@ -66,28 +66,43 @@ def _endpoint(call: table.Call, service: Service) -> Any:
     parameters = inspect.signature(function).parameters
 
     async def run(request: Request, body: Any = None) -> Response:
-        if call.changes and not service.options.write:
-            raise Refused(409, "The file is served for reading only; start the server with --write to change it.")
+        if call.changes:
+            refuse_to_change(service.options)
+        if "input_dir" in parameters and service.options.input_dir is None:
+            raise Refused(409, "The server has no folder to read; start it with --input-dir FOLDER.")
         given = {name: to_python(getattr(body, name)) for name in type(body).model_fields} if body else {}
 
         def work(store: Store) -> bytes:
             _check_model(given, store)
             return as_json(answer_of(call.answer, function(**given, **_of_server(parameters, store, service.options))))
 
-        content = await service.on_store(request, work)
+        content = await (service.changing if call.changes else service.on_store)(request, work)
         return with_etag(request, content) if call.get else Response(content, media_type="application/json")
 
-    kind = inspect.Parameter.KEYWORD_ONLY
-    signature = [inspect.Parameter("request", kind, annotation=Request)]
+    model = None
     if not call.get:
-        model = request_model(function, without=table.KEPT, instead=_instead(call.name, service.options))
-        model.model_config["json_schema_extra"] = {"examples": [call.example]}
-        signature.append(inspect.Parameter("body", kind, annotation=model))
-    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    return run
+        model = request_model(function, without=table.KEPT, instead=replaced_types(call.name, service.options))
+    return typed(run, model, call.example)
 
 
-def _instead(name: str, options: ServerOptions) -> dict[str, Any]:
+def typed(endpoint: Any, model: type[Plain] | None, example: Mapping[str, Any]) -> Any:
+    """Return an endpoint that takes a body of this model."""
+    parameters = {"request": Request, **({"body": model} if model else {})}
+    if model:
+        model.model_config["json_schema_extra"] = {"examples": [dict(example)]}
+    endpoint.__signature__ = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in parameters.items()]
+    )
+    return endpoint
+
+
+def refuse_to_change(options: ServerOptions) -> None:
+    """Refuse a change of a file that is served for reading only."""
+    if not options.write:
+        raise Refused(409, "The file is served for reading only; start the server with --write to change it.")
+
+
+def replaced_types(name: str, options: ServerOptions) -> dict[str, Any]:
     """Return the types of arguments that could make the server load models or files, with what it was started for."""
     rerankers = ("cosine", options.rerank_model) if options.rerank_model else ("cosine",)
     if name == "rerank":
@@ -171,11 +186,11 @@ def _row_model() -> type[Plain]:
     return create_model("Result", __base__=Plain, **others, **kinds)  # type: ignore[call-overload,no-any-return]
 
 
-def _summary(name: str) -> str:
+def summary(name: str) -> str:
     return (inspect.getdoc(getattr(sqlrag, name)) or "").partition("\n")[0]
 
 
-def _description(name: str) -> str:
+def described(name: str) -> str:
     """Return the docstring up to its parameters, and what it raises."""
     text = re.split(r"\n\w+\n-{3,}\n", inspect.getdoc(getattr(sqlrag, name)) or "")[0]
     return re.sub(r":\w+:`~?([^`]*)`", r"`\1`", text)

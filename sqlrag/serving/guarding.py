@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from sqlrag.serving.options import LOOPBACK
 from sqlrag.serving.problems import problem
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Guard:
     def __init__(self, app: ASGIApp, *, api_key: str | None, hosts: tuple[str, ...]) -> None:
         self.app = app
         self.key = None if api_key is None else api_key.encode()
-        self.hosts = {host.lower() for host in hosts}
+        self.hosts = {host.lower() for host in (*LOOPBACK, *hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

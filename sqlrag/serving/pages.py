@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from sqlrag.serving import facets
 from sqlrag.serving.calling import PROBLEMS
 from sqlrag.serving.problems import as_json
 
@@ -23,6 +24,8 @@ PAGE = Path(__file__).parent / "page"
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add ``/``, ``/page/…`` and ``/health``."""
+
+    facets.add_routes(app, service)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
