@@ -353,7 +353,11 @@ def test_a_server_that_is_gone_is_told_and_tried_again(visit, odd):
 @pytest.mark.parametrize(
     ("status", "detail", "says"),
     [
-        (503, "kb.duckdb is used by process 7.", "busy, or the file is in use by another program. kb.duckdb is used by"),
+        (
+            503,
+            "kb.duckdb is used by process 7.",
+            "busy, or the file is in use by another program. kb.duckdb is used by",
+        ),
         (422, "top_k must be a whole number.", "The server does not take this search. top_k must be a whole number."),
         (504, "The request took longer than 30 seconds.", "Try again, with fewer words or with filters."),
         (418, "", "I'm a teapot"),
