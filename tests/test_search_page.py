@@ -1,4 +1,4 @@
-"""The search page in a browser, over ``sqlrag serve``: what it shows, by keyboard, by its address, and when things fail."""
+"""The search page in a browser, over ``sqlrag serve``: what it shows, its keys, its address, and what fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ pytestmark = [
 ]
 
 ODD = {
-    "script_md": "# <script>alert(1)</script>\n\nA zebra <script>window.taken = 1</script><img src=x onerror='window.taken=2'> &amp;",
+    "script_md": (
+        "# <script>alert(1)</script>\n\nA zebra <script>window.taken = 1</script>"
+        "<img src=x onerror='window.taken=2'> &amp;"
+    ),
     "emoji_md": "# Animals 🦓\n\n🦓🦓🦓 intro 👩‍👩‍👧 text.\n\n## Stripes\n\n🦓 The zebra 🦓 has stripes, zebras 𝒛 do.",
     "rtl_md": "# חיות\n\nהזברה zebra היא חיה עם פסים.",
     "long_md": "# " + "zebra" * 60 + "\n\nzebra " + "x" * 3000 + " https://example.org/" + "path/" * 200,
@@ -367,7 +370,8 @@ def test_failures_are_told_in_words(visit, odd, status, detail, says):
     visit.failing = True
     page = visit(odd[0])
     problem = {"title": "I'm a teapot", "status": status, "detail": detail}
-    page.route("**/hybrid_query", lambda route: route.fulfill(status=status, json=problem, headers={"Retry-After": "3"} if status == 503 else {}))  # fmt: skip
+    wait = {"Retry-After": "3"} if status == 503 else {}
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=status, json=problem, headers=wait))
     ask(page, "zebra")
     expect(page.get_by_role("alert")).to_contain_text(says)
     if status == 503:
@@ -380,7 +384,8 @@ def test_failures_are_told_in_words(visit, odd, status, detail, says):
 def test_an_older_answer_never_replaces_a_newer_one(visit, odd):
     page = visit(odd[0])
     held = []
-    page.route("**/hybrid_query", lambda route: held.append(route) if "slow" in route.request.post_data else route.continue_())  # fmt: skip
+    slow = lambda route: "slow" in route.request.post_data  # noqa: E731
+    page.route("**/hybrid_query", lambda route: held.append(route) if slow(route) else route.continue_())
     with page.expect_request("**/hybrid_query"):
         ask(page, "slow zebra")
     ask(page, "stripes")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import Request  # noqa: TC002 - FastAPI looks the names up
+from starlette.responses import Response  # noqa: TC002
 
 from sqlrag.serving.calling import PROBLEMS, with_etag
 from sqlrag.serving.problems import as_json
