@@ -13,6 +13,8 @@ const SAYINGS = {
   423: ["The file is in use by another program.", "Try again when it is done."],
   429: ["There are too many requests.", "Try again in a moment."],
   500: ["The server failed.", "Its log says why."],
+  501: ["The server lacks a model.", ""],
+  502: ["The model, or its server, failed.", "Try again in a moment."],
   503: ["The server is busy, or the file is in use by another program.", "Try again in a moment."],
   504: ["The search took too long.", "Try again, with fewer words or with filters."],
 };
