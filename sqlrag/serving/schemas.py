@@ -60,6 +60,8 @@ def request_model(
         text, alone = told.get(name, ("", False))
         required = parameter.default is inspect.Parameter.empty
         default = ... if required else to_plain(parameter.default)
+        if dataclasses.is_dataclass(parameter.default):
+            default = model_of(type(parameter.default))(**default)
         limits = _limits(name, hint, text if alone else "")
         fields[name] = (_bare(hint), Field(default, description=text or None, **limits))
     name = "".join(part.title() for part in function.__name__.split("_")) + "Request"
