@@ -10,12 +10,13 @@ from sqlrag.errors import MissingExtraError
 try:
     import python_multipart  # noqa: F401 - FastAPI asks for it where a form is declared
     from fastapi import FastAPI
+    from starlette.middleware import Middleware
+
     from sqlrag.serving import answering, calling, counting, documents, downloading, pages, problems
     from sqlrag.serving.guarding import Guard
     from sqlrag.serving.limiting import BodyInTime
     from sqlrag.serving.options import ServerOptions
     from sqlrag.serving.service import Service
-    from starlette.middleware import Middleware
 except ImportError as error:
     raise MissingExtraError("The REST server", "rest") from error
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
-
-import typer
 
 from sqlrag.console.app import command
 from sqlrag.console.changing import one_file
@@ -91,7 +89,7 @@ def serve(
         hosts=hosts,
         seconds=timeout,
         max_upload_bytes=max_upload_mb * 2**20,
-        **given,  # type: ignore[arg-type]
+        **given,
     )
     app = create_app(path, options)
     from sqlrag import Store

@@ -6,19 +6,20 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from starlette.responses import Response, StreamingResponse
+
 import sqlrag
 from sqlrag.serving import table
 from sqlrag.serving.calling import PROBLEMS, described, replaced_types, summary, typed
 from sqlrag.serving.problems import Refused, as_json
 from sqlrag.serving.schemas import model_of, request_model, to_python
 from sqlrag.serving.service import while_connected
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from fastapi import FastAPI
+    from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
     from sqlrag import AnswerEvent
@@ -75,11 +76,12 @@ class _Events:
     async def __aiter__(self) -> AsyncIterator[AnswerEvent]:
         while True:
             try:
-                yield await asyncio.wait_for(anext(self._events), self._until - time.monotonic())
-            except StopAsyncIteration:
-                return
+                event = await asyncio.wait_for(anext(self._events, None), self._until - time.monotonic())
             except (asyncio.TimeoutError, TimeoutError) as error:
                 raise Refused(504, f"The answer took longer than {self._seconds:g} seconds.") from error
+            if event is None:
+                return
+            yield event
 
     async def close(self) -> None:
         self._service.answers -= 1

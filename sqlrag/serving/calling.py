@@ -7,7 +7,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import create_model
+from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # What else comes with a list, by its class.
 _BESIDE = {sqlrag.Results: ("notices", "timings", "methods"), sqlrag.Candidates: ("notices", "timings", "dropped")}
-PROBLEMS = {
+PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": what, "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
     for status, what in {
         400: "The body cannot be read.",
@@ -85,7 +85,7 @@ def _endpoint(call: table.Call, service: Service) -> Any:
     return typed(run, model, call.example)
 
 
-def typed(endpoint: Any, model: type[Plain] | None, example: Mapping[str, Any]) -> Any:
+def typed(endpoint: Any, model: type[BaseModel] | None, example: Mapping[str, Any]) -> Any:
     """Return an endpoint that takes a body of this model."""
     parameters = {"request": Request, **({"body": model} if model else {})}
     if model:
@@ -106,10 +106,10 @@ def replaced_types(name: str, options: ServerOptions) -> dict[str, Any]:
     """Return the types of arguments that could make the server load models or files, with what it was started for."""
     rerankers = ("cosine", options.rerank_model) if options.rerank_model else ("cosine",)
     if name == "rerank":
-        model = Literal[options.rerank_model] if options.rerank_model else None  # type: ignore[valid-type]
+        model = Literal[options.rerank_model] if options.rerank_model else None
         return {"model": None if model is None else model | None}
     if name == "answer":
-        return {"rerank": Literal[rerankers] | None}  # type: ignore[valid-type]
+        return {"rerank": Literal[rerankers] | None}
     return {}
 
 
@@ -187,6 +187,7 @@ def _row_model() -> type[Plain]:
 
 
 def summary(name: str) -> str:
+    """Return the first line of a docstring."""
     return (inspect.getdoc(getattr(sqlrag, name)) or "").partition("\n")[0]
 
 

@@ -9,8 +9,9 @@ from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import sqlrag
 from starlette.responses import Response
+
+import sqlrag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +67,7 @@ class Counting:
         self.requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request, as ASGI has it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

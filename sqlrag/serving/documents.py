@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import sqlrag
 from fastapi import File, Form, Query, UploadFile
 from pydantic import create_model
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response
+
+import sqlrag
 from sqlrag.serving.calling import PROBLEMS, refuse_to_change, with_etag
 from sqlrag.serving.problems import Refused, as_json
 from sqlrag.serving.schemas import Plain, model_of, to_plain
-from starlette.requests import Request
-from starlette.responses import Response
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -34,7 +35,8 @@ _FIELDS: dict[str, Any] = {
     "checksum": str | None,
     "modified_at": str | None,
 }
-_Listed = create_model("ListedDocument", __base__=Plain, **{name: (kind, ...) for name, kind in _FIELDS.items()})
+_KINDS: dict[str, Any] = {name: (kind, ...) for name, kind in _FIELDS.items()}
+_Listed = create_model("ListedDocument", __base__=Plain, **_KINDS)
 _Page = create_model("DocumentsPage", __base__=Plain, documents=(list[_Listed], ...), next=(str | None, ...))  # type: ignore[valid-type]
 _Whole = create_model("WholeDocument", __base__=_Listed, file_path=(str, ...), text=(str, ...))
 _SQL = f"SELECT {', '.join(_FIELDS)} FROM sources "  # noqa: S608 - the names are ours

@@ -7,16 +7,17 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse
+
 import sqlrag
 from sqlrag.serving import table
 from sqlrag.serving.calling import PROBLEMS, described, summary, typed
 from sqlrag.serving.schemas import request_model, to_python
-from starlette.background import BackgroundTask
-from starlette.requests import Request
-from starlette.responses import FileResponse
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.requests import Request
 
     from sqlrag import Store
     from sqlrag.serving.service import Service

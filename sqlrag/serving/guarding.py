@@ -36,6 +36,7 @@ class Guard:
         self.hosts = {host.lower() for host in (*LOOPBACK, *hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request, as ASGI has it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -20,6 +20,7 @@ class BodyInTime:
         self.seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request, as ASGI has it."""
         until = time.monotonic() + self.seconds
         complete = scope["type"] != "http"
 

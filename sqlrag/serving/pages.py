@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:

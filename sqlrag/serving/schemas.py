@@ -60,6 +60,8 @@ def request_model(
         text, alone = told.get(name, ("", False))
         required = parameter.default is inspect.Parameter.empty
         default = ... if required else to_plain(parameter.default)
+        if dataclasses.is_dataclass(parameter.default):
+            default = model_of(type(parameter.default))(**default)
         limits = _limits(name, hint, text if alone else "")
         fields[name] = (_bare(hint), Field(default, description=text or None, **limits))
     name = "".join(part.title() for part in function.__name__.split("_")) + "Request"
@@ -89,16 +91,17 @@ def json_type(hint: Any) -> Any:
         return str
     if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")):
         return model_of(hint)
-    origin, args = get_origin(hint), get_args(hint)
+    args = get_args(hint)
+    origin: Any = get_origin(hint)
     if origin is Literal or not args:
         return hint
     if origin in (Union, types.UnionType):
         return Union[tuple(json_type(arg) for arg in args)]  # noqa: UP007 - it is not known before it runs
     if origin is tuple and args[-1] is not Ellipsis:
         # JSON has lists alone.
-        return Annotated[list[json_type(args[0])], Field(min_length=len(args), max_length=len(args))]  # type: ignore[misc]
+        return Annotated[_list_of(json_type(args[0])), Field(min_length=len(args), max_length=len(args))]
     if origin is tuple:
-        return list[json_type(args[0])]  # type: ignore[misc]
+        return _list_of(json_type(args[0]))
     return origin[tuple(json_type(arg) for arg in args)] if isinstance(origin, type) else hint
 
 
@@ -159,8 +162,8 @@ def _hints(of: Any, names: list[str]) -> dict[str, Any]:
     while True:
         try:
             return typing.get_type_hints(stub, vars(sys.modules[of.__module__]), known)
-        except NameError as error:  # a name of the module for type checkers alone, and of no public type
-            known[error.name] = Any
+        except NameError as error:  # noqa: PERF203 - a name that is there for type checkers alone, and not public
+            known[str(error.name)] = Any
 
 
 def _limits(name: str, hint: Any, text: str) -> dict[str, Any]:
@@ -179,6 +182,10 @@ def _limits(name: str, hint: Any, text: str) -> dict[str, Any]:
         limits["le"] = 100
     whole = int in numeric and float not in numeric
     return {kind: int(limit) if whole else limit for kind, limit in limits.items()}
+
+
+def _list_of(kind: Any) -> Any:
+    return list[kind]
 
 
 def _bare(hint: Any) -> Any:

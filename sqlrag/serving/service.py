@@ -76,6 +76,7 @@ class Service:
     @asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
         """Open the file, and close it again at the end; meanwhile it is given back whenever nobody uses it."""
+        self._changing = asyncio.Lock()
         await asyncio.to_thread(self._look)
         tidying = asyncio.create_task(self._tidy())
         try:

@@ -54,18 +54,22 @@ class Workers:
         self.room = threads + waiting
         self.pending = 0
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sqlrag-serve")
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[Job], T], seconds: float | None = None) -> T:
         """Return what the work returns, or refuse it: there is no room (503), or it takes too long (504)."""
         with self._lock:
+            # An application may be started again after its end.
+            self._pool = self._pool or ThreadPoolExecutor(self._threads, thread_name_prefix="sqlrag-serve")
             if self.pending >= self.room:
                 raise Refused(503, f"{self.pending} requests are waiting already. Try again in a moment.")
             self.pending += 1
+            pool = self._pool
         limit = self.seconds if seconds is None else seconds
         job = Job()
         context = copy_context()
-        future = self._pool.submit(context.run, self._do, work, job)
+        future = pool.submit(context.run, self._do, work, job)
         future.add_done_callback(self._done)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), limit)
@@ -76,7 +80,10 @@ class Workers:
 
     def close(self) -> None:
         """Wait for what is under way."""
-        self._pool.shutdown()
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
 
     def _done(self, _: object) -> None:
         with self._lock:
