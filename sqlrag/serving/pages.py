@@ -24,7 +24,6 @@ PAGE = Path(__file__).parent / "page"
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add ``/``, ``/page/…`` and ``/health``."""
-
     facets.add_routes(app, service)
 
     @app.get("/", include_in_schema=False)
