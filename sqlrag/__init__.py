@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from sqlrag.formats.ragfile_map import RAGFile, Record
     from sqlrag.formats.ragmd import export_ragmd, import_ragmd
     from sqlrag.formats.service import SingleFileRAGService, rag_service
+    from sqlrag.ingest.adding import add_documents
     from sqlrag.ingest.chunking import chunk
     from sqlrag.ingest.preparing import prepare_embeddings
     from sqlrag.ingest.reembedding import ReembedReport, reembed
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.cross_encoders import load_reranker
     from sqlrag.retrieval.duplicates import drop_near_duplicates
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
+    from sqlrag.retrieval.highlighting import highlight
     from sqlrag.retrieval.querying import (
         get_embedding_metadata,
         get_source_documents,
@@ -156,6 +158,7 @@ __all__ = [
     "UpdateReport",
     "Upgraded",
     "aanswer",
+    "add_documents",
     "aget_embedding_metadata",
     "aget_source_documents",
     "ahybrid_query",
@@ -185,6 +188,7 @@ __all__ = [
     "fuse",
     "get_embedding_metadata",
     "get_source_documents",
+    "highlight",
     "hybrid_query",
     "import_faiss_json",
     "import_parquet",
@@ -243,6 +247,7 @@ _LAZY = {
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
     "aanswer": "sqlrag.asynchronous",
+    "add_documents": "sqlrag.ingest.adding",
     "aget_embedding_metadata": "sqlrag.asynchronous",
     "aget_source_documents": "sqlrag.asynchronous",
     "ahybrid_query": "sqlrag.asynchronous",
@@ -271,6 +276,7 @@ _LAZY = {
     "fuse": "sqlrag.retrieval.blocks",
     "get_embedding_metadata": "sqlrag.retrieval.querying",
     "get_source_documents": "sqlrag.retrieval.querying",
+    "highlight": "sqlrag.retrieval.highlighting",
     "hybrid_query": "sqlrag.retrieval.querying",
     "import_faiss_json": "sqlrag.formats.faiss_json",
     "import_parquet": "sqlrag.formats.parquet",

@@ -31,6 +31,9 @@ from sqlrag.console import maintaining, modelling  # noqa: F401
 from sqlrag.console import converting
 
 # isort: split
+from sqlrag.console import serving  # noqa: F401
+
+# isort: split
 from sqlrag.console import conforming  # noqa: F401
 from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file

@@ -85,8 +85,10 @@ def test_it_holds_every_module_statement_and_page(names):
     wanted |= {f"sqlrag/handbook/{name}" for name in below(ROOT / "data" / "handbook", "*.*")}
     conformance = ROOT / "data" / "conformance"
     wanted |= {f"sqlrag/conformance_data/{name}" for name in below(conformance, "*.*")}
+    wanted |= {f"sqlrag/serving/page/{name}" for name in below(ROOT / "sqlrag" / "serving" / "page", "*.*")}
     wanted.add("sqlrag/py.typed")
     assert {"sqlrag/sql/schema.sql", "sqlrag/handbook/guides/filters.md", "sqlrag/handbook/field-guide.pdf"} <= wanted
+    assert {"sqlrag/serving/page/index.html", "sqlrag/serving/page/page.css", "sqlrag/serving/page/main.js"} <= wanted
     assert {name for name in names if ".dist-info/" not in name} == wanted
 
 

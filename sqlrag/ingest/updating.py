@@ -155,7 +155,7 @@ def update_embeddings(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
     with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
-        update = _Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
+        update = Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
         wanted = {
             "strategy": None if use_markdown_chunking is None else "markdown" if use_markdown_chunking else "size",
             "chunk_size": chunk_size,
@@ -182,7 +182,7 @@ def update_embeddings(
     return report
 
 
-class _Update:
+class Update:
     """One update of one file."""
 
     def __init__(
@@ -283,7 +283,8 @@ class _Update:
             ]
             runs.clear_failures(con, healed)
             runs.record_failures(con, report.failures)
-            if root != state.input_dir:
+            # Documents that were given as bytes have no folder.
+            if root is None or (state.input_dir and root != state.input_dir):
                 runs.record_collection(con, state.collection, state.input_dir)
             runs.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
         state.log.info("%s: %r", state.root, report)

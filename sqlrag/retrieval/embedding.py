@@ -44,6 +44,11 @@ class QuestionEmbedder:
         self._was_slow_to_fail = False
         self._vectors: dict[str, NDArray[np.float32]] = {}
 
+    @property
+    def loaded(self) -> Embedder | None:
+        """The embedder, if it was given or has been loaded."""
+        return self._embedder
+
     def embedder(self) -> Embedder:
         """Return the embedder of the file, loaded once and checked against the file.
 

@@ -10,6 +10,7 @@ from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.retrieval.candidates import BM25
 from sqlrag.retrieval.filters import Filters, strings
+from sqlrag.retrieval.marking import spans
 from sqlrag.retrieval.passages import chunks_at
 from sqlrag.retrieval.planning import Plan
 from sqlrag.retrieval.query_log import logged
@@ -173,6 +174,13 @@ class Queries:
         """Return the candidates for a question, best first; see :func:`sqlrag.retrieve`."""
         found = self._ask(query, Plan.of(plan, self._bm25(1.2, 0.75, None, None)), query_vector=query_vector)
         return Candidates(found.found, notices=found.notices, timings=found.timings)
+
+    def highlight(self, query_text: str, texts: Sequence[str], *, syntax: bool = True) -> list[list[tuple[int, int]]]:
+        """Find the words of texts that match those of a question; see :func:`sqlrag.highlight`."""
+        query_text = without_surrogates(options.not_blank("query_text", query_text))
+        given = [options.text("each of texts", text) for text in options.items("texts", texts, "['Open the valve.']")]
+        syntax = options.flag("syntax", syntax)
+        return spans(self.cursor(), query_text, given, self._searcher.metadata["stemmer"], syntax=syntax)
 
     def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import AnyEmbedder, Chunk, Document
+    from sqlrag.types import AnyEmbedder, Chunk, Document, Embedder
 
 
 class Store(Queries):
@@ -191,6 +191,11 @@ class Store(Queries):
     def dimensions(self) -> int:
         """The length of the file's vectors."""
         return self._searcher.identity.dimensions
+
+    @property
+    def loaded_embedder(self) -> Embedder | None:
+        """The model, once a question has needed it: another Store of a file of this model can take it over."""
+        return self._searcher.questions.loaded
 
     def embed_query(self, query_text: str) -> None:
         """Store the vector of a question in ``query_embeddings``, where the shell's macros can take it from.

@@ -24,9 +24,9 @@ _MOST_PREFIXES = 16
 
 # The rules of plain_words.sql and compound_parts.sql for ASCII; a run of word characters is looked at as a whole, since
 # Python's regular expressions would try each start of a long one in turn.
-_WORD = re.compile(r"[A-Za-z](?:\+\+|#)|\.(?i:net)\b|\w+", re.ASCII)
-_NAME = re.compile(r"\.(?i:net)\b|\w+", re.ASCII)
-_COMPOUND = re.compile(r"\.|[A-Za-z0-9]_|_[A-Za-z0-9]|[a-z]{2}[A-Z][a-z]|[A-Z]{2}[a-z]{2}")
+ASCII_WORD = re.compile(r"[A-Za-z](?:\+\+|#)|\.(?i:net)\b|\w+", re.ASCII)
+ASCII_NAME = re.compile(r"\.(?i:net)\b|\w+", re.ASCII)
+COMPOUND = re.compile(r"\.|[A-Za-z0-9]_|_[A-Za-z0-9]|[a-z]{2}[A-Z][a-z]|[A-Z]{2}[a-z]{2}")
 
 
 class Parsed(NamedTuple):
@@ -71,13 +71,16 @@ def parse(query_text: str) -> Parsed:
     return Parsed(_PREFIX.sub(" ", rest), phrases, prefixes)
 
 
-def query_terms(
-    con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False, conjunctive: bool = False
-) -> Terms:
-    """Look up the terms of a question. Stop words count only in quotes, or where there is nothing else.
+class Asked(NamedTuple):
+    """What a question looks for: the stems of its plain words, the words of each phrase, folded prefixes."""
 
-    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation.
-    """
+    stems: set[str]
+    phrases: list[list[str]]
+    prefixes: list[str]
+
+
+def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False) -> Asked:
+    """Take a question apart as the lexical index sees it. Stop words count only in quotes, or without other words."""
     parsed = _with_single_words(con, parse(query_text)) if syntax else Parsed(query_text, [], [])
     words = list(dict.fromkeys(tokenize(con, parsed.text)))
     quoted = [_plain_words(con, phrase) for phrase in parsed.phrases]
@@ -88,12 +91,22 @@ def query_terms(
         kept = [word for word in words if word not in stops]
         if not kept and not quoted and not parsed.prefixes:
             kept = words
-    stems = {stem_word(word, stemmer) for word in kept}
+    return Asked({stem_word(word, stemmer) for word in kept}, quoted, parsed.prefixes)
+
+
+def query_terms(
+    con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False, conjunctive: bool = False
+) -> Terms:
+    """Look up the terms of a question. Stop words count only in quotes, or where there is nothing else.
+
+    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation.
+    """
+    stems, quoted, prefixes = asked(con, query_text, stemmer, syntax=syntax)
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
     wanted = sorted(stems | in_quotes)
     found = look_up(con, wanted)
     terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted))
-    if not quoted and not parsed.prefixes:
+    if not quoted and not prefixes:
         return terms
     number = {term: clause for clause, term in enumerate(wanted)}
     terms.texts.extend(wanted)
@@ -101,7 +114,7 @@ def query_terms(
     terms.required.extend(number[term] for term in wanted if conjunctive or term in in_quotes)
     terms.phrases.extend(f" {' '.join(phrase)} " for phrase in quoted)
     # A longer one first: where a shorter one shares its terms, holding the longer is holding the shorter.
-    terms.prefixes.extend(sorted(parsed.prefixes, key=lambda word: (-len(word), word)))
+    terms.prefixes.extend(sorted(prefixes, key=lambda word: (-len(word), word)))
     for clause, prefix in enumerate(terms.prefixes, len(wanted)):
         _add_prefix(con, terms, prefix, clause, required=conjunctive)
     return terms
@@ -177,18 +190,23 @@ def _plain_words(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:
 
 def ascii_words(text: str) -> list[str]:
     """Return what ``fts_main_documents.plain_words`` gives for a text of ASCII alone."""
-    return [word.lower() for word in _WORD.findall(text)]
+    return [word.lower() for word in ASCII_WORD.findall(text)]
 
 
 def ascii_parts(text: str) -> list[str]:
     """Return what ``fts_main_documents.compound_parts`` gives for a text of ASCII alone."""
-    return [part for name in _NAME.findall(text) if _COMPOUND.search(name) for part in _parts(name)]
+    return [part for name in ASCII_NAME.findall(text) if COMPOUND.search(name) for part in _parts(name)]
 
 
 def _parts(name: str) -> Iterable[str]:
+    return (part.lower() for part in compound_parts(name))
+
+
+def compound_parts(name: str) -> list[str]:
+    """Return the parts of a compound name as they are written, in their order; ``_`` and ``.`` are left out."""
     split = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     split = re.sub(r"([A-Z]+)([A-Z][a-z]{2})", r"\1_\2", split)
-    return re.findall(r"[^_.]+", split.lower())
+    return re.findall(r"[^_.]+", split)
 
 
 def boosted(terms: Terms, added: Sequence[tuple[int, int, float]], weight: float) -> Terms:

@@ -1,0 +1,1 @@
+"""What the REST adapter is made of: routes from public functions, and what a server needs around them."""

@@ -1,0 +1,134 @@
+"""The documents of the file: listed, read, uploaded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import File, Form, Query, UploadFile
+from pydantic import create_model
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import Response
+
+import sqlrag
+from sqlrag.serving.calling import PROBLEMS, refuse_to_change, with_etag
+from sqlrag.serving.problems import Refused, as_json
+from sqlrag.serving.schemas import Plain, model_of, to_plain
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from sqlrag import Store
+    from sqlrag.serving.service import Service
+
+_FIELDS: dict[str, Any] = {
+    "doc_id": str,
+    "file_name": str,
+    "collection": str,
+    "mime": str | None,
+    "chunks": int,
+    "characters": int,
+    "pages_with_text": int,
+    "tags": list[str],
+    "metadata": dict[str, Any],
+    "size_bytes": int | None,
+    "checksum": str | None,
+    "modified_at": str | None,
+}
+_KINDS: dict[str, Any] = {name: (kind, ...) for name, kind in _FIELDS.items()}
+_Listed = create_model("ListedDocument", __base__=Plain, **_KINDS)
+_Page = create_model("DocumentsPage", __base__=Plain, documents=(list[_Listed], ...), next=(str | None, ...))  # type: ignore[valid-type]
+_Whole = create_model("WholeDocument", __base__=_Listed, file_path=(str, ...), text=(str, ...))
+_SQL = f"SELECT {', '.join(_FIELDS)} FROM sources "  # noqa: S608 - the names are ours
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add ``/documents``."""
+    options = service.options
+
+    @app.get(
+        "/documents", operation_id="list_documents", response_model=None, responses={200: {"model": _Page}, **PROBLEMS}
+    )
+    async def list_documents(
+        request: Request,
+        collection: Annotated[str | None, Query(description="Only those of this collection.")] = None,
+        after: Annotated[str, Query(description="Begin after this `doc_id`: `next` of the page before.")] = "",
+        limit: Annotated[int, Query(ge=1, le=1000, description="How many on a page.")] = 100,
+    ) -> Response:
+        """List the documents of the file by their `doc_id`, page by page."""
+
+        def work(store: Store) -> bytes:
+            sql = _SQL + "WHERE doc_id > $1 AND ($2 IS NULL OR collection = $2) ORDER BY doc_id LIMIT $3"
+            rows = [_row(values) for values in store.cursor().execute(sql, [after, collection, limit + 1]).fetchall()]
+            more = rows[limit - 1]["doc_id"] if len(rows) > limit else None
+            return as_json({"documents": rows[:limit], "next": more})
+
+        return with_etag(request, await service.on_store(request, work))
+
+    @app.get(
+        "/documents/{doc_id:path}",
+        operation_id="get_document",
+        response_model=None,
+        responses={200: {"model": _Whole}, 304: {"description": "It is as `If-None-Match` says."}, **PROBLEMS},
+    )
+    async def get_document(request: Request, doc_id: str) -> Response:
+        """Return a document: its whole text, its metadata and its checksum."""
+
+        def work(store: Store) -> bytes:
+            rows = store.cursor().execute(_SQL + "WHERE doc_id = $1", [doc_id]).fetchall()
+            source = store.sources([doc_id]).get(doc_id)
+            if not rows or source is None:
+                raise sqlrag.NotFoundError(f"The file has no document {doc_id!r}.")
+            return as_json({**_row(rows[0]), "file_path": source["file_path"], "text": source["text"]})
+
+        return with_etag(request, await service.on_store(request, work))
+
+    @app.post(
+        "/documents",
+        operation_id="add_documents",
+        response_model=None,
+        responses={200: {"model": model_of(sqlrag.UpdateReport)}, **PROBLEMS},
+        max_body_size=options.max_upload_bytes,
+        form_limits={"max_files": 1000, "max_fields": 1000},
+    )
+    async def add_documents(
+        request: Request,
+        files: Annotated[list[UploadFile], File(description="The documents; the name of each is its `doc_id`.")],
+        doc_ids: Annotated[list[str] | None, Form(description="Other names, one for each file.")] = None,
+        collection: Annotated[str, Form(description="The collection that they go to.")] = "default",
+    ) -> Response:
+        """Put documents into the file: new ones are added, those of the same name replaced.
+
+        The suffix of a name (.md, .markdown, .txt, .pdf) says what the document is, and its content has to agree. One
+        that cannot be used is in `failures` and stops no other. The same bytes again cost no embedding.
+        """
+        refuse_to_change(options)
+        names = [file.filename or "" for file in files] if doc_ids is None else doc_ids
+        if len(names) != len(files):
+            raise Refused(422, f"There are {len(files)} files and {len(names)} doc_ids; each file needs one.")
+        if len(set(names)) != len(names):
+            raise Refused(422, "Two files have the same name; each document needs one of its own.")
+        given = {name: await file.read() for name, file in zip(names, files, strict=True)}
+
+        def work(store: Store) -> bytes:
+            report = sqlrag.add_documents(
+                given,
+                store.path,
+                collection=collection,
+                max_bytes=options.max_upload_bytes,
+                embedder=store.loaded_embedder,
+            )
+            return as_json(to_plain(report))
+
+        content = await service.changing(request, work)
+        return Response(content, media_type="application/json")
+
+
+def _row(values: tuple[Any, ...]) -> dict[str, Any]:
+    row = dict(zip(_FIELDS, values, strict=True))
+    return {
+        **row,
+        "tags": row["tags"] or [],
+        "metadata": json.loads(row["metadata"] or "{}"),
+        "modified_at": None if row["modified_at"] is None else row["modified_at"].isoformat() + "Z",
+    }

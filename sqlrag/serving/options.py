@@ -1,0 +1,76 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from sqlrag.errors import InputError
+
+MIB = 2**20
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What a server is started with.
+
+    Parameters
+    ----------
+    write
+        Whether requests may change the file. Then no other process can open it while the server runs.
+    api_key
+        What every request has to send, 16 or more visible ASCII characters. None: no key is asked for.
+    chat_model, chat_base_url
+        The chat model of ``/answer`` and the server that has it, as in :func:`sqlrag.answer`. None: ``/answer`` is
+        refused.
+    rerank_model
+        The one cross-encoder that requests may name.
+    input_dir
+        The folder of ``/update_embeddings``. None: it is refused.
+    hosts
+        The names that this server goes by in the header ``Host``, beside those of this machine. "*" takes any.
+    threads
+        How many requests are worked on at once.
+    waiting
+        How many others may wait; more are told to come back (503).
+    seconds, answer_seconds
+        How long a request may take, in seconds, and how long an answer of the chat model, an export or a change.
+    answers
+        How many answers of the chat model are made at once.
+    max_body_bytes, max_upload_bytes
+        The largest body of a request, and of one with documents.
+    idle_seconds
+        After how many seconds without a request the file is given back.
+
+    Raises
+    ------
+    InputError
+        The key is too short, or a number is out of its range.
+    """
+
+    write: bool = False
+    api_key: str | None = field(default=None, repr=False)
+    chat_model: str | None = None
+    chat_base_url: str | None = None
+    rerank_model: str | None = None
+    input_dir: str | os.PathLike[str] | None = None
+    hosts: tuple[str, ...] = ()
+    threads: int = max(2, os.cpu_count() or 2)
+    waiting: int = 200
+    seconds: float = 30.0
+    answer_seconds: float = 300.0
+    answers: int = 16
+    max_body_bytes: int = 4 * MIB
+    max_upload_bytes: int = 64 * MIB
+    idle_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        key = self.api_key
+        if key is not None and (len(key) < 16 or not key.isascii() or not key.isprintable() or " " in key):
+            raise InputError("The API key must have 16 or more visible ASCII characters, without blanks.")
+        for name in ("threads", "answers", "max_body_bytes", "max_upload_bytes", "seconds", "answer_seconds"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be above 0, not {getattr(self, name)!r}.")
+        if self.waiting < 0 or self.idle_seconds < 0:
+            raise InputError("waiting and idle_seconds must be 0 or more.")

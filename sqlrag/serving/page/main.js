@@ -1,0 +1,302 @@
+/** The search page: the address says what is shown, every change of it goes through `go`. */
+
+import * as answer from "./answer.js";
+import { askForKeyBy, events, get, post } from "./api.js";
+import * as filters from "./filters.js";
+import { askForKey } from "./key.js";
+import { listen } from "./keyboard.js";
+import { items } from "./results.js";
+import * as source from "./source.js";
+import { address, filters as asFilters, more, read, STEP } from "./state.js";
+import { count, element, toUnits } from "./text.js";
+import { sentence, tell } from "./words.js";
+
+const $ = (id) => document.getElementById(id);
+const ROUTES = { hybrid: "hybrid_query", meaning: "vector_query", words: "lexical_query" };
+const narrow = matchMedia("(max-width: 63.99rem)");
+
+let state = read();
+let shown = null; // the search whose results are on the page
+let searching = Promise.resolve();
+let rows = [];
+let answered = []; // the sources of the answer on the page
+let opened = null; // the node whose document is open
+let leave = { search: null, source: null, answer: null }; // what ends the requests under way
+
+/** End the last request of a kind and return the signal of the next one: an older answer never comes after a newer. */
+function next(kind) {
+  leave[kind]?.abort();
+  leave[kind] = new AbortController();
+  return leave[kind].signal;
+}
+
+/** Go to another state and remember it for Back. */
+function go(change, { replace = false } = {}) {
+  state = { ...state, ...change };
+  history[replace ? "replaceState" : "pushState"](null, "", address(state));
+  render();
+}
+
+const hrefOf = (node) => address({ ...state, source: node });
+
+function render() {
+  $("query").value = state.query;
+  document.querySelector(`[name=mode][value=${state.mode}]`).checked = true;
+  filters.tick(state);
+  document.title = state.query.trim() ? `${state.query.trim()} – sqlrag` : "Search – sqlrag";
+  const wanted = address({ ...state, source: null });
+  if (wanted !== shown) searching = search(wanted);
+  void searching.then(() => wanted === address({ ...state, source: null }) && showSource());
+}
+
+/** Open or close the panel; after the search, which knows the passage. */
+function showSource() {
+  if (state.source === opened) return;
+  if (state.source === null) closeSource();
+  else void openSource(state.source);
+}
+
+// Searching.
+
+async function search(wanted) {
+  shown = wanted;
+  const asked = state;
+  const signal = next("search");
+  endAnswer();
+  $("problem").replaceChildren();
+  if (!asked.query.trim()) {
+    show(asked, { results: [], notices: [], timings: {} }, []);
+    return;
+  }
+  $("intro").hidden = true;
+  $("results").hidden = false;
+  $("results").setAttribute("aria-busy", "true");
+  $("status").textContent = "Searching …";
+  try {
+    const body = { query_text: asked.query, top_k: asked.count, ...asFilters(asked) };
+    const found = await post(ROUTES[asked.mode], body, signal);
+    const texts = found.results.map((row) => row.text);
+    const spans = texts.length ? await marks(asked, texts, found.notices, signal) : [];
+    show(asked, found, spans);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    shown = null;
+    show(asked, { results: [], notices: [], timings: {} }, []);
+    $("status").textContent = "";
+    $("results").hidden = true;
+    tell($("problem"), error, render);
+  } finally {
+    if (!signal.aborted) $("results").removeAttribute("aria-busy");
+  }
+}
+
+/** Return where the words of the question stand in texts. Without it the texts are still worth showing. */
+async function marks(asked, texts, notices, signal) {
+  try {
+    return (await post("highlight", { query_text: asked.query, texts, syntax: asked.mode === "words" }, signal)).spans;
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    notices.push(`The words are not marked: ${sentence(error)}`);
+    return [];
+  }
+}
+
+function show(asked, found, spans) {
+  rows = found.results;
+  const blank = !asked.query.trim();
+  $("results").hidden = blank;
+  $("intro").hidden = !blank;
+  $("list").replaceChildren(...items(rows, spans, asked.mode, hrefOf));
+  $("notices").replaceChildren(...found.notices.map((notice) => element("li", {}, notice)));
+  $("status").textContent = blank ? "" : rows.length ? `${count(rows.length, "result")} for “${asked.query.trim()}”` : nothing(asked);
+  $("timings").textContent = times(found.timings);
+  $("more").hidden = rows.length < asked.count || more(asked.count) === null;
+  $("ask").hidden = !canAnswer || rows.length === 0;
+}
+
+function nothing(asked) {
+  const filtered = asked.collections.length || asked.tags.length;
+  const hint = filtered ? "Choose fewer filters" : asked.mode === "words" ? "Try other words, or search by meaning" : "Try other words";
+  return `Nothing is found. ${hint}.`;
+}
+
+function times(timings) {
+  const { total, ...stages } = timings;
+  if (total === undefined) return "";
+  const ms = (seconds) => `${(1000 * seconds).toFixed(seconds < 0.01 ? 1 : 0)} ms`;
+  const parts = Object.entries(stages).map(([stage, seconds]) => `${stage} ${ms(seconds)}`);
+  return `Found in ${ms(total)}${parts.length ? ` (${parts.join(", ")})` : ""}`;
+}
+
+// Sources.
+
+/** Return the spans of a document that a result or a source of the answer stands for, and its page. */
+function passagesOf(node) {
+  const row = rows.find((one) => one.node_id === node);
+  const cited = answered.find((one) => one.node_id === node);
+  const spans = fromAnswer && cited ? cited.spans : row ? [[row.i_start, row.i_end]] : (cited?.spans ?? []);
+  const known = spans.filter(([start, end]) => start !== null && end > start).sort(([a], [b]) => a - b);
+  return { spans: known, page: (row ?? cited)?.page ?? null };
+}
+
+let fromAnswer = false; // whether the passages of the answer are meant, where a result has some, too
+
+async function openSource(node) {
+  opened = node;
+  const asked = state;
+  const signal = next("source");
+  const { spans, page } = passagesOf(node);
+  layout(true);
+  source.waiting(node.replace(/#\d+$/, ""));
+  for (const link of document.querySelectorAll("[data-node]")) {
+    if (link.dataset.node === node) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  $("source-title").focus({ preventScroll: true });
+  try {
+    const [document_] = (await post("get_source_documents", { chunk_ids: [node] }, signal)).documents;
+    const texts = toUnits(document_.text, spans).map(([start, end]) => document_.text.slice(start, end));
+    const found = asked.query.trim() && texts.length ? await marks(asked, texts, [], signal) : [];
+    const terms = found.flatMap((part, at) => part.map(([start, end]) => [start + spans[at][0], end + spans[at][0]]));
+    source.show(document_, spans, terms, page);
+  } catch (error) {
+    if (error.name !== "AbortError") source.failed(sentence(error));
+  }
+}
+
+function closeSource() {
+  next("source");
+  const node = opened;
+  const inside = $("source").contains(document.activeElement) || document.activeElement === document.body;
+  opened = null;
+  layout(false);
+  const links = [...document.querySelectorAll("[data-node]")];
+  for (const link of links) link.removeAttribute("aria-current");
+  if (!inside) return;
+  const back = links.find((link) => link.dataset.node === node && (!fromAnswer || link.closest("#answer")));
+  (back ?? $("query")).focus();
+}
+
+/** Put the panel beside the results, or, where there is little room, over them. */
+function layout(open) {
+  document.body.classList.toggle("reading", open);
+  $("source").hidden = !open;
+  $("app").inert = open && narrow.matches;
+}
+
+// Answers.
+
+let canAnswer = false;
+
+function endAnswer() {
+  next("answer");
+  answered = [];
+  $("answer").hidden = true;
+  $("stop").hidden = true;
+}
+
+async function ask() {
+  const asked = state;
+  const signal = next("answer");
+  const mode = { hybrid: "hybrid", meaning: "vector", words: "lexical" }[asked.mode];
+  let text = "";
+  answered = [];
+  answer.begin();
+  $("stop").hidden = false;
+  $("answer").scrollIntoView({ block: "nearest" });
+  try {
+    const body = { question: asked.query, stream: true, plan: { mode, ...asFilters(asked) } };
+    for await (const { type, data } of events("answer", body, signal)) {
+      if (signal.aborted) return;
+      if (type === "sources") {
+        answered = data.sources;
+        answer.list(answered, null, hrefOf);
+        answer.notices(data.notices);
+        answer.state("The model is writing …");
+      } else if (type === "text") {
+        text += data.text;
+        answer.write(text, answered, hrefOf);
+      } else if (type === "error") {
+        answer.state(`${text ? "The answer is not complete" : "There is no answer"}: ${data.error ?? data.detail}`);
+      } else if (type === "done") {
+        finish(data.answer);
+        return;
+      }
+    }
+    answer.state("The answer is not complete: the connection ended.");
+  } catch (error) {
+    if (error.name === "AbortError") {
+      if (leave.answer?.signal === signal) answer.state("Stopped.");
+    } else {
+      answer.state(`${text ? "The answer is not complete." : "There is no answer."} ${sentence(error)}`);
+    }
+  } finally {
+    if (leave.answer?.signal === signal) $("stop").hidden = true;
+  }
+}
+
+function finish(done) {
+  answer.write(done.text, done.sources, hrefOf);
+  answer.list(done.sources, done.citations, hrefOf);
+  answer.notices(done.notices);
+  if (done.error) answer.state(`${done.text ? "The answer is not complete" : "There is no answer"}: ${done.error}`);
+  else answer.state(done.text ? `By ${done.model}, from ${count(done.sources.length, "source")}. Check it against them.` : "There is no answer.");
+}
+
+// What the file is.
+
+async function describe() {
+  try {
+    const [facts, offered] = await Promise.all([get("get_embedding_metadata"), get("facets")]);
+    const { total_documents: documents } = facts.source_documents;
+    const { total_chunks: chunks } = facts.chunks;
+    canAnswer = Boolean(offered.chat_model);
+    $("corpus").textContent = `${offered.name} · ${count(documents, "document")} · ${count(chunks, "chunk")} · ${facts.embedding.model}`;
+    filters.offer(offered.collections, offered.tags);
+    filters.tick(state);
+    $("ask").hidden = !canAnswer || rows.length === 0;
+  } catch (error) {
+    if (!$("problem").hasChildNodes()) tell($("problem"), error, () => { $("problem").replaceChildren(); void describe(); render(); });
+  }
+}
+
+// Listening.
+
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const query = $("query").value;
+  shown = null; // the same question again is a search, too
+  go({ query, count: STEP, source: null }, { replace: query === state.query });
+});
+$("form").addEventListener("change", (event) => {
+  if (event.target === $("query")) return;
+  const mode = new FormData($("form")).get("mode");
+  go({ ...filters.ticked(), mode, query: $("query").value, count: STEP, source: null });
+});
+$("clear").addEventListener("click", () => {
+  go({ collections: [], tags: [], all: false, count: STEP, source: null });
+  $("query").focus();
+});
+$("more").addEventListener("click", () => go({ count: more(state.count) }));
+$("ask").addEventListener("click", () => void ask());
+$("stop").addEventListener("click", () => leave.answer?.abort());
+$("close").addEventListener("click", () => go({ source: null }));
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-node]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;
+  event.preventDefault();
+  fromAnswer = Boolean(link.closest("#answer"));
+  opened = opened === link.dataset.node ? null : opened; // again: from the top
+  go({ source: link.dataset.node }, { replace: state.source === link.dataset.node });
+});
+window.addEventListener("popstate", () => {
+  state = read();
+  render();
+});
+narrow.addEventListener("change", () => layout(opened !== null));
+
+askForKeyBy(askForKey);
+listen(() => go({ source: null }));
+void describe();
+render();
+if (!state.query) $("query").focus();

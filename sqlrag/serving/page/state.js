@@ -1,0 +1,44 @@
+/** What the page shows, as its address has it, so that a search can be linked and Back works. */
+
+export const MODES = ["hybrid", "meaning", "words"];
+export const STEP = 10;
+const MOST = 100;
+
+/** Read the address. */
+export function read(search = location.search) {
+  const params = new URLSearchParams(search);
+  const count = Number.parseInt(params.get("k"), 10);
+  return {
+    query: params.get("q") ?? "",
+    mode: MODES.includes(params.get("mode")) ? params.get("mode") : "hybrid",
+    collections: params.getAll("collection"),
+    tags: params.getAll("tag"),
+    all: params.get("match") === "all",
+    count: count >= 1 && count <= MOST ? count : STEP,
+    source: params.get("source"),
+  };
+}
+
+/** Return the address of a state. */
+export function address(state) {
+  const params = new URLSearchParams();
+  if (state.query.trim()) params.set("q", state.query);
+  if (state.mode !== "hybrid") params.set("mode", state.mode);
+  for (const name of state.collections) params.append("collection", name);
+  for (const tag of state.tags) params.append("tag", tag);
+  if (state.all) params.set("match", "all");
+  if (state.count !== STEP) params.set("k", state.count);
+  if (state.source !== null) params.set("source", state.source);
+  return params.size ? `?${params}` : "./";
+}
+
+/** Return the next greater number of results, or null where there are enough. */
+export const more = (count) => (count < MOST ? Math.min(MOST, count + STEP) : null);
+
+/** The filters as the server takes them. */
+export function filters(state) {
+  return {
+    ...(state.collections.length && { collection: state.collections }),
+    ...(state.tags.length && { [state.all ? "tags_all" : "tags_any"]: state.tags }),
+  };
+}

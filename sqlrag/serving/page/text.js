@@ -1,0 +1,65 @@
+/** Text with marks. Nothing here reads HTML: whatever a document holds is shown as it is written. */
+
+/** Make an element with properties and children; strings become text. */
+export function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+/** Turn spans of characters, sorted, into spans of UTF-16 units, which strings of JavaScript are made of. */
+export function toUnits(text, spans) {
+  if (!/[\ud800-\udfff]/.test(text)) return spans;
+  let characters = 0;
+  let units = 0;
+  const unit = (wanted) => {
+    while (characters < wanted && units < text.length) {
+      units += text.codePointAt(units) > 0xffff ? 2 : 1;
+      characters += 1;
+    }
+    return units;
+  };
+  return spans.map(([start, end]) => [unit(start), unit(end)]);
+}
+
+/** Return nodes of a text in which the spans, sorted and in UTF-16 units, are marks. */
+export function marked(text, spans, from = 0, to = text.length) {
+  const nodes = [];
+  let done = from;
+  for (const [start, end] of spans) {
+    const [first, last] = [Math.max(start, done), Math.min(end, to)];
+    if (first >= last) continue;
+    nodes.push(text.slice(done, first), element("mark", { className: "term" }, text.slice(first, last)));
+    done = last;
+  }
+  return [...nodes, text.slice(done, to)];
+}
+
+/** Choose about `size` units of a text where most of the marks are; return its borders. */
+export function excerpt(text, spans, size) {
+  const begin = text.search(/\S/);
+  if (text.length - begin <= size * 1.25) return [Math.max(0, begin), text.length];
+  let [best, most] = [Math.max(0, begin), 0];
+  for (const [first] of spans) {
+    const start = first < begin + size / 2 ? begin : first - size / 6;
+    const held = spans.filter(([from, to]) => from >= start && to <= start + size).length;
+    if (held > most) [best, most] = [start, held];
+  }
+  const start = best <= begin ? best : border(text, Math.floor(best), spans[0][0]);
+  return [start, border(text, Math.min(text.length, start + size), text.length)];
+}
+
+/** Return the next blank within some characters, else the place itself; never inside a character. */
+function border(text, place, limit) {
+  if (place >= text.length) return text.length;
+  const near = text.slice(place, Math.min(place + 24, Math.max(place, limit))).search(/\s/);
+  if (near >= 0) return place + near;
+  return /[\udc00-\udfff]/.test(text[place]) ? place - 1 : place;
+}
+
+export const count = (number, one, many = `${one}s`) =>
+  `${number.toLocaleString("en")} ${number === 1 ? one : many}`;

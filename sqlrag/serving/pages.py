@@ -1,0 +1,44 @@
+"""The search page, its files, and whether the server is well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from sqlrag.serving import facets
+from sqlrag.serving.calling import PROBLEMS
+from sqlrag.serving.problems import as_json
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from sqlrag import Store
+    from sqlrag.serving.service import Service
+
+PAGE = Path(__file__).parent / "page"
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add ``/``, ``/page/…`` and ``/health``."""
+    facets.add_routes(app, service)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html", media_type="text/html")
+
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")
+
+    @app.get("/health", operation_id="health", response_model=None, responses={503: PROBLEMS[503]})
+    async def health(request: Request) -> Response:
+        """Return 200 where the file answers a query, else 503."""
+
+        def look(store: Store) -> bytes:
+            store.cursor().execute("SELECT count(*) FROM embedding_metadata").fetchall()
+            return as_json({"status": "ok"})
+
+        content = await service.on_store(request, look, 5.0)
+        return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})

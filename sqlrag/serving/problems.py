@@ -1,0 +1,108 @@
+"""Errors as ``application/problem+json`` (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from sqlrag import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+    from starlette.requests import Request
+
+MEDIA_TYPE = "application/problem+json"
+SCHEMA = {
+    "type": "object",
+    "description": "What went wrong (RFC 9457).",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+logger = logging.getLogger(__name__)
+
+# The first class that fits.
+_STATUS: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.ModelMismatchError, 409),
+    (errors.FormatError, 422),
+    (errors.InputError, 422),
+    (errors.NotFoundError, 404),
+    (errors.DocumentError, 422),
+    (errors.StoreLockedError, 503),
+    (errors.ProviderError, 502),
+    (errors.ModelUnavailableError, 501),
+    (errors.MissingExtraError, 501),
+    (errors.StoreError, 503),
+)
+_RETRY_SECONDS = {503: "1"}
+
+
+class Refused(Exception):  # noqa: N818 - a refusal is an answer
+    """A request that is not done: its status and why."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+        super().__init__(detail)
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer that says what is wrong."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    told = {**({"Retry-After": _RETRY_SECONDS[status]} if status in _RETRY_SECONDS else {}), **(headers or {})}
+    return Response(as_json(body), status, told, media_type=MEDIA_TYPE)
+
+
+def as_json(value: Any) -> bytes:
+    """Return JSON in UTF-8, floats as Python writes them; a lone surrogate stays what it is, as an escape."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def status_of(error: BaseException) -> int:
+    """Return the status that an error of sqlrag stands for."""
+    return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of an application a problem."""
+
+    async def refused(_: Request, error: Any) -> Response:
+        return problem(error.status, error.detail, error.headers)
+
+    async def own(_: Request, error: Any) -> Response:
+        status = status_of(error)
+        if status >= 500:
+            logger.warning("%s: %s", type(error).__name__, error)
+        return problem(status, str(error))
+
+    async def http(_: Request, error: Any) -> Response:
+        return problem(error.status_code, str(error.detail), error.headers)
+
+    async def invalid(_: Request, error: Any) -> Response:
+        # Neither what was sent nor a link goes back: it may be large, or no JSON.
+        told = (f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors()[:10])
+        return problem(422, "; ".join(told))
+
+    async def unexpected(_: Request, error: Any) -> Response:
+        logger.error("%s was not expected", type(error).__name__, exc_info=error)
+        return problem(500, "This was not expected; the log of the server says more.")
+
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(errors.SqlragError, own)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,120 @@
+"""Which public functions have a route, what a route leaves to the server, and why the others have none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# Arguments that no client gives, in any function, and why.
+KEPT = {
+    "db_path": "the file is the one that is served",
+    "store": "the file is the one that is served",
+    "input_dir": "the folder is the one that the server was started with",
+    "path": "a route makes its own temporary file",
+    "json_path": "a route makes its own temporary file",
+    "overwrite": "a route makes its own temporary file",
+    "chat_model": "the chat model is the one that the server was started with",
+    "base_url": "a client must not make the server call other servers",
+    "api_key": "the key is the server's",
+    "timeout": "the server's own limit holds",
+    "max_retries": "the server's own limit holds",
+    "wait_seconds": "the server's own limit holds",
+    "max_bytes": "the server's own limit holds",
+    "template": "a template is a program, and may run for ever",
+    "count_tokens": "it is a Python function",
+    "token_offsets": "it is a Python function",
+    "pdf_extractor": "it is a Python function",
+    "embedder": "it is a Python object; the model is that of the file",
+    "embed_model_name": "the model is that of the file",
+    "verbose": "it writes to a terminal",
+    "progress": "it writes to a terminal",
+}
+
+# Public functions without a route, and why, each in a sentence.
+WITHOUT_ROUTE = {
+    **dict.fromkeys(
+        ("prepare_embeddings", "aprepare_embeddings"),
+        "It makes a new file from a folder of the server's machine; upload documents instead (POST /documents).",
+    ),
+    **dict.fromkeys(
+        ("compact", "repair", "upgrade", "reembed", "areembed"),
+        "It rewrites the whole file, which no one else may have open: run the command of that name without a server.",
+    ),
+    **dict.fromkeys(
+        ("convert", "file_facts", "verify_file"), "It takes paths of files on the server's machine: run the command."
+    ),
+    **dict.fromkeys(
+        ("import_faiss_json", "import_parquet", "import_ragfile", "import_ragmd"),
+        "It makes a new file from one on the server's machine: run the command.",
+    ),
+    **dict.fromkeys(
+        ("export_faiss_json", "export_parquet"),
+        "It writes several files, or a folder, to the server's machine: run the command.",
+    ),
+    **dict.fromkeys(("load_embedder", "load_reranker", "rag_service"), "It returns a live Python object."),
+    "models": "It tells which models lie in the folders of the server's machine.",
+    "print_results": "It writes to a terminal.",
+    **{
+        f"a{name}": f"The route of {name} does the same; on a server each request runs beside the others."
+        for name in (
+            *("answer", "get_embedding_metadata", "get_source_documents", "hybrid_query", "lexical_query", "rerank"),
+            *("retrieve", "update_embeddings", "vector_query"),
+        )
+    },
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A public function with a route ``POST /name``.
+
+    ``answer`` is the name under which what it returns stands, "" where it is an object itself. ``example`` is a request
+    that can be sent to the server of the handbook. ``changes`` says that it writes to the file.
+    """
+
+    name: str
+    example: dict[str, Any] = field(default_factory=dict)
+    answer: str = ""
+    changes: bool = False
+    get: bool = False
+
+
+_QUESTION = "How do I filter by tag?"
+_FOUND = {"doc_id": "guides/filters.md", "chunk_index": 0, "content": "Filters choose chunks before they are ranked."}
+_OTHER = {"doc_id": "faq.md", "chunk_index": 1, "content": "No server is needed. A file is enough."}
+_ITEM = {"node_id": "guides/filters.md#0", "text": "Filters choose chunks before they are ranked.", "score": 0.5}
+
+CALLS = (
+    Call("hybrid_query", {"query_text": _QUESTION, "top_k": 3}, "results"),
+    Call("vector_query", {"query_text": _QUESTION, "top_k": 3}, "results"),
+    Call("lexical_query", {"query_text": '"filter by tag" collect*', "top_k": 3}, "results"),
+    Call("highlight", {"query_text": _QUESTION, "texts": ["Filtering by tags"]}, "spans"),
+    Call("get_source_documents", {"chunk_ids": ["guides/filters.md#0"]}, "documents"),
+    Call("get_embedding_metadata", get=True),
+    Call("validate_embedding_model", {"model_name": "all-MiniLM-L6-v2", "expected_dimensions": 384}, "valid"),
+    Call("retrieve", {"query": _QUESTION, "plan": {"mode": "lexical", "k": 3}}, "candidates"),
+    Call("fuse", {"candidate_sets": [[_FOUND, _OTHER], [_OTHER]], "method": "rrf"}, "candidates"),
+    Call("reciprocal_rank_fusion", {"rankings": [["a", "b"], ["b", "c"]], "k": 60}, "ranking"),
+    Call("package", {"candidates": [_FOUND], "query_text": _QUESTION}, "results"),
+    Call(
+        "rerank",
+        {"query": _QUESTION, "candidates": [_FOUND, _OTHER], "vectors": [[0, 1], [1, 0]], "query_vector": [1, 0]},
+        "candidates",
+    ),
+    Call("drop_near_duplicates", {"candidates": [_FOUND, _FOUND | {"chunk_index": 1}]}, "candidates"),
+    Call("compress", {"query": _QUESTION, "candidates": [_FOUND], "policy": {"sentences": 1}}, "results"),
+    Call("fit_context", {"results": [_ITEM], "max_tokens": 200}),
+    Call("build_prompt", {"question": _QUESTION, "contexts": [_ITEM]}),
+    Call(
+        "chunk",
+        {
+            "document": "# Tags\n\nA tag is a word.",
+            "policy": {"chunk_size": 100, "chunk_overlap": 0, "chunk_unit": "chars"},
+        },
+        "chunks",
+    ),
+    Call("check", answer="problems", get=True),
+    Call("delete_documents", {"doc_ids": ["no-such-page.md"]}, changes=True),
+    Call("index", {"chunks": [{"doc_id": "note.md", "chunk_index": 0, "content": "Tags are words."}]}, changes=True),
+    Call("update_embeddings", {"prune": False}, changes=True),
+)

@@ -1,0 +1,504 @@
+"""The search page in a browser, over ``sqlrag serve``: what it shows, its keys, its address, and what fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, serving
+from handbook import HANDBOOK, MINILM
+from helpers import build
+
+import sqlrag
+from sqlrag.embedders import bundled
+
+sync = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+expect = sync.expect
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "sqlrag" / "serving" / "page"
+QUESTION = "How do I filter by tag?"
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PAGES = ("guides/filters.md", "guides/collections-and-tags.md", "guides/lexical-search.md", "faq.md", "glossary.md")
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (the package chromium of Debian)"),
+    pytest.mark.model,
+    pytest.mark.skipif(not bundled.bundle_is_installed(), reason="needs the [offline] extra"),
+]
+
+ODD = {
+    "script_md": (
+        "# <script>alert(1)</script>\n\nA zebra <script>window.taken = 1</script>"
+        "<img src=x onerror='window.taken=2'> &amp;"
+    ),
+    "emoji_md": "# Animals 🦓\n\n🦓🦓🦓 intro 👩‍👩‍👧 text.\n\n## Stripes\n\n🦓 The zebra 🦓 has stripes, zebras 𝒛 do.",
+    "rtl_md": "# חיות\n\nהזברה zebra היא חיה עם פסים.",
+    "long_md": "# " + "zebra" * 60 + "\n\nzebra " + "x" * 3000 + " https://example.org/" + "path/" * 200,
+    "table_txt": "zebra\t" + "| cell " * 100,
+}  # fmt: skip
+BIG = "\n\n".join(f"Line {number} 🦊 of a long text that goes on and on." for number in range(8000))
+
+
+@contextlib.contextmanager
+def server(path, *arguments, port=0, **environment):
+    """Run ``sqlrag serve`` and yield its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sqlrag", "serve", str(path), "--port", str(port), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), address or process.stderr.read()
+        yield address
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def handbook(tmp_path_factory):
+    """Return some pages of the handbook as a search file, by the real model."""
+    folder = tmp_path_factory.mktemp("handbook")
+    for name in PAGES:
+        (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HANDBOOK / name, folder / "docs" / name)
+    return sqlrag.prepare_embeddings(
+        folder / "docs", folder / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
+    ).path
+
+
+@pytest.fixture(scope="module")
+def chat():
+    return ChatServer("Use tags_any [1] or tags_all [2, 99]; `code [1]` is none.")
+
+
+@pytest.fixture(scope="module")
+def address(handbook, chat):
+    with (
+        serving(chat) as base_url,
+        server(
+            handbook, "--chat-model", "small", "--chat-base-url", base_url, OPENAI_API_KEY="none", SQLRAG_API_KEY=""
+        ) as address,
+    ):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    path = build(tmp_path_factory.mktemp("odd"), **ODD, big_txt=f"{BIG}\n\nAn okapi.\n\n{BIG}")
+    with server(path, SQLRAG_API_KEY="") as address:
+        yield address, path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """Opens pages in fresh contexts, and keeps what went wrong in them and what they asked other machines for."""
+
+    def __init__(self, browser):
+        self.browser = browser
+        self.contexts = []
+        self.faults = []
+        self.failing = False  # whether requests that fail are meant to
+
+    def __call__(self, url, viewport=WIDE, scheme="light"):
+        context = self.browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
+        self.contexts.append(context)
+        context.set_default_timeout(5_000)
+        context.route("**/*", self.guard)
+        page = context.new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and self.took(message.text))
+        page.on("pageerror", lambda error: self.took(str(error)))
+        page.on("dialog", lambda dialog: (self.took(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.goto(url)
+        return page
+
+    def guard(self, route):
+        if re.match(r"(http://127\.0\.0\.1:\d+/|data:)", route.request.url):
+            route.continue_()
+        else:
+            self.took(f"left this machine: {route.request.url}")
+            route.abort()
+
+    def took(self, fault):
+        if not (self.failing and fault.startswith("Failed to load resource")):
+            self.faults.append(fault)
+
+
+@pytest.fixture
+def visit(browser):
+    visit = Visit(browser)
+    yield visit
+    for context in visit.contexts:
+        context.close()
+    assert visit.faults == []
+
+
+def ask(page, question, mode=None):
+    if mode:
+        page.get_by_label(mode, exact=True).check()
+    page.fill("#query", question)
+    page.keyboard.press("Enter")
+
+
+def nodes(page):
+    return [link.get_attribute("data-node") for link in page.locator("#list .open").all()]
+
+
+def focused(page):
+    return page.locator(":focus")
+
+
+def test_results_are_those_of_python(visit, address, handbook):
+    page = visit(address)
+    expect(page.locator("#corpus")).to_contain_text("kb.duckdb · 5 documents")
+    expect(page.locator("#query")).to_be_focused()
+    ask(page, QUESTION)
+    expected = sqlrag.hybrid_query(QUESTION, handbook, top_k=10)
+    expect(page.get_by_role("status").filter(has_text="results for")).to_have_text(f"10 results for “{QUESTION}”")
+    assert nodes(page) == [row["node_id"] for row in expected]
+    first = page.locator("#list li").first
+    row = expected[0]
+    expect(first.locator("h3 a")).to_have_text(row["heading_path"][-1])
+    expect(first.locator(".path")).to_have_text(row["doc_id"])
+    expect(first.locator(".leg.vector")).to_contain_text(f"#{row['vector_rank']} cosine {row['vector_score']:.3f}")
+    expect(first.locator(".leg.lexical")).to_contain_text(f"#{row['lexical_rank']} BM25 {row['lexical_score']:.2f}")
+    assert {text.lower() for text in page.locator("mark.term").all_text_contents()} <= {
+        "filter", "filters", "filtered", "filtering", "tag", "tags",
+    }  # fmt: skip
+    expect(page.locator("#timings")).to_have_text(re.compile(r"Found in [\d.]+ ms \(.*lexical [\d.]+ ms.*\)"))
+
+
+@pytest.mark.parametrize(("mode", "function"), [("Meaning", sqlrag.vector_query), ("Words", sqlrag.lexical_query)])
+def test_modes_and_filters(visit, address, handbook, mode, function):
+    page = visit(address)
+    ask(page, "tag*", mode)
+    expect(page.locator("#list li").first).to_be_visible()
+    assert nodes(page) == [row["node_id"] for row in function("tag*", handbook, top_k=10)]
+    page.locator("#tags summary").click()
+    page.locator("#tags").get_by_text("search", exact=True).click()
+    expect(page).to_have_url(re.compile(r"tag=search"))
+    wanted = [row["node_id"] for row in function("tag*", handbook, top_k=10, tags_any=["search"])]
+    expect(page.locator("#list li")).to_have_count(len(wanted))
+    expect(page.locator("#list .open").first).to_have_attribute("data-node", wanted[0])
+    page.keyboard.press("Escape")
+    expect(page.locator("#tags[open]")).to_have_count(0)
+    page.click("#clear")
+    expect(page.locator("#list .open")).not_to_have_count(0)
+    assert "tag=" not in page.url
+
+
+def test_more_results(visit, address):
+    page = visit(f"{address}?q=the+file")
+    expect(page.locator("#list li")).to_have_count(10)
+    page.click("#more")
+    expect(page.locator("#list li")).to_have_count(20)
+    assert "k=20" in page.url
+
+
+def test_nothing_is_found(visit, address):
+    page = visit(f"{address}?q=quetzalcoatl&mode=words&tag=search")
+    expect(page.locator("#status")).to_have_text("Nothing is found. Choose fewer filters.")
+
+
+def test_by_keyboard(visit, address):
+    page = visit(address)
+    page.locator("#close").evaluate("() => document.activeElement.blur()")
+    page.keyboard.press("/")
+    expect(page.locator("#query")).to_be_focused()
+    page.keyboard.type(QUESTION)
+    page.keyboard.press("Enter")
+    links = page.locator("#list .open")
+    expect(links).to_have_count(10)
+    page.keyboard.press("ArrowDown")
+    expect(links.nth(0)).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("k")
+    expect(links.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    expect(page.locator("#source-title")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#source")).to_be_hidden()
+    expect(links.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("#query")).to_be_focused()
+
+
+def test_a_source_is_marked_and_in_view(visit, address, handbook):
+    row = sqlrag.hybrid_query(QUESTION, handbook, top_k=10)[4]
+    for viewport in (WIDE, NARROW):
+        page = visit(f"{address}?q={QUESTION}", viewport)
+        page.locator("#list .open").nth(4).click()
+        passage = page.locator("#source mark.passage")
+        expect(passage).to_be_in_viewport()
+        assert passage.text_content() == row["text"]
+        with sqlrag.Store(handbook) as store:
+            text = store.sources([row["doc_id"]])[row["doc_id"]]["text"]
+        assert page.locator("#source-text").text_content() == text
+        page.click("#close")
+        expect(page.locator("#list .open").nth(4)).to_be_focused()
+
+
+def test_back_and_forward(visit, address):
+    page = visit(address)
+    ask(page, "stop words")
+    expect(page.locator("#status")).to_contain_text("stop words")
+    first = nodes(page)
+    page.locator("#list .open").first.click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    page.get_by_label("Words", exact=True).check()
+    expect(page).to_have_url(re.compile("mode=words$"))
+    ask(page, "collection")
+    expect(page.locator("#status")).to_contain_text("“collection”")
+    page.go_back()
+    expect(page.locator("#status")).to_contain_text("stop words")
+    expect(page.locator("#query")).to_have_value("stop words")
+    page.go_back()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    assert page.get_by_label("Both", exact=True).is_checked()
+    page.go_back()
+    expect(page.locator("#source")).to_be_hidden()
+    assert nodes(page) == first
+    page.go_back()
+    expect(page.locator("#intro")).to_be_visible()
+    page.go_forward()
+    page.go_forward()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+
+
+def test_a_link_shows_the_same(visit, address):
+    page = visit(f"{address}?q={QUESTION}&tag=search&mode=words")
+    page.locator("#list .open").nth(1).click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    other = visit(page.url)
+    expect(other.locator("#source mark.passage")).to_be_in_viewport()
+    assert other.locator("#source mark.passage").text_content() == page.locator("#source mark.passage").text_content()
+    assert nodes(other) == nodes(page)
+    assert other.get_by_label("Words", exact=True).is_checked()
+
+
+def test_what_documents_hold_is_text(visit, odd):
+    address, path = odd
+    for viewport in (WIDE, NARROW):
+        page = visit(f"{address}?q=zebra&mode=words", viewport)
+        for node in nodes_when(page, 5):
+            page.locator(f"#list .open[data-node='{node}']").click()
+            passage = page.locator("#source mark.passage")
+            expect(passage).to_be_in_viewport()
+            row = next(row for row in sqlrag.lexical_query("zebra", path, top_k=9) if row["node_id"] == node)
+            assert passage.text_content() == row["text"]
+            assert page.locator("#source mark.passage mark.term").all_text_contents() == [
+                row["text"][start:end] for start, end in sqlrag.highlight("zebra", [row["text"]], path)[0]
+            ]
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            page.click("#close")
+        assert page.locator("#list").get_by_text("<script>window.taken = 1</script>").count()
+        assert page.evaluate("window.taken") is None
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("#list script, #list img, #source script, #source img").count() == 0
+
+
+def test_a_long_document_opens_at_its_passage(visit, odd):
+    address, path = odd
+    page = visit(f"{address}?q=okapi&mode=words")
+    (row,) = sqlrag.lexical_query("okapi", path, include_source_docs=True)
+    page.locator("#list .open").click()
+    expect(page.locator("#source mark.passage mark.term")).to_have_text("okapi")
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    assert page.locator("#source mark.passage").text_content() == row["text"]
+    assert page.locator("#source-text").text_content() == row["source_doc"]["text"]
+
+
+def nodes_when(page, count):
+    expect(page.locator("#list li")).to_have_count(count)
+    return nodes(page)
+
+
+def test_the_page_allows_no_script_but_its_own(visit, address):
+    page = visit(address)
+    policy = page.request.get(address).headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert page.request.get(f"{address}page/main.js").headers["content-type"].startswith("text/javascript")
+
+
+def test_its_files_name_no_other_address():
+    for file in PAGE.iterdir():
+        text = file.read_text("utf-8").replace("xmlns='http://www.w3.org/2000/svg'", "")
+        assert not re.search(r"https?:|//\w+\.|innerHTML|insertAdjacent|document\.write|eval\(", text), file.name
+
+
+def test_a_server_that_is_gone_is_told_and_tried_again(visit, odd):
+    _, path = odd
+    visit.failing = True
+    with server(path, SQLRAG_API_KEY="") as address:
+        page = visit(address)
+        expect(page.locator("#corpus")).to_contain_text("documents")
+    ask(page, "zebra")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer. Is sqlrag serve still running")
+    expect(page.locator("#results")).to_be_hidden()
+    with server(path, port=int(address.rstrip("/").rpartition(":")[2]), SQLRAG_API_KEY=""):
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator("#list li")).not_to_have_count(0)
+    expect(page.get_by_role("alert")).to_be_empty()
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "says"),
+    [
+        (
+            503,
+            "kb.duckdb is used by process 7.",
+            "busy, or the file is in use by another program. kb.duckdb is used by",
+        ),
+        (422, "top_k must be a whole number.", "The server does not take this search. top_k must be a whole number."),
+        (504, "The request took longer than 30 seconds.", "Try again, with fewer words or with filters."),
+        (418, "", "I'm a teapot"),
+    ],
+)
+def test_failures_are_told_in_words(visit, odd, status, detail, says):
+    visit.failing = True
+    page = visit(odd[0])
+    problem = {"title": "I'm a teapot", "status": status, "detail": detail}
+    wait = {"Retry-After": "3"} if status == 503 else {}
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=status, json=problem, headers=wait))
+    ask(page, "zebra")
+    expect(page.get_by_role("alert")).to_contain_text(says)
+    if status == 503:
+        expect(page.get_by_role("alert")).to_contain_text("Try again in 3 s.")
+    page.unroute("**/hybrid_query")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#list li")).not_to_have_count(0)
+
+
+def test_an_older_answer_never_replaces_a_newer_one(visit, odd):
+    page = visit(odd[0])
+    held = []
+    slow = lambda route: "slow" in route.request.post_data  # noqa: E731
+    page.route("**/hybrid_query", lambda route: held.append(route) if slow(route) else route.continue_())
+    with page.expect_request("**/hybrid_query"):
+        ask(page, "slow zebra")
+    ask(page, "stripes")
+    expect(page.locator("#status")).to_contain_text("“stripes”")
+    before = nodes(page)
+    late = {"results": [], "notices": ["late"], "timings": {}, "methods": {}}
+    with contextlib.suppress(sync.Error):  # the page has left it
+        held[0].fulfill(json=late)
+    expect(page.locator("#results[aria-busy]")).to_have_count(0)
+    assert nodes(page) == before
+    expect(page.locator("#notices")).to_be_empty()
+
+
+def test_the_key(visit, odd):
+    _, path = odd
+    visit.failing = True
+    with server(path, SQLRAG_API_KEY="a-key-for-this-test") as address:
+        page = visit(f"{address}?q=zebra")
+        dialog = page.get_by_role("dialog", name="This server asks for a key")
+        expect(dialog).to_be_visible()
+        expect(page.get_by_label("API key")).to_be_focused()
+        page.keyboard.type("wrong")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("does not take the key")
+        page.keyboard.type("a-key-for-this-test")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.locator("#list li")).not_to_have_count(0)
+        page.reload()
+        expect(page.locator("#list li")).not_to_have_count(0)
+        other = visit(f"{address}?q=zebra")
+        expect(other.get_by_role("dialog")).to_be_visible()
+        other.keyboard.press("Escape")
+        expect(other.get_by_role("alert")).to_contain_text("A key is needed.")
+        assert "a-key" not in page.url
+
+
+def test_an_answer_is_streamed_and_cites(visit, address, chat):
+    page = visit(f"{address}?q={QUESTION}")
+    page.get_by_role("button", name="Answer from these documents").click()
+    text = page.locator("#answer-text")
+    expect(text).to_have_text(chat.reply)
+    expect(page.locator("#answer-state")).to_contain_text("By small, from")
+    assert text.locator("a").all_text_contents() == ["1", "2"]
+    expect(page.locator("#answer-notices")).to_contain_text("99")
+    expect(page.locator("#answer-sources .badge")).to_have_count(2)
+    cite = text.get_by_role("link", name="Source 2")
+    cite.click()
+    expect(page.locator("#source mark.passage").first).to_be_in_viewport()
+    page.keyboard.press("Escape")
+    expect(cite).to_be_focused()
+    expect(text).to_have_text(chat.reply)  # the answer is still there
+
+
+def test_an_answer_that_fails_is_told_and_one_that_stalls_is_stopped(visit, address, chat):
+    page = visit(f"{address}?q={QUESTION}")
+    try:
+        chat.faults = {"all": "ends early"}
+        page.click("#ask")
+        expect(page.locator("#answer-state")).to_contain_text("The answer is not complete")
+        chat.faults = {"all": "stalls"}
+        page.click("#ask")
+        expect(page.locator("#answer-text")).to_contain_text("tags_any")
+        page.click("#stop")
+        expect(page.locator("#answer-state")).to_have_text("Stopped.")
+        expect(page.locator("#stop")).to_be_hidden()
+    finally:
+        chat.faults = {}
+
+
+def violations(page):
+    found = axe.Axe().run(page).response["violations"]
+    return [(one["id"], [node["target"] for node in one["nodes"]]) for one in found]
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(visit, address, viewport, scheme):
+    visit.failing = True
+    page = visit(address, viewport, scheme)
+    expect(page.locator("#corpus")).to_contain_text("documents")
+    found = {"empty": violations(page)}
+    ask(page, QUESTION)
+    expect(page.locator("#list li")).to_have_count(10)
+    page.locator("#tags summary").click()
+    found["results"] = violations(page)
+    page.keyboard.press("Escape")
+    page.click("#ask")
+    expect(page.locator("#answer-state")).to_contain_text("By small")
+    found["answer"] = violations(page)
+    page.locator("#list .open").nth(1).click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found["source"] = violations(page)
+    page.click("#close")
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=503, json={"detail": "It is busy."}))
+    ask(page, "another")
+    expect(page.get_by_role("alert")).not_to_be_empty()
+    found["problem"] = violations(page)
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=401, json={}))
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    found["key"] = violations(page)
+    assert {state: wrong for state, wrong in found.items() if wrong} == {}
