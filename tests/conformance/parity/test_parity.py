@@ -1,0 +1,330 @@
+"""Every surface answers the same 50 questions with the same ids, in the same order, with the same scores.
+
+What Python's functions return for a file is the measure. The other surfaces are asked as their users ask them: a
+statement in a DuckDB connection that knows nothing of sqlrag, the command line, HTTP, MCP, llama-index, LangChain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import anyio
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+import sqlrag
+from sqlrag.cli import app
+from sqlrag.store.schema import for_dimensions, read_sql
+
+ROOT = Path(__file__).parents[3]
+QUESTIONS = [json.loads(line)["text"] for line in (ROOT / "data" / "questions.jsonl").read_text("utf-8").splitlines()][
+    :50
+]
+MODEL = "hashing-256"
+TOP_K = 8
+TOLERANCE = 1e-9
+
+# How a question is asked: the mode, and the filters.
+WAYS = {
+    "hybrid": ("hybrid", {}),
+    "hybrid with tags": ("hybrid", {"tags_any": ["search", "start", "help"]}),
+    "hybrid with metadata": ("hybrid", {"metadata": {"mime": {"$in": ["text/markdown"]}, "title": {"$exists": True}}}),
+    "vector": ("vector", {}),
+    "lexical": ("lexical", {}),
+    "lexical with tags": ("lexical", {"tags_any": ["search", "start", "help"]}),
+}
+
+
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory):
+    """Return the handbook as a file, with the vectors of the questions, as ``sqlrag embed`` puts them there."""
+    path = tmp_path_factory.mktemp("parity") / "kb.duckdb"
+    sqlrag.prepare_embeddings(ROOT / "data" / "handbook", path, 200, MODEL, embedding_provider="hashing", verbose=False)
+    with sqlrag.Store(path, read_only=False) as store:
+        for question in QUESTIONS:
+            store.embed_query(question)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(kb):
+    """Return what Python answers, by way and question."""
+    return {way: [python(kb, question, *WAYS[way]) for question in QUESTIONS] for way in WAYS}
+
+
+def pairs(rows):
+    return [(row["node_id"], row["score"]) for row in rows]
+
+
+def python(path, question, mode, filters):
+    return pairs(getattr(sqlrag, f"{mode}_query")(question, path, top_k=TOP_K, **filters))
+
+
+class Surface:
+    """One way into a file. ``modes`` are those it has; ``ask`` returns (node_id, score) of the results, in order."""
+
+    modes = ("hybrid", "vector", "lexical")
+
+    def __init__(self, path):
+        self.path = path
+        self.stack = ExitStack()
+
+    def ask(self, question, mode, filters):
+        raise NotImplementedError
+
+
+class OpenStore(Surface):
+    def __init__(self, path):
+        super().__init__(path)
+        self.store = self.stack.enter_context(sqlrag.Store(path))
+
+    def ask(self, question, mode, filters):
+        return pairs(getattr(self.store, f"{mode}_query")(question, top_k=TOP_K, **filters))
+
+
+class Coroutines(Surface):
+    def ask(self, question, mode, filters):
+        search = getattr(sqlrag, f"a{mode}_query")
+        return pairs(asyncio.run(search(question, self.path, top_k=TOP_K, **filters)))
+
+
+class Blocks(Surface):
+    """``retrieve`` and ``package``, the blocks that programs of their own are made of."""
+
+    def ask(self, question, mode, filters):
+        filters = {name: tuple(value) if isinstance(value, list) else value for name, value in filters.items()}
+        with sqlrag.Store(self.path) as store:
+            plan = sqlrag.RetrievePlan(mode=mode, k=TOP_K, **filters)
+            return pairs(sqlrag.package(sqlrag.retrieve(question, plan, store), query_text=question))
+
+
+class SqlMacro(Surface):
+    """A connection that knows nothing of sqlrag: the macros are in the file."""
+
+    VECTOR = "(SELECT embedding FROM query_embeddings WHERE query_text = $question)"
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.con = self.stack.enter_context(duckdb.connect(str(path), read_only=True))
+
+    def ask(self, question, mode, filters):
+        bound = {name: json.dumps(value) if name == "metadata" else value for name, value in filters.items()}
+        arguments = {"hybrid": f"$question, {self.VECTOR}", "vector": self.VECTOR, "lexical": "$question"}[mode]
+        named = "".join(f", {name} := ${name}" for name in bound)
+        statement = f"SELECT node_id, score FROM {mode}_query({arguments}, k := $k{named})"
+        return self.con.execute(statement, {"question": question, "k": TOP_K, **bound}).fetchall()
+
+
+class CommandLine(Surface):
+    def ask(self, question, mode, filters):
+        words = [f"{mode}-query", question, "--db", str(self.path), "--top-k", str(TOP_K), "--format", "json"]
+        for tag in filters.get("tags_any", []):
+            words += ["--tag", tag]
+        for name, value in filters.get("metadata", {}).items():
+            words += ["--metadata", f"{name}={json.dumps(value)}"]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return pairs(json.loads(done.stdout))
+
+
+class Rest(Surface):
+    def __init__(self, path):
+        super().__init__(path)
+        from starlette.testclient import TestClient
+
+        from sqlrag.adapters.rest import create_app
+
+        self.client = self.stack.enter_context(TestClient(create_app(path), base_url="http://127.0.0.1"))
+
+    def ask(self, question, mode, filters):
+        answer = self.client.post(f"/{mode}_query", json={"query_text": question, "top_k": TOP_K, **filters})
+        assert answer.status_code == 200, answer.text
+        return pairs(answer.json()["results"])
+
+
+class Mcp(Surface):
+    """The SDK's own client; all questions in one session."""
+
+    modes = ("hybrid",)
+
+    def ask_all(self, questions, mode, filters):
+        from mcp.client import Client
+
+        from sqlrag.adapters.mcp import create_server
+
+        async def run():
+            async with Client(create_server(self.path)) as client:
+                found = []
+                for question in questions:
+                    arguments = {"query_text": question, "top_k": TOP_K, **filters}
+                    done = await client.call_tool("hybrid_query", arguments)
+                    assert not done.is_error, done
+                    found.append(pairs(done.structured_content["results"]))
+                return found
+
+        return anyio.run(run)
+
+
+class LangChain(Surface):
+    def ask(self, question, mode, filters):
+        from sqlrag.adapters.langchain import SqlragRetriever
+
+        retriever = SqlragRetriever(db_path=self.path, mode=mode, k=TOP_K, search_kwargs=filters)
+        return [(document.id, document.metadata["score"]) for document in retriever.invoke(question)]
+
+
+class LlamaIndexRetriever(Surface):
+    modes = ("hybrid",)
+
+    def ask(self, question, mode, filters):
+        from sqlrag.adapters.llama_index import SqlragRetriever
+
+        nodes = SqlragRetriever(self.path, top_k=TOP_K, **filters).retrieve(question)
+        return [(node.node_id, node.score) for node in nodes]
+
+
+class LlamaIndexVectorStore(Surface):
+    """llama-index embeds the question and hands its vector over."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        from sqlrag.adapters.llama_index import SqlragVectorStore
+
+        self.store = self.stack.enter_context(sqlrag.Store(path))
+        self.vectors = SqlragVectorStore(client=self.store)
+
+    def ask(self, question, mode, filters):
+        from llama_index.core.vector_stores import VectorStoreQuery
+        from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
+
+        modes = {"hybrid": Mode.HYBRID, "vector": Mode.DEFAULT, "lexical": Mode.TEXT_SEARCH}
+        query = VectorStoreQuery(
+            query_embedding=self.store.query_vector(question).tolist(),
+            query_str=question,
+            similarity_top_k=TOP_K,
+            mode=modes[mode],
+        )
+        found = self.vectors.query(query, **filters)
+        return list(zip(found.ids, found.similarities, strict=True))
+
+
+SURFACES = {
+    surface.__name__: surface
+    for surface in (
+        OpenStore, Coroutines, Blocks, SqlMacro, CommandLine, Rest, Mcp, LangChain,
+        LlamaIndexRetriever, LlamaIndexVectorStore,
+    )
+}  # fmt: skip
+
+
+def answers(surface, way, questions):
+    """Return what a surface answers to each question."""
+    mode, filters = WAYS[way]
+    if hasattr(surface, "ask_all"):
+        return surface.ask_all(questions, mode, filters)
+    return [surface.ask(question, mode, filters) for question in questions]
+
+
+def differences(questions, expected, found):
+    """Return a line for each question whose answers are not the same."""
+    lines = []
+    for question, wanted, given in zip(questions, expected, found, strict=True):
+        if [node_id for node_id, _ in given] != [node_id for node_id, _ in wanted]:
+            lines.append(f"{question!r}: ids {[i for i, _ in given]}, not {[i for i, _ in wanted]}")
+        elif any(abs(a - b) > TOLERANCE for (_, a), (_, b) in zip(given, wanted, strict=True)):
+            lines.append(f"{question!r}: scores {[s for _, s in given]}, not {[s for _, s in wanted]}")
+    return lines
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_the_same_ids_order_and_scores(kb, expected, name):
+    assert len(QUESTIONS) == 50
+    assert sum(len(rows) for rows in expected["hybrid"]) == 50 * TOP_K
+    surface = SURFACES[name](kb)
+    with surface.stack:
+        for way, (mode, _) in WAYS.items():
+            if mode in surface.modes:
+                assert differences(QUESTIONS, expected[way], answers(surface, way, QUESTIONS)) == [], way
+
+
+# Where each surface is changed by hand: a function that returns results, or that writes them.
+SEAMS = {
+    "OpenStore": ("sqlrag.retrieval.queries", "Queries.hybrid_query"),
+    "Coroutines": ("sqlrag", "ahybrid_query"),
+    "Blocks": ("sqlrag", "package"),
+    "CommandLine": ("sqlrag.console.queries", "write_rows"),
+    "Rest": ("sqlrag", "hybrid_query"),
+    "Mcp": ("sqlrag", "hybrid_query"),
+    "LangChain": ("sqlrag.adapters.langchain", "_documents"),
+    "LlamaIndexRetriever": ("sqlrag.adapters.llama_index_retriever", "hybrid_query"),
+    "LlamaIndexVectorStore": ("sqlrag.adapters.llama_index_searching", "search"),
+}
+
+
+def swapped(rows):
+    rows[:2] = rows[1::-1]
+
+
+def moved(rows):
+    """Change the last score a little, as a sum in another order or a rounding would."""
+    last = rows[-1]
+    if isinstance(last, dict):
+        last["score"] += 2e-9
+    elif isinstance(last, tuple):
+        rows[-1] = (last[0], last[1] + 2e-9)
+    else:
+        last.metadata["score"] += 2e-9
+
+
+@pytest.mark.parametrize("change", [swapped, moved])
+@pytest.mark.parametrize("name", SEAMS)
+def test_a_surface_that_was_changed_is_noticed(kb, expected, monkeypatch, name, change):
+    module, attribute = SEAMS[name]
+    owner = importlib.import_module(module)
+    *classes, function = attribute.split(".")
+    for one in classes:
+        owner = getattr(owner, one)
+    original = getattr(owner, function)
+
+    def changed(found):
+        change(found[0] if isinstance(found, tuple) else found)
+        return found
+
+    async def run_async(*args, **kwargs):
+        return changed(await original(*args, **kwargs))
+
+    def run(*args, **kwargs):
+        if function == "write_rows":
+            change(args[0])
+            return original(*args, **kwargs)
+        return changed(original(*args, **kwargs))
+
+    replaced = run_async if inspect.iscoroutinefunction(original) else run
+    replaced.__signature__ = inspect.signature(original)
+    monkeypatch.setattr(owner, function, replaced)
+    surface = SURFACES[name](kb)
+    with surface.stack:
+        found = answers(surface, "hybrid", QUESTIONS[:2])
+    assert len(differences(QUESTIONS[:2], expected["hybrid"][:2], found)) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("rrf_k + c.lexical_rank", "rrf_k + c.lexical_rank + 0.001"), ("BY f.score DESC", "BY f.score")]
+)
+def test_a_macro_that_was_changed_is_noticed(kb, expected, tmp_path, old, new):
+    path = tmp_path / "changed.duckdb"
+    path.write_bytes(kb.read_bytes())
+    text = for_dimensions(read_sql("macros/hybrid_query"), 256)
+    assert old in text
+    with duckdb.connect(str(path)) as con:
+        con.execute(text.replace(old, new))
+    surface = SqlMacro(path)
+    with surface.stack:
+        found = answers(surface, "hybrid", QUESTIONS[:2])
+    assert len(differences(QUESTIONS[:2], expected["hybrid"][:2], found)) == 2
