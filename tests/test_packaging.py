@@ -85,6 +85,8 @@ def test_it_holds_every_module_statement_and_page(names):
     wanted |= {f"sqlrag/handbook/{name}" for name in below(ROOT / "data" / "handbook", "*.*")}
     conformance = ROOT / "data" / "conformance"
     wanted |= {f"sqlrag/conformance_data/{name}" for name in below(conformance, "*.*")}
+    page = ROOT / "sqlrag" / "serving" / "page"
+    wanted |= {f"sqlrag/serving/page/{name}" for name in below(page, "*.*")}
     wanted.add("sqlrag/py.typed")
     assert {"sqlrag/sql/schema.sql", "sqlrag/handbook/guides/filters.md", "sqlrag/handbook/field-guide.pdf"} <= wanted
     assert {name for name in names if ".dist-info/" not in name} == wanted
@@ -116,7 +118,7 @@ def test_its_metadata(wheel):
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.10"
     assert set(metadata.get_all("Provides-Extra")) == {
-        "offline", "huggingface", "ollama", "openai", "notebook", "test"
+        "offline", "huggingface", "ollama", "openai", "rest", "notebook", "test"
     }  # fmt: skip
     # What the code of this version imports, and llama-index-core for those who open the file with it.
     assert core == {
