@@ -29,7 +29,8 @@ from sqlrag.embedders import bundled
 from sqlrag.serving import table
 from sqlrag.serving.lending import Lender
 from sqlrag.serving.options import ServerOptions
-from sqlrag.serving.problems import Refused
+from sqlrag.serving.problems import Refused, problem
+from sqlrag.serving.service import Service
 from sqlrag.serving.working import Workers
 
 KEY = "a-key-that-nobody-guesses"
@@ -270,6 +271,32 @@ class TestLimits:
                 assert await workers.run(lambda _: "free", 20) == "free"
                 assert time.monotonic() - began < 20
                 await asyncio.to_thread(workers.close)
+
+        asyncio.run(run())
+
+    def test_a_client_that_goes_away_frees_its_thread(self, file):
+        async def run():
+            service = Service(file, ServerOptions(threads=1, seconds=60))
+
+            class Gone:
+                async def receive(self):
+                    await asyncio.sleep(0.2)
+                    return {"type": "http.disconnect"}
+
+            class There:
+                async def receive(self):
+                    await asyncio.sleep(60)
+
+            def slow(store):
+                sql = "SELECT sum(a.i * b.i % 7) FROM range(100000) a(i), range(100000) b(i)"
+                return store.cursor().execute(sql).fetchall()
+
+            async with service.running():
+                with pytest.raises(Refused) as refused:
+                    await service.on_store(Gone(), slow)
+                assert refused.value.status == 499
+                assert problem(499, "gone").status_code == 499
+                assert await service.on_store(There(), lambda _: "free", 20) == "free"
 
         asyncio.run(run())
 

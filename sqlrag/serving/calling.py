@@ -169,7 +169,7 @@ def _answer_model(call: table.Call) -> Any:
         item = model_of(getattr(sqlrag, inner[1]))
     elif call.name.endswith("_query") or call.name == "package":
         item = _row_model()
-    kinds: dict[str, Any] = {"valid": bool, "ranking": list[list[str | float]]}
+    kinds: dict[str, Any] = {"valid": bool, "ranking": list[list[str | float]], "spans": list[list[list[int]]]}
     fields: dict[str, Any] = {call.answer: (kinds.get(call.answer, list[item]), ...)}
     if call.answer in ("results", "candidates"):
         last: Any = dict[str, str] if call.answer == "results" else dict[str, list[str]]
