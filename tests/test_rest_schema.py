@@ -55,5 +55,3 @@ def test_no_server_error_and_answers_as_the_schema_says(case):
     response = case.call()
     checks = CHECKS[1:] if response.status_code in TOLD else CHECKS
     case.validate_response(response, checks=checks)
-
-

@@ -48,7 +48,7 @@ def create_app(db_path: str | os.PathLike[str], options: ServerOptions | None = 
 
     Examples
     --------
-    >>> app = create_app("kb.duckdb", ServerOptions(api_key="a long secret"))
+    >>> app = create_app("kb.duckdb", ServerOptions(api_key="a-long-secret-word"))
     >>> app.title
     'sqlrag'
     """

@@ -179,10 +179,10 @@ def _answer_model(call: table.Call) -> Any:
 
 
 def _row_model() -> type[Plain]:
-    """Return the model of a result: a candidate with its text, its document where it was asked for, and no content."""
+    """Return the model of a result: a candidate with its text and, where it was asked for, its document."""
     candidate = model_of(sqlrag.Candidate).model_fields
     kinds = {"text": (str, ...), "source_doc": (dict[str, Any] | None, ...)}
-    others = {name: (field.annotation, ...) for name, field in candidate.items() if name != "content"}
+    others = {name: (field.annotation, ...) for name, field in candidate.items() if name not in ("content", "tags")}
     return create_model("Result", __base__=Plain, **others, **kinds)  # type: ignore[call-overload,no-any-return]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.requests import Request
 
+CLIENT_GONE = 499  # of no standard: nobody reads this answer, the metrics count it
 MEDIA_TYPE = "application/problem+json"
 SCHEMA = {
     "type": "object",
@@ -61,7 +62,8 @@ class Refused(Exception):  # noqa: N818 - a refusal is an answer
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer that says what is wrong."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    title = "Client Closed Request" if status == CLIENT_GONE else HTTPStatus(status).phrase
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     told = {**({"Retry-After": _RETRY_SECONDS[status]} if status in _RETRY_SECONDS else {}), **(headers or {})}
     return Response(as_json(body), status, told, media_type=MEDIA_TYPE)
 

@@ -60,8 +60,9 @@ def request_model(
         text, alone = told.get(name, ("", False))
         required = parameter.default is inspect.Parameter.empty
         default = ... if required else to_plain(parameter.default)
-        if dataclasses.is_dataclass(parameter.default):
-            default = model_of(type(parameter.default))(**default)
+        kind: Any = type(parameter.default)
+        if hasattr(kind, "__dataclass_fields__"):
+            default = model_of(kind)(**to_plain(parameter.default))
         limits = _limits(name, hint, text if alone else "")
         fields[name] = (_bare(hint), Field(default, description=text or None, **limits))
     name = "".join(part.title() for part in function.__name__.split("_")) + "Request"
@@ -102,7 +103,8 @@ def json_type(hint: Any) -> Any:
         return Annotated[_list_of(json_type(args[0])), Field(min_length=len(args), max_length=len(args))]
     if origin is tuple:
         return _list_of(json_type(args[0]))
-    return origin[tuple(json_type(arg) for arg in args)] if isinstance(origin, type) else hint
+    # list and dict; what else there is, such as a function, is no type of JSON.
+    return origin[tuple(json_type(arg) for arg in args)] if origin in (list, dict) else hint
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlrag
 from sqlrag.serving.lending import Lender
-from sqlrag.serving.problems import Refused
+from sqlrag.serving.problems import CLIENT_GONE, Refused
 from sqlrag.serving.working import Workers
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Refused(499, "The client has gone.")
+            raise Refused(CLIENT_GONE, "The client has gone.")
         return working.result()
     finally:
         working.cancel()

@@ -88,7 +88,7 @@ CALLS = (
     Call("hybrid_query", {"query_text": _QUESTION, "top_k": 3}, "results"),
     Call("vector_query", {"query_text": _QUESTION, "top_k": 3}, "results"),
     Call("lexical_query", {"query_text": '"filter by tag" collect*', "top_k": 3}, "results"),
-    Call("highlight", {"query_text": _QUESTION, "texts": ["Filtering by tags"]}, "spans"),
+    Call("highlight", {"query_text": "filter by tag", "texts": ["A filter keeps the chunks with a tag."]}, "spans"),
     Call("get_source_documents", {"chunk_ids": ["guides/filters.md#0"]}, "documents"),
     Call("get_embedding_metadata", get=True),
     Call("validate_embedding_model", {"model_name": "all-MiniLM-L6-v2", "expected_dimensions": 384}, "valid"),

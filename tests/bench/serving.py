@@ -107,7 +107,8 @@ def main() -> None:
     )
     p50, p95, p99 = (times[int(len(times) * share)] * 1000 for share in (0.5, 0.95, 0.99))
     print(
-        f"{len(times) / seconds:.0f} requests/s; p50 {p50:.0f} ms, p95 {p95:.0f} ms, p99 {p99:.0f} ms, longest {times[-1] * 1000:.0f} ms"
+        f"{len(times) / seconds:.0f} requests/s; p50 {p50:.0f} ms, p95 {p95:.0f} ms, p99 {p99:.0f} ms, "
+        f"longest {times[-1] * 1000:.0f} ms"
     )
     print(f"greatest memory of the server {int(memory) / 1024:.0f} MB")
     if set(answers) != {"200"} or code:

@@ -1,0 +1,481 @@
+"""REST: the routes and the public functions, the key, the limits, uploads, answers, and the command ``serve``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+from chat_server import ChatServer, serving
+from handbook import search_file
+from helpers import ROOT
+from starlette.testclient import TestClient
+from stores import make_small_store
+
+import sqlrag
+from sqlrag import Store
+from sqlrag.adapters.rest import create_app
+from sqlrag.embedders import bundled
+from sqlrag.serving import table
+from sqlrag.serving.lending import Lender
+from sqlrag.serving.options import ServerOptions
+from sqlrag.serving.problems import Refused, problem
+from sqlrag.serving.service import Service
+from sqlrag.serving.working import Workers
+
+KEY = "a-key-that-nobody-guesses"
+SERVED = ("export_ragfile", "export_ragmd", "metrics", "answer", "add_documents")  # by modules of their own
+
+
+@pytest.fixture
+def file(tmp_path):
+    make_small_store(tmp_path / "kb.duckdb")
+    return tmp_path / "kb.duckdb"
+
+
+def client_of(file, **options):
+    return TestClient(
+        create_app(file, ServerOptions(**options)), base_url="http://127.0.0.1", raise_server_exceptions=False
+    )
+
+
+@pytest.fixture
+def client(file):
+    with client_of(file) as client:
+        yield client
+
+
+class TestRoutes:
+    def test_every_public_function_has_a_route_or_a_reason(self):
+        functions = {name for name in sqlrag.__all__ if inspect.isroutine(getattr(sqlrag, name))}
+        routes = {call.name for call in table.CALLS} | set(SERVED)
+        assert functions == (routes & functions) | set(table.WITHOUT_ROUTE)
+        assert not routes & set(table.WITHOUT_ROUTE)
+
+    def test_the_handbook_gives_the_reasons(self):
+        page = (ROOT / "data" / "handbook" / "guides" / "rest.md").read_text("utf-8")
+        for name, reason in table.WITHOUT_ROUTE.items():
+            if not name.startswith("a") or name[1:] not in sqlrag.__all__:
+                assert f"`{name}`" in page
+                assert reason in page
+
+    def test_no_client_gives_what_is_the_servers(self, client):
+        schemas = client.get("/openapi.json").json()["components"]["schemas"]
+        requests = {name: schema["properties"] for name, schema in schemas.items() if name.endswith("Request")}
+        assert len(requests) > 15
+        for name, properties in requests.items():
+            assert not set(properties) & set(table.KEPT), name
+        assert requests["HybridQueryRequest"]["top_k"]["maximum"] == 1000
+        assert (
+            requests["HybridQueryRequest"]["alpha"]["description"]
+            == "Of ``convex`` fusion: the share of the vector score, 0..1."
+        )
+        assert set(requests["RerankRequest"]["model"]) >= {"type"}
+        assert requests["RerankRequest"]["model"]["type"] == "null"
+
+    def test_results_are_those_of_python_to_the_bit(self, client, file):
+        sent = {"query_text": "duck bread", "top_k": 4, "k1": 1.1}
+        with Store(file) as store:
+            expected = sqlrag.lexical_query(db_path=store, **sent)
+        answer = client.post("/lexical_query", json=sent).json()
+        assert expected
+        assert answer["results"] == json.loads(json.dumps(list(expected)))
+        assert answer["notices"] == expected.notices
+
+    def test_answers_have_the_fields_of_their_models(self, client):
+        schemas = client.get("/openapi.json").json()["components"]["schemas"]
+        row = client.post("/lexical_query", json={"query_text": "duck", "include_source_docs": True}).json()["results"][
+            0
+        ]
+        assert set(row) == set(schemas["Result"]["properties"]) == set(schemas["Result"]["required"])
+        found = client.post("/retrieve", json={"query": "duck", "plan": {"mode": "lexical"}}).json()
+        assert set(found["candidates"][0]) == set(schemas["Candidate"]["properties"])
+        listed = client.get("/documents").json()["documents"][0]
+        assert set(listed) == set(schemas["ListedDocument"]["properties"])
+
+    def test_a_folder_of_the_server_cannot_be_loaded_as_a_model(self, client, tmp_path):
+        sent = {"query_text": "duck", "model_name": str(tmp_path)}
+        answer = client.post("/hybrid_query", json=sent)
+        assert answer.status_code == 409
+        assert "was built with the model" in answer.json()["detail"]
+        reply = client.post("/rerank", json={"query": "x", "candidates": [], "model": str(tmp_path)})
+        assert reply.status_code == 422
+
+    @pytest.mark.parametrize(
+        ("body", "status"),
+        [
+            (b'{"query_text": "\\ud800 duck"}', 200),
+            (b'{"query_text": "duck", "metadata": {"a": "\\ud800"}}', 200),
+            (b'{"query_text": "duck", "top_k": ' + b"9" * 5000 + b"}", 400),
+            (b'{"query_text": "duck", "top_k": 1e400}', 422),
+            (b'{"query_text": "duck", "k1": NaN}', 422),
+            (b'{"query_text": "duck", "metadata": {"a": NaN}}', 422),
+            (b'{"query_text": "duck", "metadata": {"a": ' + b"9" * 400 + b"}}", 200),
+            (b'{"query_text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+            (b'{"query_text": "duck", "metadata": {"a": ' + b"[" * 300 + b"]" * 300 + b"}}", 200),
+            (b'{"query_text": "\xff"}', 400),
+            (b"", 422),
+            (b'{"query_text": "duck", "top_q": 3}', 422),
+            (b'{"query_text": "duck", "top_k": true}', 422),
+            (b'{"query_text": "  "}', 422),
+            (b'{"query_text": "\\u0000"}', 200),
+        ],
+    )
+    def test_hostile_bodies_are_no_server_error(self, client, body, status):
+        answer = client.post("/lexical_query", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in ({status} if status != 200 else {200, 422}), answer.text[:300]
+        if answer.status_code >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["status"] == answer.status_code
+
+    def test_a_form_of_another_site_is_no_request(self, client):
+        answer = client.post(
+            "/lexical_query", content=b'{"query_text": "duck"}', headers={"content-type": "text/plain"}
+        )
+        assert answer.status_code == 422
+
+    def test_documents_have_an_etag_that_follows_their_content(self, file):
+        with client_of(file, write=True) as client:
+            listed = client.get("/documents", params={"limit": 1}).json()
+            assert listed["next"] == listed["documents"][0]["doc_id"] == "a.md"
+            first = client.get("/documents/a.md")
+            assert first.json()["text"] == "duck pond\n\nduck duck bread"
+            tag = first.headers["etag"]
+            assert client.get("/documents/a.md", headers={"if-none-match": tag}).status_code == 304
+            client.post(
+                "/index",
+                json={"chunks": [{"doc_id": "a.md", "chunk_index": 0, "content": "swan"}], "vectors": [[1] + [0] * 7]},
+            )
+            again = client.get("/documents/a.md", headers={"if-none-match": tag})
+            assert (again.status_code, again.json()["text"]) == (200, "swan")
+            assert client.get("/documents/none.md").status_code == 404
+
+    def test_exports_are_downloads(self, client):
+        answer = client.post("/export_ragmd", json={})
+        assert answer.headers["content-type"].startswith("text/markdown")
+        assert answer.content.startswith(b"---\n")
+        other = client.post("/export_ragmd", json={}, headers={"accept": "application/vnd.rag-markdown"})
+        assert other.headers["content-type"].startswith("application/vnd.rag-markdown")
+
+    def test_metrics_count_requests_by_route(self, client):
+        client.post("/lexical_query", json={"query_text": "duck"})
+        client.get("/documents/x%22y")
+        text = client.get("/metrics").text
+        assert 'sqlrag_http_requests_total{method="POST",route="/lexical_query",status="200"} 1\n' in text
+        assert 'route="/documents/{doc_id:path}",status="404"} 1\n' in text
+        assert 'sqlrag_http_request_seconds_bucket{route="/lexical_query",le="+Inf"} 1\n' in text
+        assert "\nsqlrag_searches_total " in text
+
+    def test_changes_need_write(self, client):
+        for call in table.CALLS:
+            if call.changes:
+                assert client.post(f"/{call.name}", json=call.example).status_code == 409
+        assert client.post("/documents", files=[("files", ("x.md", b"# X"))]).status_code == 409
+
+
+@pytest.mark.model
+@pytest.mark.skipif(not bundled.bundle_is_installed(), reason="needs the [offline] extra")
+def test_the_examples_of_the_schema_work_on_the_handbook(tmp_path_factory, tmp_path):
+    file = tmp_path / "kb.duckdb"
+    shutil.copy(search_file(tmp_path_factory.getbasetemp()), file)
+    with client_of(file, write=True, input_dir=tmp_path) as client:
+        schema = client.get("/openapi.json").json()
+        asked = 0
+        for path, methods in schema["paths"].items():
+            content = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
+            if content is None or path == "/answer":  # it needs a chat model
+                continue
+            name = content["schema"]["$ref"].rpartition("/")[2]
+            (example,) = schema["components"]["schemas"][name]["examples"]
+            answer = client.post(path, json=example)
+            # The folder of this server is empty.
+            assert answer.status_code == (404 if path == "/update_embeddings" else 200), (path, answer.text)
+            asked += 1
+        assert asked >= 20
+
+
+class TestGuard:
+    @pytest.mark.parametrize(
+        "header", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic x"}, {"x-api-key": "é"}]
+    )
+    def test_without_the_key_nothing_but_the_page_and_its_health(self, file, header):
+        with client_of(file, api_key=KEY) as client:
+            headers = {name: value.encode("latin-1") for name, value in header.items()}
+            for path in ("/documents", "/metrics", "/openapi.json", "/get_embedding_metadata", "/none"):
+                assert client.get(path, headers=headers).status_code == 401, path
+            assert client.get("/", headers=headers).status_code == 200
+            assert client.get("/health", headers=headers).json() == {"status": "ok"}
+
+    @pytest.mark.parametrize("header", [{"authorization": f"Bearer {KEY}"}, {"x-api-key": KEY}])
+    def test_with_the_key_all(self, file, header):
+        with client_of(file, api_key=KEY) as client:
+            assert client.get("/documents", headers=header).status_code == 200
+
+    def test_a_key_has_to_be_long(self):
+        with pytest.raises(sqlrag.InputError, match="16 or more"):
+            ServerOptions(api_key="short")
+        assert KEY not in repr(ServerOptions(api_key=KEY))
+
+    @pytest.mark.parametrize(
+        ("host", "status"), [("evil.example", 421), ("127.0.0.1:80", 200), ("[::1]:8000", 200), ("", 421)]
+    )
+    def test_other_names_of_this_host_are_refused(self, client, host, status):
+        assert client.get("/documents", headers={"host": host}).status_code == status
+
+    def test_no_other_site_may_read(self, client):
+        answer = client.get("/documents", headers={"origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in answer.headers
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+    def test_the_page_has_no_way_out_of_its_folder(self, client):
+        for path in ("/page/../calling.py", "/page/..%2fcalling.py", "/page/%2e%2e/calling.py"):
+            assert client.get(path).status_code in (404, 401), path
+
+
+class TestLimits:
+    def test_a_body_is_counted_while_it_comes(self, file):
+        def parts():
+            for _ in range(50):
+                yield b" " * 1000
+
+        with client_of(file, max_body_bytes=10_000) as client:
+            headers = {"content-type": "application/json"}
+            assert client.post("/lexical_query", content=parts(), headers=headers).status_code == 413
+            assert client.post("/lexical_query", content=b" " * 20_000, headers=headers).status_code == 413
+
+    def test_what_takes_too_long_is_ended_and_frees_its_thread(self, file):
+        async def run():
+            workers = Workers(1, 5, 0.2)
+            with Store(file) as store:
+
+                def slow(job):
+                    job.uses(store)
+                    sql = "SELECT sum(a.i * b.i % 7) FROM range(100000) a(i), range(100000) b(i)"
+                    return store.cursor().execute(sql).fetchall()
+
+                began = time.monotonic()
+                with pytest.raises(Refused) as refused:
+                    await workers.run(slow)
+                assert refused.value.status == 504
+                # The statement alone takes minutes.
+                assert await workers.run(lambda _: "free", 20) == "free"
+                assert time.monotonic() - began < 20
+                await asyncio.to_thread(workers.close)
+
+        asyncio.run(run())
+
+    def test_a_client_that_goes_away_frees_its_thread(self, file):
+        async def run():
+            service = Service(file, ServerOptions(threads=1, seconds=60))
+
+            class Gone:
+                async def receive(self):
+                    await asyncio.sleep(0.2)
+                    return {"type": "http.disconnect"}
+
+            class There:
+                async def receive(self):
+                    await asyncio.sleep(60)
+
+            def slow(store):
+                sql = "SELECT sum(a.i * b.i % 7) FROM range(100000) a(i), range(100000) b(i)"
+                return store.cursor().execute(sql).fetchall()
+
+            async with service.running():
+                with pytest.raises(Refused) as refused:
+                    await service.on_store(Gone(), slow)
+                assert refused.value.status == 499
+                assert problem(499, "gone").status_code == 499
+                assert await service.on_store(There(), lambda _: "free", 20) == "free"
+
+        asyncio.run(run())
+
+    def test_what_finds_no_room_is_refused_with_a_time_to_come_back(self, file):
+        async def run():
+            workers, go = Workers(1, 1, 20), threading.Event()
+            waiting = [asyncio.ensure_future(workers.run(lambda _: go.wait(20))) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            with pytest.raises(Refused) as refused:
+                await workers.run(lambda _: None)
+            go.set()
+            assert await asyncio.gather(*waiting) == [True, True]
+            await asyncio.to_thread(workers.close)
+            return refused.value.status
+
+        assert asyncio.run(run()) == 503
+
+
+class TestLending:
+    def test_the_file_is_given_back_when_nobody_asks(self, file):
+        lender = Lender(file, idle_seconds=0.05)
+        with lender.lend() as store:
+            lender.tidy()
+            assert store.lexical_query("duck")
+        with pytest.raises(sqlrag.StoreLockedError):
+            Store(file, read_only=False)
+        time.sleep(0.06)
+        lender.tidy()
+        Store(file, read_only=False).close()
+        with lender.lend() as store:
+            assert store.lexical_query("duck")
+        lender.close()
+
+    def test_a_replaced_file_is_noticed_and_the_old_one_serves_who_has_it(self, file, tmp_path):
+        make_small_store(tmp_path / "other.duckdb")
+        sqlrag.delete_documents(tmp_path / "other.duckdb", doc_ids="a.md")
+        lender = Lender(file)
+        with lender.lend() as old:
+            (tmp_path / "other.duckdb").replace(file)
+            with lender.lend() as new:
+                assert "a.md" in old.sources(["a.md"])
+                assert "a.md" not in new.sources(["a.md"])
+        with lender.lend() as now:
+            assert now is new
+        lender.close()
+
+
+class TestAnswers:
+    @pytest.fixture
+    def chat(self):
+        server = ChatServer()
+        with serving(server) as server.url:
+            yield server
+
+    def test_whole_and_streamed(self, file, chat):
+        with client_of(file, chat_model="m", chat_base_url=chat.url) as client:
+            sent = {"question": "What do ducks eat?", "plan": {"mode": "lexical"}}
+            whole = client.post("/answer", json=sent).json()
+            assert whole["text"] == "The red valve comes first [1]."
+            assert whole["sources"]
+            text = client.post("/answer", json={**sent, "stream": True})
+            assert text.headers["content-type"].startswith("text/event-stream")
+            events = [
+                dict(line.split(": ", 1) for line in part.splitlines()) for part in text.text.strip().split("\n\n")
+            ]
+            assert [event["event"] for event in events][0 :: len(events) - 1] == ["sources", "done"]
+            assert "".join(json.loads(e["data"])["text"] for e in events if e["event"] == "text") == whole["text"]
+
+    def test_a_client_names_no_model_and_no_server(self, file, chat):
+        with client_of(file, chat_model="m", chat_base_url=chat.url) as client:
+            for name in ("base_url", "chat_model", "api_key", "template"):
+                answer = client.post("/answer", json={"question": "x", name: "http://127.0.0.1:1/"})
+                assert answer.status_code == 422, name
+        assert not chat.requests
+        with client_of(file) as client:
+            assert client.post("/answer", json={"question": "x"}).status_code == 501
+
+    def test_a_client_that_goes_away_ends_the_call_of_the_model(self, file):
+        ended = threading.Event()
+        with socket.create_server(("127.0.0.1", 0)) as model:
+
+            def begin_an_answer():
+                connection, _ = model.accept()
+                with connection:
+                    connection.recv(65_536)
+                    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+                    chunk["choices"] = [{"index": 0, "delta": {"role": "assistant", "content": "Ducks eat"}}]
+                    head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+                    connection.sendall(f"{head}data: {json.dumps(chunk)}\n\n".encode())
+                    connection.settimeout(30)
+                    while connection.recv(65_536):
+                        pass
+                    ended.set()
+
+            threading.Thread(target=begin_an_answer, daemon=True).start()
+            url = f"http://127.0.0.1:{model.getsockname()[1]}/v1"
+            with started(file, "--chat-model", "m", "--chat-base-url", url) as server:
+                port = int(server.stdout.readline().rsplit(":", 1)[1].strip().strip("/"))
+                body = b'{"question": "duck", "stream": true, "plan": {"mode": "lexical"}}'
+                head = "POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                with socket.create_connection(("127.0.0.1", port)) as connection:
+                    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                    received = b""
+                    while b"event: text" not in received:
+                        received += connection.recv(4096)
+                assert ended.wait(20)
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                    assert b"\nsqlrag_answers_pending 0\n" in answer.read()
+                server.terminate()
+                assert server.wait(30) == 0
+
+
+def started(file, *arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sqlrag", "serve", str(file), "--port", "0", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class TestUpload:
+    def test_documents_are_put_in_and_the_same_bytes_cost_nothing(self, tmp_path):
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "old.md").write_text("# Old\n\nIt stays.")
+        file = sqlrag.prepare_embeddings(
+            tmp_path / "docs", tmp_path / "kb.duckdb", embedding_provider="hashing", verbose=False
+        ).path
+        files = [
+            ("files", ("new.md", b"# New\n\nGeese fly south.")),
+            ("files", ("bad.pdf", b"no pdf")),
+            ("files", ("../up.md", b"# Up")),
+            ("files", ("/etc/x.md", b"# Up")),
+        ]
+        with client_of(file, write=True) as client:
+            report = client.post("/documents", files=files).json()
+            assert report["added"] == ["new.md"]
+            assert [one["doc_id"] for one in report["failures"]] == ["../up.md", "/etc/x.md", "bad.pdf"]
+            again = client.post("/documents", files=files[:1]).json()
+            assert (again["unchanged"], again["embedded"]) == (["new.md"], 0)
+            changed = client.post(
+                "/documents", files=[("files", ("x.md", b"# New\n\nSwans."))], data={"doc_ids": "new.md"}
+            ).json()
+            assert changed["changed"] == ["new.md"]
+            assert [d["doc_id"] for d in client.get("/documents").json()["documents"]] == ["new.md", "old.md"]
+            assert client.get("/check").json() == {"problems": []}
+            assert (
+                client.post("/lexical_query", json={"query_text": "swans"}).json()["results"][0]["doc_id"] == "new.md"
+            )
+
+    def test_a_large_upload_is_refused(self, file):
+        with client_of(file, write=True, max_upload_bytes=1000) as client:
+            assert client.post("/documents", files=[("files", ("x.md", b"x" * 2000))]).status_code == 413
+
+
+class TestServe:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_it_prints_its_address_and_ends_in_order(self, file, number):
+        with started(file) as server:
+            try:
+                url = server.stdout.readline().strip()
+                assert url.startswith("http://127.0.0.1:")
+                with urllib.request.urlopen(url + "health") as answer:
+                    assert json.load(answer) == {"status": "ok"}
+            finally:
+                server.send_signal(number)
+            assert server.wait(30) == 0, server.stderr.read()
+
+    def test_other_machines_need_a_key(self, file):
+        with started(file, "--host", "0.0.0.0", SQLRAG_API_KEY="") as server:
+            told = server.communicate(timeout=30)[1]
+        assert server.returncode == 1
+        assert "it needs a key: set SQLRAG_API_KEY" in told
+
+    def test_a_port_that_is_taken(self, file):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            with started(file, "--port", port) as server:
+                told = server.communicate(timeout=30)[1]
+        assert server.returncode == 1
+        assert "Pass another --port" in told
