@@ -36,8 +36,8 @@ COMMANDS = [
         "vector-query",
         "lexical-query",
     ),
-    *("ask", "prompt"),
-    *("check", "repair", "compact", "upgrade", "reembed", "models", "convert", "serve", "mcp", "conformance"),
+    *("ask", "prompt", "serve", "mcp"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models", "convert", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {

@@ -118,7 +118,8 @@ def test_its_metadata(wheel):
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.10"
     assert set(metadata.get_all("Provides-Extra")) == {
-        "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook", "test"
+        "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook",
+        "test",
     }  # fmt: skip
     # What the code of this version imports.
     assert core == {

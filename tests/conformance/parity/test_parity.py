@@ -7,6 +7,7 @@ statement in a DuckDB connection that knows nothing of sqlrag, the command line,
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import inspect
 import json
@@ -263,7 +264,7 @@ SEAMS = {
     "Mcp": ("sqlrag", "hybrid_query"),
     "LangChain": ("sqlrag.adapters.langchain", "_documents"),
     "LlamaIndexRetriever": ("sqlrag.adapters.llama_index_retriever", "hybrid_query"),
-    "LlamaIndexVectorStore": ("sqlrag.adapters.llama_index_searching", "search"),
+    "LlamaIndexVectorStore": ("sqlrag.adapters.llama_index_store", "search"),
 }
 
 
@@ -306,8 +307,7 @@ def test_a_surface_that_was_changed_is_noticed(kb, expected, monkeypatch, name, 
         return changed(original(*args, **kwargs))
 
     replaced = run_async if inspect.iscoroutinefunction(original) else run
-    replaced.__signature__ = inspect.signature(original)
-    monkeypatch.setattr(owner, function, replaced)
+    monkeypatch.setattr(owner, function, functools.wraps(original)(replaced))
     surface = SURFACES[name](kb)
     with surface.stack:
         found = answers(surface, "hybrid", QUESTIONS[:2])
