@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
+from sqlrag.formats.strict_json import strict_json
 from sqlrag.store.metadata import OWN_IDS
 from sqlrag.store.vectors import unit_vectors
 
@@ -129,23 +129,6 @@ def whole(contents: Contents) -> Batch:
 def has_own_ids(settings: Mapping[str, str]) -> bool:
     """Return whether a file with these settings may hold chunks whose ids do not follow from their documents."""
     return not _IDS_OF_THEIR_OWN.isdisjoint(settings)
-
-
-def strict_json(text: str | bytes, where: str) -> Any:
-    """Return what JSON says; NaN and a key that is there twice are refused with a FormatError that begins ``where``."""
-
-    def constant(name: str) -> None:
-        raise ValueError(f"{name} is no JSON")
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(made := dict(pairs)) < len(pairs):
-            raise ValueError("a key is there twice")
-        return made
-
-    try:
-        return json.loads(text, parse_constant=constant, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where} is no JSON that can be read: {error}. Correct it, or export again.") from error
 
 
 def checked_batches(batches: Iterable[Batch], dimensions: int) -> Iterator[Batch]:

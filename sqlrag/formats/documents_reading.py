@@ -36,43 +36,6 @@ _MOST = (1 << 31) - 1
 _ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False)
 
 
-def load_json(data: bytes | memoryview, where: str) -> Any:
-    """Parse JSON in UTF-8, strictly.
-
-    Raises
-    ------
-    FormatError
-        It is no JSON, or holds NaN or one key twice in an object.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise FormatError(f"{where}: the key {twice!r} is in one object more than once. Remove one of them.")
-        return made
-
-    def refuse(constant: str) -> Any:
-        raise FormatError(f"{where} holds {constant}, which JSON has not. Replace it by null or a text.")
-
-    try:
-        return json.loads(str(data, "utf-8"), object_pairs_hook=unique, parse_constant=refuse)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{where} is no UTF-8 (byte {error.start}). Store the file in UTF-8.") from error
-    except RecursionError as error:
-        raise FormatError(f"{where} is nested too deep. Export it again.") from error
-    except json.JSONDecodeError as error:
-        raise FormatError(
-            f"{where} is no JSON: {error.msg} in its line {error.lineno}, column {error.colno}. Correct it, or export "
-            "it again."
-        ) from error
-    except FormatError:
-        raise
-    except ValueError as error:  # a number of thousands of digits
-        raise FormatError(f"{where} is no JSON that can be used: {error}.") from error
-
-
 def _by_id(documents: Any, where: str) -> dict[str, dict[str, Any]]:
     """Return the documents by their ids, in order."""
     if isinstance(documents, dict):

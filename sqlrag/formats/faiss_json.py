@@ -15,7 +15,7 @@ import numpy as np
 from sqlrag.errors import FormatError, InputError
 from sqlrag.formats.contents import Contents, at_unit_length, whole
 from sqlrag.formats.documents import to_json, write_documents
-from sqlrag.formats.documents_reading import DocumentReader, load_json
+from sqlrag.formats.documents_reading import DocumentReader
 from sqlrag.formats.exchange import stored_contents, write_store
 from sqlrag.formats.files import Exported, existing, new_output
 from sqlrag.formats.flat_index import flat_header, is_index, read_flat_index
@@ -27,6 +27,7 @@ from sqlrag.formats.header import (
     text_of,
 )
 from sqlrag.formats.ragmd import MAX_BYTES, check_whole
+from sqlrag.formats.strict_json import strict_json
 from sqlrag.store.files import real_path
 from sqlrag.wording import counted
 
@@ -252,7 +253,7 @@ def load_faiss_json(index_path: Path, metadata_path: Path) -> Contents:
     with ThreadPoolExecutor(1) as worker:
         reading = worker.submit(_read_index, index_path)
         data = metadata_path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-        header = load_json(data, where)
+        header = strict_json(data, where)
         if not isinstance(header, dict) or not {"chunk_refs", "documents"} <= header.keys():
             raise FormatError(f"{where} is no JSON of a FAISS index: it lacks chunk_refs or documents.")
         documents, references = header.pop("documents"), header.pop("chunk_refs")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sqlrag.errors import FormatError, NotFoundError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, Contents, has_own_ids, strict_json
+from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, Contents, has_own_ids
+from sqlrag.formats.strict_json import strict_json
 from sqlrag.store.files import real_path
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import FormatError
-from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, strict_json
+from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch
 from sqlrag.formats.ragfile_layout import KEYWORD, VECTOR, ByteOrder, Section, mark
 from sqlrag.formats.ragfile_writing import CHUNK_COLUMNS, DIGITS, SOURCE_COLUMNS, Layout, number_digits
+from sqlrag.formats.strict_json import strict_json
 
 if TYPE_CHECKING:
     import mmap

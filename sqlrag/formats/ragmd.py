@@ -14,7 +14,7 @@ from sqlrag.errors import FormatError
 from sqlrag.formats.base64_lines import decode_lines, encode_lines
 from sqlrag.formats.contents import Contents, at_unit_length, whole
 from sqlrag.formats.documents import write_documents
-from sqlrag.formats.documents_reading import DocumentReader, load_json
+from sqlrag.formats.documents_reading import DocumentReader
 from sqlrag.formats.exchange import stored_contents, write_store
 from sqlrag.formats.files import Exported, existing, new_output, read_whole
 from sqlrag.formats.flat_index import HEADER_SIZE, FlatIndex, flat_header, read_flat_index
@@ -36,6 +36,7 @@ from sqlrag.formats.ragmd_parts import (
     split_parts,
     table,
 )
+from sqlrag.formats.strict_json import strict_json
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -296,8 +297,8 @@ def load_ragmd(real: Path) -> Contents:
     with ThreadPoolExecutor(1) as worker:  # beside the JSON: numpy and hashlib let other threads run
         decoded = worker.submit(_decoded, sections[VECTORS], f"{where}, section ## {VECTORS}")
         check_contents_hash(header, contents_hash(header_lines, sections[CHUNKS], sections[DOCUMENTS]), where)
-        references = load_json(sections[CHUNKS], f"{where}, section ## {CHUNKS}")
-        documents = load_json(sections[DOCUMENTS], f"{where}, section ## {DOCUMENTS}")
+        references = strict_json(sections[CHUNKS], f"{where}, section ## {CHUNKS}")
+        documents = strict_json(sections[DOCUMENTS], f"{where}, section ## {DOCUMENTS}")
         reader = DocumentReader(documents, references, text_of(header, "chunk_policy", where) or None, where)
         index, sha256 = decoded.result()
     _check_index_type(header, index.name, where)

@@ -1,0 +1,47 @@
+"""JSON from files of strangers, read strictly: what is not quite JSON is refused in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlrag.errors import FormatError
+
+
+def strict_json(data: str | bytes | memoryview, where: str) -> Any:
+    """Return what JSON says, which is text or UTF-8.
+
+    Raises
+    ------
+    FormatError
+        It is no JSON, or holds NaN or one key twice in an object.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FormatError(f"{where}: the key {twice!r} is there twice in one object. Remove one of them.")
+        return made
+
+    def refuse(constant: str) -> Any:
+        raise FormatError(f"{where}: {constant} is no JSON. Replace it by null or a text.")
+
+    try:
+        return json.loads(
+            data if isinstance(data, str) else str(data, "utf-8"), object_pairs_hook=unique, parse_constant=refuse
+        )
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{where} is no UTF-8 (byte {error.start}). Store the file in UTF-8.") from error
+    except RecursionError as error:
+        raise FormatError(f"{where} is nested too deep. Export it again.") from error
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            f"{where} is no JSON: {error.msg} in its line {error.lineno}, column {error.colno}. Correct it, or export "
+            "it again."
+        ) from error
+    except FormatError:
+        raise
+    except ValueError as error:  # a number of thousands of digits
+        raise FormatError(f"{where} is no JSON that can be used: {error}.") from error
