@@ -118,4 +118,6 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:
         return f"a {type(value).__name__} of very many digits"
+    except RecursionError:
+        return f"a {type(value).__name__} of very many levels"
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

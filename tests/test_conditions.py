@@ -58,8 +58,8 @@ def holds(value, sign, operand):
     return {
         "$eq": lambda: equal(value, operand),
         "$ne": lambda: not equal(value, operand),
-        "$in": lambda: any(equal(value, one) for one in operand),
-        "$nin": lambda: not any(equal(value, one) for one in operand),
+        "$in": lambda: any(equal(one, wanted) for one in [value, *elements] for wanted in operand),
+        "$nin": lambda: not any(equal(one, wanted) for one in [value, *elements] for wanted in operand),
         "$contains": lambda: any(equal(one, operand) for one in elements),
         "$any": lambda: any(equal(one, wanted) for one in elements for wanted in operand),
         "$all": lambda: all(any(equal(one, wanted) for one in elements) for wanted in operand),
@@ -159,6 +159,25 @@ def test_a_plain_value_and_eq_are_the_same(store, value):
     assert found(store.lexical_query("zebra", metadata={"v": {"$eq": value}}, top_k=50)) == expected
 
 
+def test_a_filter_that_nothing_passes_is_explained(store):
+    def notice(wanted):
+        (told,) = store.lexical_query("zebra", metadata=wanted).notices
+        return told
+
+    wanted = {"yeer": {"$gt": 3}, "v": {"$exists": True}}
+    assert (
+        notice(wanted)
+        == f"No chunk passes the filters: {{'metadata': {wanted}}}. No chunk has the metadata field 'yeer'."
+    )
+
+
+def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        store.upsert([Document("d", "zebra")], [Chunk("d", 0, "zebra", (), {"a/b": ["Li", "Ana"]})], np.ones((1, 8)))
+        (told,) = store.lexical_query("zebra", metadata={"a/b": "Li"}).notices
+        assert told.endswith("The metadata field 'a/b' is a list; $contains looks for a value in it.")
+
+
 def test_documents_and_chunks_by_their_keys(store):
     assert found(store.lexical_query("zebra", metadata={"$doc_id": {"$in": ["d02", "d04", "nowhere"]}})) == [
         "d02",
@@ -193,6 +212,8 @@ def test_documents_and_chunks_by_their_keys(store):
         ({"v": {"$text_match": 3}}, "must be text"),
         ({"v": {"$exists": "yes"}}, "true or false"),
         ({"v": {"$in": [object]}}, "cannot be used"),
+        ({"$doc_id": {"$exists": True}}, r"\$doc_id takes a value"),
+        ({"$node_id": {"$gt": ""}}, r"\$node_id takes a value"),
         ({"$and": [{"$or": [{"v": n}, {"w": n}]} for n in range(12)]}, "1,000 conditions"),
     ],
     ids=lambda value: str(value)[:40],
@@ -202,12 +223,47 @@ def test_case_H4_a_filter_that_cannot_be_used_is_an_error_and_never_no_rows(stor
         store.lexical_query("zebra", metadata=wrong)
 
 
+def test_names_are_spelt_as_the_stored_ones_and_ids_as_they_came(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        ids = ["é", "e\u0301", "\x00x", "x"]
+        chunks = [Chunk(doc_id, 0, "zebra", (), {"cafe\u0301": place}) for place, doc_id in enumerate(ids)]
+        store.upsert([Document(doc_id, "zebra") for doc_id in ids], chunks, np.ones((4, 8)))
+        stored = [chunk.doc_id for chunk in store.chunks()]
+        assert len(set(stored)) == 4
+        for doc_id in stored:
+            assert found(store.lexical_query("zebra", metadata={"$doc_id": doc_id})) == [doc_id]
+            assert found(store.lexical_query("zebra", metadata={"$node_id": {"$in": [f"{doc_id}#0"]}})) == [doc_id]
+        assert found(store.lexical_query("zebra", metadata={"cafe\u0301": 1})) == ["e\u0301"]
+        assert found(store.lexical_query("zebra", metadata={"café": 1})) == ["e\u0301"]
+        assert store.lexical_query("zebra", metadata={"\ud800": "x"}) == []
+        many = {"café": {"$in": list(range(3, 20_000))}}
+        assert found(store.lexical_query("zebra", metadata=many)) == ["x"]
+        assert store.delete_documents(metadata={"$doc_id": "e\u0301"}).deleted == ["e\u0301"]
+
+
+def test_case_H2_numbers_are_compared_with_numbers(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        years = {"number": 2024, "text": "2024", "early": 9}
+        chunks = [Chunk(name, 0, "zebra", (), {"year": year}) for name, year in years.items()]
+        store.upsert([Document(name, "zebra") for name in years], chunks, np.ones((3, 8)))
+        assert found(store.lexical_query("zebra", metadata={"year": {"$eq": 2024}})) == ["number"]
+        assert found(store.lexical_query("zebra", metadata={"year": {"$gte": 1000}})) == ["number"]
+        assert found(store.lexical_query("zebra", metadata={"year": {"$gt": 300}})) == ["number"]
+        assert found(store.lexical_query("zebra", metadata={"year": {"$gte": "2000"}})) == ["text"]
+
+
 def test_a_filter_of_too_many_levels(store):
     deep = {"v": 1}
     for _ in range(1000):
         deep = {"$not": deep}
     with pytest.raises(InputError, match="levels"):
         store.lexical_query("zebra", metadata=deep)
+    nested: list = []
+    for _ in range(5000):
+        nested = [nested]
+    for wanted in (nested, {"$in": [nested]}, {"$gt": nested}):
+        with pytest.raises(InputError, match="cannot be used"):
+            store.lexical_query("zebra", metadata={"v": wanted})
     operators = {"$eq": 1}
     for _ in range(1000):
         operators = {"$not": operators}

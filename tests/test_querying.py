@@ -200,7 +200,7 @@ class TestFilters:
     )  # fmt: skip
 
     def test_case_H4_list_values(self, tmp_path):
-        """A list in the front matter is what the tag filters look into; nothing else than equality is taken."""
+        """A list in the front matter is what the tag filters look into, and operators of the metadata filter."""
         path = build(
             tmp_path,
             both_md="---\ntags: [red, blue]\ncolors: [red, blue]\nsize: {in: 5, cm: 2}\n---\nzebra",
@@ -213,6 +213,8 @@ class TestFilters:
                 {"tags_all": ["blue", "red"]},
                 {"metadata": {"colors": ["red", "blue"]}},
                 {"metadata": {"size": {"in": 5, "cm": 2}}},
+                {"metadata": {"tags": {"$contains": "red"}}},
+                {"metadata": {"tags": {"$in": ["blue"]}}},
             ):
                 assert ids(search("zebra", path, **filters)) == ["both.md#0"], filters
             for filters in ({"tags_any": ["gre"]}, {"tags_all": ["red", "green"]}, {"metadata": {"colors": "red"}}):

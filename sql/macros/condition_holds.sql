@@ -1,11 +1,13 @@
--- Whether a JSON value (NULL: there is none) meets a condition: $eq, $in (equal to one of a list), $contains (a list that holds the
+-- Whether a JSON value (NULL: there is none) meets a condition: $eq, $in (equal to one of a list, or a
+-- list that holds one), $contains (a list that holds the
 -- value), $any and $all (a list that holds one, or all, of a list), $gt, $gte, $lt, $lte (numbers with numbers, text with text,
 -- by code points), $text_match and $text_match_insensitive (text that has the operand in it), $exists (there, and not null)
 -- and $empty (nothing, null, "" or []). wanted_keys are the json_value_key of the operand, or of each of its values.
 CREATE OR REPLACE MACRO condition_holds(found, operator_name, operand, wanted_keys) AS
     CASE
-        WHEN operator_name IN ('$eq', '$in') THEN list_contains(wanted_keys, json_value_key(found))
-        WHEN operator_name IN ('$contains', '$any')
+        WHEN list_contains(wanted_keys, json_value_key(found)) AND operator_name IN ('$eq', '$in') THEN true
+        WHEN operator_name = '$eq' THEN false
+        WHEN operator_name IN ('$in', '$contains', '$any')
         THEN coalesce(list_has_any(list_transform(CAST(json_extract(found, '$[*]') AS JSON[]), lambda element: json_value_key(element)), wanted_keys), false)
         WHEN operator_name = '$all'
         THEN coalesce(list_has_all(list_transform(CAST(json_extract(found, '$[*]') AS JSON[]), lambda element: json_value_key(element)), wanted_keys), false)

@@ -84,7 +84,8 @@ Metadata = Annotated[
         "--metadata",
         metavar="KEY=VALUE",
         callback=_metadata,
-        help="A metadata field equals this value (JSON such as 2024 or true; else text). Repeatable.",
+        help="A metadata field equals this value (JSON such as 2024 or true; else text), or meets operators, such as "
+        "'year={\"$gte\": 2020}'. Repeatable.",
     ),
 ]
 K1 = Annotated[float, option("--k1", help="BM25: saturation of repeated words.", show_default=True)]

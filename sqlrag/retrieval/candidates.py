@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
 from sqlrag.options import items, number, shown
+from sqlrag.retrieval.conditions import compared_fields
 from sqlrag.retrieval.fusion import LegHit
 from sqlrag.retrieval.terms import idf
 from sqlrag.store.calls import call_macro
@@ -188,6 +189,22 @@ def any_passes(con: duckdb.DuckDBPyConnection, filters: dict[str, Any]) -> bool:
         "$passing, $collection, $tags_any, $tags_all) LIMIT 1"
     )
     return bool(con.execute(statement, {**named, **filters}).fetchall())
+
+
+def filter_hints(con: duckdb.DuckDBPyConnection, filters: Filters) -> list[str]:
+    """Return what may be wrong with a metadata filter that no chunk passes: fields that are nowhere, or are lists."""
+    hints = []
+    for name, operators in compared_fields(filters.metadata or {}).items():
+        place = "/" + name.replace("~", "~0").replace("/", "~1")
+        statement = (
+            "SELECT json_type(metadata_, $1) FROM documents WHERE json_exists(metadata_, $1) ORDER BY rid LIMIT 1"
+        )
+        found = con.execute(statement, [place]).fetchall()
+        if not found:
+            hints.append(f"No chunk has the metadata field {name!r}.")
+        elif found[0][0] == "ARRAY" and "$eq" in operators:
+            hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
+    return hints
 
 
 def pair_scores(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
+from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.normalizing import clean_metadata
 from sqlrag.options import shown
@@ -93,6 +94,15 @@ def holds_for_any(metadata: Mapping[str, Any]) -> bool:
     return any(all(one.holds_without_field() for one in conditions) for conditions in _of_object(metadata))
 
 
+def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the metadata fields that a filter looks at, in its order, with the operators."""
+    found: dict[str, set[str]] = {}
+    for condition in chain.from_iterable(_of_object(metadata)):
+        if condition.field not in KEYS:
+            found.setdefault(condition.field, set()).add(condition.operator)
+    return found
+
+
 def _merged(conditions: list[Condition]) -> dict[str, Any]:
     fields = [condition.field for condition in conditions]
     if len(set(fields)) == len(fields):
@@ -119,7 +129,8 @@ def _of_entry(key: str, value: Any, depth: int, *, negated: bool) -> Alternative
         return _joined(joined, any_of=(key == "$or") != negated)
     if _RESERVED.fullmatch(key) and key not in KEYS:
         raise InputError(f"A metadata filter has no {shown(key)}; there are {', '.join(GROUPS + KEYS)} and the fields.")
-    return _of_field(key, value, depth, negated=negated)
+    # Spelt as the stored names are; ids are stored as they came.
+    return _of_field(key if key in KEYS else next(iter(clean_metadata({key: None}))), value, depth, negated=negated)
 
 
 def _of_field(key: str, value: Any, depth: int, *, negated: bool) -> Alternatives:
@@ -138,6 +149,8 @@ def _of_field(key: str, value: Any, depth: int, *, negated: bool) -> Alternative
             if not isinstance(value[sign], Mapping) or not value[sign]:
                 raise InputError(f"$not of {shown(key)} must be an object of operators, not {shown(value[sign])}.")
             parts.append(_of_field(key, value[sign], depth + 1, negated=not negated))
+        elif key in KEYS and sign not in _OPPOSITES:
+            raise InputError(f"{key} takes a value or {', '.join(_OPPOSITES)} in a metadata filter, not {shown(sign)}.")
         elif sign in OPERATORS:
             parts.append(_alone(Condition(key, sign, _operand(key, sign, value[sign])), negated=negated))
         else:
@@ -164,9 +177,9 @@ def _operand(key: str, sign: str, value: Any) -> Any:
             raise InputError(f"{where} must be true or false, not {shown(value)}.")
         return value
     if sign in LISTS:
-        value = list(_listed(where, value))
         if sign == "$all" and not value:
             raise InputError(f"{where} needs at least one value.")
+        return [_cleaned(key, one) for one in _listed(where, value)]
     cleaned = _cleaned(key, value)
     if sign in TEXTS and not isinstance(cleaned, str):
         raise InputError(f"{where} must be text, not {shown(value)}.")
@@ -177,6 +190,8 @@ def _operand(key: str, sign: str, value: Any) -> Any:
 
 def _cleaned(key: str, value: Any) -> Any:
     """Return a value as the stored metadata have it, so that a date or a nested object finds its like."""
+    if key in KEYS and isinstance(value, str):
+        return without_surrogates(value)
     try:
         cleaned = clean_metadata({"value": value})["value"]
     except InputError as error:

@@ -94,7 +94,7 @@ def hybrid_query(
     collection, tags_any, tags_all, metadata
         Filters, applied in both legs before they rank: one or more collections; at least one of the tags; all of the
         tags; top-level metadata fields that equal these values or meet operators, ``{"year": {"$gte": 2020}}``:
-        ``$eq $ne $gt $gte $lt $lte``, ``$in $nin`` (one of a list, none of it), ``$contains $any $all`` (of a list
+        ``$eq $ne $gt $gte $lt $lte``, ``$in $nin`` (one of a list or not), ``$contains $any $all`` (of a list
         field: it holds the value, one of a list, all of it), ``$text_match $text_match_insensitive`` (a part of the
         text), ``$exists $empty``. ``$and``, ``$or`` (lists of such filters) and ``$not`` combine them; ``$doc_id`` and
         ``$node_id`` stand for the chunk's own.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from sqlrag.errors import InputError, ModelMismatchError, ProviderError, StoreError
+from sqlrag.options import shown
 from sqlrag.retrieval import candidates
 from sqlrag.retrieval.candidates import Leg
 from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
@@ -42,6 +43,8 @@ class Run:
         self.query_text = query_text
         self.plan = plan
         self.asked_filters = plan.filters.parameters()
+        if "metadata" in self.asked_filters:  # as its author wrote it
+            self.asked_filters["metadata"] = plan.filters.metadata
         self.filters: dict[str, Any] = {}
         self.vector_hits = Leg()
         self.lexical_hits = Leg()
@@ -175,7 +178,8 @@ class Run:
             return
         any_passes = not self.filters or candidates.any_passes(con, self.filters)
         if not any_passes:
-            self.notices.append(f"No chunk passes the filters: {self.asked_filters}.")
+            hints = candidates.filter_hints(con, plan.filters)
+            self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"
         if vector_empty and plan.min_similarity is not None:
@@ -190,7 +194,7 @@ class Run:
         asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
         if asked and candidates.lexical_leg(con, self.terms, 1, plan.bm25, {}, conjunctive=plan.conjunctive).hits:
             self.notices.append(
-                f"No {passing} holds {quoted or 'the words'}; others do. Filters: {self.asked_filters}."
+                f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
             )
             return
         if quoted:
@@ -215,12 +219,12 @@ class Run:
         if plan.include_source_docs:
             sources = source_documents(self.searcher.database.cursor(), [candidate.doc_id for candidate in found])
         # The statement gives these rows, so it is that of the leg which answered.
-        shown = replace(plan, mode="lexical") if self.query_vector is None else plan
+        stated = replace(plan, mode="lexical") if self.query_vector is None else plan
         self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
         results = Results(
             [as_row(candidate, sources.get(candidate.doc_id)) for candidate in found],
             query_text=self.query_text,
-            sql=as_sql(self.query_text, shown, self.terms, self.pool),
+            sql=as_sql(self.query_text, stated, self.terms, self.pool),
             notices=self.notices,
             timings=self.timings,
             methods={
