@@ -56,7 +56,7 @@ COMMENT ON COLUMN ingest_log.run_id IS 'Key of the run.';
 COMMENT ON COLUMN ingest_log.kind IS 'build, update, delete or reembed.';
 COMMENT ON COLUMN ingest_log.started_at IS 'When the run began, in UTC.';
 COMMENT ON COLUMN ingest_log.finished_at IS 'When the run ended, in UTC.';
-COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read. Empty for kinds delete and reembed.';
+COMMENT ON COLUMN ingest_log.input_dir IS 'Folder that was read. Empty for kinds delete and reembed, and for documents that were given as bytes.';
 COMMENT ON COLUMN ingest_log.collection IS 'Collection that was written to. Empty for kinds delete and reembed.';
 COMMENT ON COLUMN ingest_log.files IS 'Number of files that were found to be read.';
 COMMENT ON COLUMN ingest_log.documents IS 'Number of documents that were written.';
