@@ -450,23 +450,27 @@ class TestFilters:
         assert self.found(vectors, missing) == {"n4", "n5"}
         assert self.found(vectors, there) == {"n1", "n2", "n3"}
 
-    @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "mmr"])
+    @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "sparse", "mmr"])
     def test_queries_filter_before_they_rank(self, vectors, nodes, mode):
+        """Each condition leaves n2, which is not the best: without it there would be n3."""
         vectors.add(nodes)
-        mode = VectorStoreQueryMode(mode)
+        status = MetadataFilters(filters=[MetadataFilter(key="status", value="b")])
         late = MetadataFilters(filters=[MetadataFilter(key="year", value=2020, operator=">=")])
-        query = asked("alpha delta", similarity_top_k=1, mode=mode, filters=late)
-        assert vectors.query(query).ids == ["n3"]
-        assert vectors.query(asked("alpha delta", similarity_top_k=1, mode=mode, doc_ids=["one"])).ids[0] in (
-            "n1",
-            "n2",
-        )
-        assert vectors.query(asked("alpha delta", similarity_top_k=5, mode=mode, node_ids=["n1"])).ids == ["n1"]
-        assert vectors.query(
-            asked("alpha delta", similarity_top_k=5, mode=mode, node_ids=["n1", "n3"], filters=late),
-            metadata={"status": "ab"},
-        ).ids == ["n3"]
-        assert vectors.query(asked("alpha", similarity_top_k=5, mode=mode, node_ids=[], doc_ids=[])).ids
+
+        def best(given=None, **conditions):
+            query = asked("alpha delta", similarity_top_k=1, mode=VectorStoreQueryMode(mode), **conditions)
+            return vectors.query(query, **(given or {})).ids
+
+        assert best() == best(filters=late) == best(node_ids=[], doc_ids=[]) == ["n3"]
+        assert best(filters=status) == ["n2"]
+        assert best(node_ids=["n2"]) == ["n2"]
+        assert best({"metadata": {"status": "b"}}) == ["n2"]
+        assert best(doc_ids=["one"]) in (["n1"], ["n2"])
+        # All hold together: each leaves one more than n2, and no two of them the same.
+        assert best(filters=late, node_ids=["n1", "n2"]) == ["n2"]
+        assert best(filters=late, doc_ids=["one"]) == ["n2"]
+        assert best({"metadata": {"year": {"$gte": 2020}}}, doc_ids=["one"]) == ["n2"]
+        assert best({"metadata": {"year": {"$lte": 2020}}}, filters=late) == ["n2"]
 
     def test_deleting_by_filters(self, vectors, nodes):
         vectors.add(nodes)
