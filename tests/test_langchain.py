@@ -189,9 +189,9 @@ class TestWrong:
     @pytest.mark.parametrize(
         ("given", "said"),
         [
-            ({"search_kwargs": {"tag": "x"}}, "hybrid search has no tag; it takes .*tags_any"),
-            ({"search_kwargs": {"top_k": 3}}, "has no top_k; it takes .* k,"),
-            ({"mode": "vector", "search_kwargs": {"alpha": 0.5}}, "vector search has no alpha"),
+            ({"search_kwargs": {"tag": "x"}}, "hybrid search takes no tag; it takes .*tags_any"),
+            ({"search_kwargs": {"top_k": 3}}, "takes no top_k; it takes .* k,.* For top_k use k"),
+            ({"mode": "vector", "search_kwargs": {"alpha": 0.5}}, "vector search takes no alpha"),
             ({"mode": "fuzzy"}, "'hybrid', 'vector' or 'lexical'"),
         ],
     )

@@ -7,8 +7,11 @@ import itertools
 import json
 import pickle
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
+import numpy as np
 import pytest
 from helpers import HASHING, build, python, write
 from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
@@ -186,16 +189,65 @@ class TestNodes:
         assert vectors.add([]) == []
 
     def test_what_cannot_be_added(self, vectors, nodes):
-        with pytest.raises(ValueError, match="embedding not set"):
-            vectors.add([TextNode(text="alpha")])
+        with pytest.raises(InputError, match="The node 'bare' has no embedding"):
+            vectors.add([nodes[0], TextNode(text="alpha", id_="bare")])
+        with pytest.raises(InputError, match="add takes no nonsense; it takes collection, tags"):
+            vectors.add(nodes, nonsense=1)
         vectors.add(nodes)
         with pytest.raises(InputError, match="blank"):
-            vectors.add([node(" ", "n9")])
+            vectors.add([TextNode(text=" ", id_="n9", embedding=nodes[0].embedding)])
         with pytest.raises(InputError, match="more than once"):
             vectors.add([node("a", "n9"), node("b", "n9")])
         with pytest.raises(sqlrag.ModelMismatchError):
             vectors.add([TextNode(text="alpha", embedding=[1.0, 0.0])])
         assert len(vectors.get_nodes()) == 5
+
+    def test_a_first_add_that_fails_leaves_no_file(self, vectors, nodes, tmp_path):
+        short = TextNode(text="alpha", id_="short", embedding=[1.0, 0.0])
+        blank = TextNode(text=" ", id_="blank", embedding=nodes[0].embedding)
+        for wrong, options in (
+            ([short, nodes[0]], {}), ([nodes[0], blank], {}), ([nodes[0], nodes[0]], {}),
+            ([nodes[0], TextNode(text="alpha")], {}), (nodes, {"nonsense": 1}), (nodes, {"tags": 5}),
+        ):  # fmt: skip
+            with pytest.raises((InputError, sqlrag.ModelMismatchError)):
+                vectors.add(wrong, **options)
+            assert list(tmp_path.iterdir()) == []
+        with pytest.raises(sqlrag.StoreError, match="does not exist"):
+            SqlragVectorStore(tmp_path / "none" / "x.duckdb").add(nodes)
+        plain = SqlragVectorStore(vectors.path)
+        plain.add([short])
+        assert [one.node_id for one in plain.get_nodes()] == ["short"]
+
+    def test_threads_may_all_be_the_first(self, vectors, nodes):
+        start = threading.Barrier(6)
+
+        def add(i):
+            start.wait()
+            return SqlragVectorStore.from_path(vectors.path, EMBEDDER).add([node(f"word{i}", f"w{i}")])
+
+        with ThreadPoolExecutor(6) as pool:
+            assert sorted(itertools.chain(*pool.map(add, range(6)))) == [f"w{i}" for i in range(6)]
+        assert {one.node_id for one in vectors.get_nodes()} == {f"w{i}" for i in range(6)}
+        assert check(vectors.path) == []
+
+    def test_another_process_makes_the_file_meanwhile(self, vectors, monkeypatch):
+        """While the first nodes of this process go into a new file, another one puts its own in the place."""
+        code = (
+            "import sys\nfrom llama_index.core.schema import TextNode\n"
+            "from sqlrag.adapters.llama_index import SqlragVectorStore\n"
+            "SqlragVectorStore(sys.argv[1]).add([TextNode(text='theirs', id_='t', embedding=[1.0] * 64)])"
+        )
+        make = Store.create
+
+        def slow(*args, **kwargs):
+            monkeypatch.undo()
+            python(code, vectors.path)
+            return make(*args, **kwargs)
+
+        monkeypatch.setattr(Store, "create", slow)
+        vectors.add([node("ours", "o")])
+        assert {one.node_id for one in vectors.get_nodes()} == {"o", "t"}
+        assert check(vectors.path) == []
 
     def test_collection_and_tags(self, vectors, nodes):
         vectors.add(nodes[:2], collection="notes", tags=("t",))
@@ -203,6 +255,14 @@ class TestNodes:
         assert vectors.query(asked("alpha", similarity_top_k=5), collection="notes").ids == ["n1", "n2"]
         assert vectors.query(asked("alpha", similarity_top_k=5), tags_any=["t"]).ids == ["n1", "n2"]
         vectors.add([node("alpha new", "n1", "one")])  # what it is in stays
+        assert vectors.query(asked("alpha", similarity_top_k=5), collection="notes").ids == ["n1", "n2"]
+        with Store(vectors.path) as store:
+            before = store.chunks(node_ids=["n3"])[0]
+        vectors.add([node("alpha", "n3", "two"), node("eta", "n6")], collection="more", tags=["u"])
+        with Store(vectors.path) as store:
+            kept, new = (store.chunks(node_ids=[one])[0] for one in ("n3", "n6"))
+        assert (kept.collection, kept.tags) == (before.collection, before.tags)
+        assert (new.collection, new.tags) == ("more", ("u",))
         assert vectors.query(asked("alpha", similarity_top_k=5), collection="notes").ids == ["n1", "n2"]
 
     def test_deleting(self, vectors, nodes):
@@ -339,12 +399,31 @@ class TestQueries:
         vectors = SqlragVectorStore(kb)
         with pytest.raises(InputError, match="blank"):
             vectors.query(VectorStoreQuery(query_embedding=[0.0] * 63 + [1.0], mode=VectorStoreQueryMode.HYBRID))
-        with pytest.raises(TypeError, match="colection"):
-            vectors.query(asked("alpha"), colection="x")
+        for mode in ("default", "hybrid", "text_search", "sparse", "mmr"):
+            query = asked("alpha", mode=VectorStoreQueryMode(mode))
+            with pytest.raises(InputError, match=rf"'{mode}' takes no colection; it takes .*collection, "):
+                vectors.query(query, colection="x")
+            with pytest.raises(InputError, match=r"takes no top_k; .* For top_k use similarity_top_k"):
+                vectors.query(query, top_k=2)
+        for wrong in ("x", 2, True):
+            with pytest.raises(InputError, match="mmr_threshold must be a number from 0 to 1"):
+                vectors.query(query, mmr_threshold=wrong)
         with pytest.raises(sqlrag.NotFoundError):
             SqlragVectorStore(tmp_path / "nothing.duckdb").query(asked("alpha"))
         with pytest.raises(InputError, match="Pass the path"):
             SqlragVectorStore()
+
+    def test_a_vector_of_numpy(self, kb):
+        for mode in ("default", "hybrid", "mmr"):
+            query = asked("alpha", mode=VectorStoreQueryMode(mode))
+            wanted = SqlragVectorStore(kb).query(query).ids
+            query.query_embedding = np.array(query.query_embedding)
+            assert SqlragVectorStore(kb).query(query).ids == wanted
+
+    @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "sparse", "mmr"])
+    def test_nothing_found(self, kb, mode):
+        query = asked("alpha", mode=VectorStoreQueryMode(mode), node_ids=["none"])
+        assert SqlragVectorStore(kb).query(query).ids == []
 
     def test_a_notice_is_logged(self, vectors, caplog):
         vectors.add([node("alpha", "n1")])
@@ -450,23 +529,27 @@ class TestFilters:
         assert self.found(vectors, missing) == {"n4", "n5"}
         assert self.found(vectors, there) == {"n1", "n2", "n3"}
 
-    @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "mmr"])
+    @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "sparse", "mmr"])
     def test_queries_filter_before_they_rank(self, vectors, nodes, mode):
+        """Each condition leaves n2, which is not the best: without it there would be n3."""
         vectors.add(nodes)
-        mode = VectorStoreQueryMode(mode)
+        status = MetadataFilters(filters=[MetadataFilter(key="status", value="b")])
         late = MetadataFilters(filters=[MetadataFilter(key="year", value=2020, operator=">=")])
-        query = asked("alpha delta", similarity_top_k=1, mode=mode, filters=late)
-        assert vectors.query(query).ids == ["n3"]
-        assert vectors.query(asked("alpha delta", similarity_top_k=1, mode=mode, doc_ids=["one"])).ids[0] in (
-            "n1",
-            "n2",
-        )
-        assert vectors.query(asked("alpha delta", similarity_top_k=5, mode=mode, node_ids=["n1"])).ids == ["n1"]
-        assert vectors.query(
-            asked("alpha delta", similarity_top_k=5, mode=mode, node_ids=["n1", "n3"], filters=late),
-            metadata={"status": "ab"},
-        ).ids == ["n3"]
-        assert vectors.query(asked("alpha", similarity_top_k=5, mode=mode, node_ids=[], doc_ids=[])).ids
+
+        def best(given=None, **conditions):
+            query = asked("alpha delta", similarity_top_k=1, mode=VectorStoreQueryMode(mode), **conditions)
+            return vectors.query(query, **(given or {})).ids
+
+        assert best() == best(filters=late) == best(node_ids=[], doc_ids=[]) == ["n3"]
+        assert best(filters=status) == ["n2"]
+        assert best(node_ids=["n2"]) == ["n2"]
+        assert best({"metadata": {"status": "b"}}) == ["n2"]
+        assert best(doc_ids=["one"]) in (["n1"], ["n2"])
+        # All hold together: each leaves one more than n2, and no two of them the same.
+        assert best(filters=late, node_ids=["n1", "n2"]) == ["n2"]
+        assert best(filters=late, doc_ids=["one"]) == ["n2"]
+        assert best({"metadata": {"year": {"$gte": 2020}}}, doc_ids=["one"]) == ["n2"]
+        assert best({"metadata": {"year": {"$lte": 2020}}}, filters=late) == ["n2"]
 
     def test_deleting_by_filters(self, vectors, nodes):
         vectors.add(nodes)
@@ -476,6 +559,16 @@ class TestFilters:
         vectors.delete_nodes(filters=late)
         assert {one.node_id for one in vectors.get_nodes()} == {"n1", "n4", "n5"}
         assert check(vectors.path) == []
+
+    @pytest.mark.parametrize(("operator", "value"), [("!=", 1), ("nin", ["x"]), ("==", None), ("is_empty", None)])
+    def test_a_filter_that_holds_without_its_field_deletes_nothing(self, vectors, nodes, operator, value):
+        vectors.add(nodes)
+        loose = MetadataFilters(filters=[MetadataFilter(key="typo", operator=operator, value=value)])
+        with pytest.raises(InputError, match="holds for every chunk without such a field"):
+            vectors.delete_nodes(filters=loose)
+        assert len(vectors.get_nodes()) == 5
+        vectors.delete_nodes(["n1"], loose)  # the ids say which
+        assert {one.node_id for one in vectors.get_nodes()} == {"n2", "n3", "n4", "n5"}
 
 
 class TestFilesOfOthers:
@@ -572,10 +665,17 @@ class TestRetriever:
         late = MetadataFilters(filters=[MetadataFilter(key="year", value=2005, operator=">")])
         found = SqlragRetriever(kb, filters=late, top_k=50).retrieve("alpha")
         assert {one.node.ref_doc_id for one in found} == {"d6.md", "d7.md"}
+        both = SqlragRetriever(kb, filters=late, metadata={"year": {"$ne": 2007}}, top_k=50).retrieve("alpha")
+        assert {one.node.ref_doc_id for one in both} == {"d6.md"}
+        none = MetadataFilters(filters=[])
+        alone = SqlragRetriever(kb, filters=none, metadata={"year": 2003}, top_k=50).retrieve("alpha")
+        assert {one.node.ref_doc_id for one in alone} == {"d3.md"}
 
     def test_a_wrong_option_is_told_at_once(self, kb):
-        with pytest.raises(TypeError, match="topk"):
+        with pytest.raises(InputError, match=r"takes no topk; it takes .*top_k"):
             SqlragRetriever(kb, topk=3)
+        with pytest.raises(InputError, match="For similarity_top_k use top_k"):
+            SqlragRetriever(kb, similarity_top_k=3)
 
 
 class TestIndex:
@@ -662,6 +762,25 @@ class TestEmbedding:
         assert asyncio.run(own.aget_query_embedding("alpha")) == own.get_query_embedding("alpha")
         assert own.model_name == "hashing-64"
 
+    def test_it_is_pickled_with_its_embedder(self, kb):
+        prefixed = HashingEmbedder("hashing-64", query_prefix="query: ")
+        copy = pickle.loads(pickle.dumps(SqlragEmbedding(embedder=prefixed)))
+        assert copy.get_query_embedding("alpha") == EMBEDDING.get_text_embedding("query: alpha")
+        assert (copy.model_name, copy.path) == ("hashing-64", "")
+        vectors = pickle.loads(pickle.dumps(SqlragVectorStore.from_path(kb, prefixed)))
+        assert vectors._embedder.query_prefix == "query: "
+        used = SqlragEmbedding(kb)
+        used.get_query_embedding("alpha")
+        assert pickle.loads(pickle.dumps(used)).get_query_embedding("alpha") == used.get_query_embedding("alpha")
+
+    def test_an_embedder_that_cannot_be_pickled_is_told(self, tmp_path):
+        class Local(HashingEmbedder):
+            pass
+
+        for one in (SqlragEmbedding(embedder=Local()), SqlragVectorStore(tmp_path / "x", embedder=Local())):
+            with pytest.raises(InputError, match="since its embedder cannot"):
+                pickle.dumps(one)
+
     def test_the_model_of_a_file(self, kb):
         assert SqlragEmbedding(kb).get_query_embedding("alpha") == EMBEDDING.get_query_embedding("alpha")
 
@@ -716,7 +835,8 @@ class TestPostprocessors:
         with pytest.raises(InputError, match="Pass the question"):
             SqlragCompress().postprocess_nodes(given)
         assert SqlragCompress().postprocess_nodes([], query_str="alpha") == []
-        assert SqlragRerank(model=lambda q, t: []).postprocess_nodes([], query_str="alpha") == []
+        for nothing in (SqlragRerank(model=lambda q, t: []), SqlragRerank(), SqlragRerank(diversity=0.3)):
+            assert nothing.postprocess_nodes([], query_str="alpha") == []
 
 
 class TestComponents:

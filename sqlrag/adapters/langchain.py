@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlrag
-from sqlrag.errors import InputError, MissingExtraError
+from sqlrag.adapters.arguments import check_names
+from sqlrag.errors import MissingExtraError
 
 try:
     from langchain_core.documents import BaseDocumentCompressor, Document
@@ -59,8 +60,7 @@ class SqlragRetriever(BaseRetriever):
         wanted = {"k": self.k, **self.search_kwargs, **given}
         arguments = inspect.signature(getattr(sqlrag, f"{self.mode}_query")).parameters
         known = {"k", *arguments} - {"query_text", "db_path", "top_k"}
-        if unknown := sorted(wanted.keys() - known):
-            raise InputError(f"{self.mode} search has no {', '.join(unknown)}; it takes {', '.join(sorted(known))}.")
+        check_names(f"{self.mode} search", wanted, known, {"top_k": "k"})
         return {"db_path": self.db_path, "top_k": wanted.pop("k"), **wanted}
 
     def _get_relevant_documents(

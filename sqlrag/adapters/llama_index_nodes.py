@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.schema import MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from sqlrag import Candidate, Chunk
+from sqlrag import Candidate, Chunk, InputError
+from sqlrag.options import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +24,9 @@ _ELSEWHERE = {"embedding", "text", "text_resource"}
 
 
 def chunk_of(node: BaseNode, stored: Chunk | None, options: dict[str, Any]) -> Chunk:
-    """Return a node as a chunk; ``stored`` is the one that it replaces, ``options`` are fields of a chunk."""
+    """Return a node as a chunk; ``stored`` is the one that it replaces, ``options`` are fields of a new one."""
     content = {key: value for key, value in node.model_dump(mode="json").items() if key not in _ELSEWHERE}
-    chunk = stored or Chunk(node.node_id, 0, "", given_id=node.node_id)
+    chunk = stored or Chunk(node.node_id, 0, "", given_id=node.node_id, **options)
     return replace(
         chunk,
         doc_id=node.ref_doc_id or node.node_id,
@@ -34,8 +35,17 @@ def chunk_of(node: BaseNode, stored: Chunk | None, options: dict[str, Any]) -> C
         node=json.dumps(content, ensure_ascii=False),
         i_start=0,
         i_end=0,
-        **options,
     )
+
+
+def vectors_of(nodes: Sequence[BaseNode]) -> list[list[float]]:
+    """Return the embeddings of nodes, or raise InputError for a node without one."""
+    for node in nodes:
+        if node.embedding is None:
+            raise InputError(
+                f"The node {shown(node.node_id)} has no embedding. Set node.embedding, or insert nodes into an index."
+            )
+    return [node.get_embedding() for node in nodes]
 
 
 def node_of(chunk: Chunk, embedding: Sequence[float]) -> BaseNode:

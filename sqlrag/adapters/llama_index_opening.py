@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from sqlrag import InputError, Store, StoreLockedError
+from sqlrag import InputError, Store, StoreExistsError, StoreLockedError
+from sqlrag.adapters.llama_index_pickling import KeepsEmbedder
 from sqlrag.adapters.llama_index_twins import InThreads
+from sqlrag.store.files import check_output, real_path
+from sqlrag.store.output import put_in_place, temporary_beside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Self
 
     from sqlrag.types import AnyEmbedder
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 
 
-class OpensFile(InThreads):
+class OpensFile(KeepsEmbedder, InThreads):
     """A vector store over the file ``path``."""
 
     stores_text: bool = True
@@ -66,8 +70,22 @@ class OpensFile(InThreads):
                     raise
                 time.sleep(0.01)
 
-    def _open_or_create(self, dimensions: int) -> AbstractContextManager[Store]:
-        """Open the file for writing; a new one is for vectors of this length."""
-        if self._store is None and not Path(self.path).exists():
-            return Store.create(self.path, dimensions, embedder=self._embedder)
-        return self._open(read_only=False)
+    def _write(self, dimensions: int, write: Callable[[Store], None]) -> None:
+        """Write to the file; one that is not there is made for vectors of this length, whole or not at all."""
+        while self._store is None and not real_path(self.path).exists():
+            if self._make(dimensions, write):
+                return
+        with self._open(read_only=False) as store:
+            write(store)
+
+    def _make(self, dimensions: int, write: Callable[[Store], None]) -> bool:
+        """Make the file beside its place; return False where another thread or process was first to put one there."""
+        output = check_output(self.path, overwrite=True)
+        with temporary_beside(output) as temporary:
+            with Store.create(temporary, dimensions, embedder=self._embedder) as store:
+                write(store)
+            # Once it is closed, another process may take it for left over.
+            with suppress(StoreExistsError, FileNotFoundError):
+                put_in_place(temporary, output, overwrite=False)
+                return True
+        return False

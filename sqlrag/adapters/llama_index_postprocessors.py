@@ -34,6 +34,8 @@ class SqlragRerank(BaseNodePostprocessor):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         query = _asked(query_bundle)
+        if not nodes:
+            return []
         wanted = nodes if self.model is None or self.diversity else []
         vectors = [one.node.embedding for one in wanted if one.node.embedding is not None]
         if len(vectors) < len(wanted):

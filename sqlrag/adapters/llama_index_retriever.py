@@ -12,6 +12,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 
 from sqlrag import Store, hybrid_query
+from sqlrag.adapters.arguments import check_names
 from sqlrag.adapters.llama_index_filters import condition_of
 from sqlrag.adapters.llama_index_nodes import nodes_of
 
@@ -29,7 +30,7 @@ class SqlragRetriever(BaseRetriever):
     """Finds what :func:`sqlrag.hybrid_query` finds: the same ids, order and scores.
 
     ``db_path`` is the file, which is opened for each question, or an open :class:`sqlrag.Store`. ``filters`` are those
-    of llama-index, instead of ``metadata``. ``options`` are arguments of :func:`sqlrag.hybrid_query`: ``top_k``,
+    of llama-index, beside ``metadata``: both hold. ``options`` are arguments of :func:`sqlrag.hybrid_query`: ``top_k``,
     ``fusion``, ``collection`` … A question that comes with its vector is not embedded again.
     """
 
@@ -43,9 +44,11 @@ class SqlragRetriever(BaseRetriever):
         **options: Any,
     ) -> None:
         super().__init__(callback_manager=callback_manager, verbose=verbose)
-        if filters is not None:
-            options["metadata"] = condition_of(filters)
-        inspect.signature(hybrid_query).bind("", db_path, **options)  # a wrong name is told now
+        known = inspect.signature(hybrid_query).parameters.keys() - {"query_text", "db_path"}
+        check_names("SqlragRetriever", options, known, {"similarity_top_k": "top_k", "k": "top_k"})
+        if condition := condition_of(filters):
+            given = options.get("metadata")
+            options["metadata"] = {"$and": [condition, given]} if given else condition
         self._db_path, self._options = db_path, options
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

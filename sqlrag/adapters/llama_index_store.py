@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.vector_stores.types import VectorStoreQueryResult
 
+from sqlrag.adapters.arguments import check_names
 from sqlrag.adapters.llama_index_filters import condition_of
-from sqlrag.adapters.llama_index_nodes import chunk_of, nodes_of
+from sqlrag.adapters.llama_index_nodes import chunk_of, nodes_of, vectors_of
 from sqlrag.adapters.llama_index_opening import OpensFile
 from sqlrag.adapters.llama_index_searching import search
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
+
+    from sqlrag import Store
 
 log = logging.getLogger("sqlrag.adapters")
 
@@ -37,14 +40,18 @@ class SqlragVectorStore(OpensFile):
     def add(self, nodes: Sequence[BaseNode], **add_kwargs: Any) -> list[str]:
         """Write nodes with their embeddings, in place of those with the same ids; return the ids.
 
-        ``add_kwargs`` are fields of new chunks: ``collection``, ``tags``.
+        ``add_kwargs`` are fields of new chunks: ``collection``, ``tags``; a node that is replaced keeps its own.
         """
         if not nodes:
             return []
-        vectors, ids = [node.get_embedding() for node in nodes], [node.node_id for node in nodes]
-        with self._open_or_create(len(vectors[0])) as store:
+        check_names("add", add_kwargs, ("collection", "tags"), {})
+        vectors, ids = vectors_of(nodes), [node.node_id for node in nodes]
+
+        def write(store: Store) -> None:
             stored = {chunk.node_id: chunk for chunk in store.chunks(node_ids=ids)}
             store.add_chunks([chunk_of(node, stored.get(node.node_id), add_kwargs) for node in nodes], vectors=vectors)
+
+        self._write(len(vectors[0]), write)
         return ids
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
+import typer
+
 from sqlrag.console.app import command
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
@@ -39,6 +41,7 @@ def mcp(
     if not path.exists():
         tell(f"note: {path} does not exist; calls fail until it does.")
     if not http:
+        _check_unused(host=host != "127.0.0.1", port=port != 8766, api_key_env=api_key_env, allow_host=allow_host)
         # Standard output is the protocol's alone; the SDK sends whatever else is written there to standard error.
         create_server(path).run("stdio")
         return
@@ -46,6 +49,12 @@ def mcp(
     listener, address = hosting.listen(host, port)
     tell(f"{path} is served at {address}. End with Ctrl-C.")
     hosting.serve(app, listener)
+
+
+def _check_unused(**given: object) -> None:
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if names:
+        raise typer.BadParameter(f"{', '.join(names)} needs --http: nothing listens at an address without it.")
 
 
 def _key(variable: str | None) -> str | None:

@@ -9,6 +9,7 @@ from sqlrag.embedders.base import as_embedder, without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
+from sqlrag.retrieval.conditions import holds_for_any
 from sqlrag.retrieval.filters import Filters, strings
 from sqlrag.retrieval.indexing import add_chunks, index_chunks
 from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
@@ -308,13 +309,19 @@ class Store(Queries):
         Raises
         ------
         InputError
-            Nothing says what to delete, or a condition is of the wrong type.
+            Nothing says what to delete, a condition is of the wrong type, or ``metadata`` alone holds for every
+            chunk without its fields, as ``$ne`` does.
         StoreError
             The store is open for reading only.
         """
         ids = strings("node_ids", node_ids)
         if ids is None and not metadata:
             raise InputError("Nothing says what to delete. Pass node_ids or metadata, or see delete_documents.")
+        if ids is None and metadata and holds_for_any(metadata):
+            raise InputError(
+                f"metadata={options.shown(metadata)} holds for every chunk without such a field. "
+                "Name what to delete by values or by node_ids."
+            )
         return keeping.delete_chunks(self._database, {**Filters(metadata=metadata).parameters(), "node_ids": ids})
 
     def delete_documents(

@@ -64,7 +64,8 @@ def get_source_documents(
     notices, rows = [], list[Any]()
     for row, part in zip(found, parts, strict=True):
         characters, end = len(row["text"]), start + part
-        rows.append({**row, "characters": characters, "start": start, "end": end, "text": row["text"][start:end]})
+        told = {key: value for key, value in row.items() if key != "file_path"}  # a path of this machine
+        rows.append({**told, "characters": characters, "start": start, "end": end, "text": row["text"][start:end]})
         if end < characters:
             notices.append(f"{_cut(row['doc_id'], end, characters)}; start={end} gives more.")
         elif start and start >= characters:

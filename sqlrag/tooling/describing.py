@@ -6,8 +6,12 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.options import shown
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from pydantic import ValidationError
 
 _SECTION = re.compile(r"^(\w+)\n-+\n", re.MULTILINE)
 _ARGUMENT = re.compile(r"^(\w[\w, ]*)\n((?:(?: .*)?\n?)+)", re.MULTILINE)
@@ -35,6 +39,26 @@ def said_of(function: Callable[..., Any], argument: str) -> str:
             told = _plain(text)
             return f"{names}: {told}" if "," in names else told
     raise LookupError(f"{function.__name__} says nothing of {argument}.")
+
+
+def refusal(tool: str, error: ValidationError, properties: Mapping[str, Any]) -> str:
+    """Return in words what is wrong with a call: which arguments, what they must be, and what was given.
+
+    ``properties`` are those of the tool's input schema.
+    """
+    lines = []
+    for one in error.errors(include_url=False):
+        name = ".".join(map(str, one["loc"]))
+        if one["type"] == "missing":
+            lines.append(f"{name} is missing")
+            continue
+        spec = properties.get(str(one["loc"][0]), {})
+        ranges = [part for part in (spec, *spec.get("anyOf", ())) if {"minimum", "maximum"} <= part.keys()]
+        must = re.sub(r"^\w+ should", "must", one["msg"])
+        if ranges and one["type"] in ("greater_than_equal", "less_than_equal"):
+            must = f"must be from {ranges[0]['minimum']} to {ranges[0]['maximum']}"
+        lines.append(f"{name} {must}, not {shown(one['input'])}")
+    return f"{tool} cannot be called so: {'; '.join(lines)}."
 
 
 def _sections(function: Callable[..., Any]) -> dict[str, str]:

@@ -14,6 +14,24 @@ if TYPE_CHECKING:
 _REFUSED = b"Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
 
 
+class LowerHost:
+    """Hands requests on to an ASGI application with the names of hosts in small letters: names have no case."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        """Handle a request."""
+        if scope["type"] == "http":
+            headers = [
+                (key, value.lower() if key in (b"host", b"origin") else value) for key, value in scope["headers"]
+            ]
+            scope = {**scope, "headers": headers}
+        await self._app(scope, receive, send)
+
+
 class KeyGuard:
     """Lets requests with the key through to an ASGI application, and answers others with 401."""
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import ValidationError
 
 from sqlrag.errors import InputError
-from sqlrag.tooling.guarding import KeyGuard
+from sqlrag.tooling.describing import refusal
+from sqlrag.tooling.guarding import KeyGuard, LowerHost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +38,18 @@ class StrictServer(MCPServer[Any]):
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool."""
-        for tool in await self.list_tools():
-            known = tool.input_schema.get("properties", {})
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        known = schemas.get(name, {}).get("properties", {})
+        if name in schemas:
             unknown = sorted(arguments.keys() - known.keys())
-            if tool.name == name and unknown:
+            if unknown:
                 raise ToolError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(known) or 'no arguments'}.")
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(refusal(name, error.__cause__, known)) from error
+            raise
 
 
 def guarded_app(server: MCPServer[Any], host: str, names: Sequence[str], key: str | None) -> App:
@@ -57,19 +65,21 @@ def guarded_app(server: MCPServer[Any], host: str, names: Sequence[str], key: st
     """
     if not key and not is_loopback(host):
         raise InputError(f"Whoever reaches {host} could read the file: a key is needed for any host but 127.0.0.1.")
-    hosts = [*_LOOPBACK, *([] if host in ("0.0.0.0", "::") else [_in_url(host)]), *names]  # noqa: S104 - any address
+    own = [] if host in ("0.0.0.0", "::") else [_in_url(host)]  # noqa: S104 - any address
+    hosts = [name.lower() for name in (*_LOOPBACK, *own, *names)]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in hosts]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[form for name in hosts for form in (name, f"{name}:*")],
         allowed_origins=[form for origin in origins for form in (origin, f"{origin}:*")],
     )
-    app = server.streamable_http_app(
+    app: App = server.streamable_http_app(
         stateless_http=True,  # no tool needs a session, so that none has to be kept
         json_response=True,
         max_request_body_size=MOST_BODY_BYTES,
         transport_security=security,
     )
+    app = LowerHost(app)
     return KeyGuard(app, key) if key else app
 
 

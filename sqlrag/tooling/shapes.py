@@ -39,7 +39,6 @@ class SourceDocument(TypedDict):
     """A document, or the part of it from character ``start`` to before ``end``; it has ``characters`` in all."""
 
     doc_id: str
-    file_path: str
     file_name: str
     metadata: dict[str, Any]
     characters: int

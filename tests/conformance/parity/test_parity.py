@@ -191,7 +191,9 @@ class LlamaIndexRetriever(Surface):
 
 
 class LlamaIndexVectorStore(Surface):
-    """llama-index embeds the question and hands its vector over."""
+    """llama-index embeds the question and hands its vector over, and conditions of metadata as its own filters."""
+
+    OPERATORS = {"$in": "in", "$exists": "!="}  # that a field exists is that it is not None
 
     def __init__(self, path):
         super().__init__(path)
@@ -210,9 +212,21 @@ class LlamaIndexVectorStore(Surface):
             query_str=question,
             similarity_top_k=TOP_K,
             mode=modes[mode],
+            filters=self.metadata_filters(filters.get("metadata", {})),
         )
-        found = self.vectors.query(query, **filters)
+        found = self.vectors.query(query, **{name: value for name, value in filters.items() if name != "metadata"})
+        assert [node.node_id for node in found.nodes] == found.ids
         return list(zip(found.ids, found.similarities, strict=True))
+
+    def metadata_filters(self, metadata):
+        from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+        wanted = [(key, sign, value) for key, signs in metadata.items() for sign, value in signs.items()]
+        parts = [
+            MetadataFilter(key=key, operator=self.OPERATORS[sign], value=None if sign == "$exists" else value)
+            for key, sign, value in wanted
+        ]
+        return MetadataFilters(filters=parts) if parts else None
 
 
 SURFACES = {
