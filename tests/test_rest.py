@@ -401,7 +401,9 @@ class TestAnswers:
                     connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                     received = b""
                     while b"event: text" not in received:
-                        received += connection.recv(4096)
+                        part = connection.recv(4096)
+                        assert part, received
+                        received += part
                 assert ended.wait(20)
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
                     assert b"\nsqlrag_answers_pending 0\n" in answer.read()
@@ -417,6 +419,21 @@ def started(file, *arguments, **environment):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_body_of_another_type_is_told_by_its_header(client):
+    answer = client.post("/lexical_query", content=b'{"query_text": "duck"}', headers={"Content-Type": "text/plain"})
+    assert answer.status_code == 422
+    assert "Content-Type: application/json, not text/plain" in answer.json()["detail"]
+
+
+def test_where_files_lie_on_the_server_is_told_to_nobody(client):
+    doc_id = client.get("/documents").json()["documents"][0]["doc_id"]
+    whole = client.get(f"/documents/{doc_id}").json()
+    (source,) = client.post("/get_source_documents", json={"chunk_ids": [f"{doc_id}#0"]}).json()["documents"]
+    assert whole["text"] == source["text"]
+    assert "file_path" not in whole
+    assert "file_path" not in source
 
 
 class TestUpload:
@@ -443,6 +460,9 @@ class TestUpload:
             ).json()
             assert changed["changed"] == ["new.md"]
             assert [d["doc_id"] for d in client.get("/documents").json()["documents"]] == ["new.md", "old.md"]
+            refused = client.post("/documents", files=files[:1], data={"tags": "oil", "doc_ids": "new.md"})
+            assert refused.status_code == 422
+            assert refused.json()["detail"] == "There is no field tags; the fields are files, doc_ids, collection."
             assert client.get("/check").json() == {"problems": []}
             assert (
                 client.post("/lexical_query", json={"query_text": "swans"}).json()["results"][0]["doc_id"] == "new.md"

@@ -138,6 +138,9 @@ def _check_model(given: dict[str, Any], store: Store) -> None:
 def answer_of(name: str, value: Any) -> Any:
     """Return what a function returned as JSON has it, under a name where it is a list or a plain value."""
     plain = to_plain(value)
+    if name == "documents":
+        # Where the file lies on the server is nobody's business.
+        plain = [{key: part for key, part in one.items() if key != "file_path"} for one in plain]
     if not name:
         return plain
     beside = next((names for cls, names in _BESIDE.items() if isinstance(value, cls)), ())

@@ -38,7 +38,7 @@ _FIELDS: dict[str, Any] = {
 _KINDS: dict[str, Any] = {name: (kind, ...) for name, kind in _FIELDS.items()}
 _Listed = create_model("ListedDocument", __base__=Plain, **_KINDS)
 _Page = create_model("DocumentsPage", __base__=Plain, documents=(list[_Listed], ...), next=(str | None, ...))  # type: ignore[valid-type]
-_Whole = create_model("WholeDocument", __base__=_Listed, file_path=(str, ...), text=(str, ...))
+_Whole = create_model("WholeDocument", __base__=_Listed, text=(str, ...))
 _SQL = f"SELECT {', '.join(_FIELDS)} FROM sources "  # noqa: S608 - the names are ours
 
 
@@ -79,7 +79,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             source = store.sources([doc_id]).get(doc_id)
             if not rows or source is None:
                 raise sqlrag.NotFoundError(f"The file has no document {doc_id!r}.")
-            return as_json({**_row(rows[0]), "file_path": source["file_path"], "text": source["text"]})
+            return as_json({**_row(rows[0]), "text": source["text"]})
 
         return with_etag(request, await service.on_store(request, work))
 
@@ -103,6 +103,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         that cannot be used is in `failures` and stops no other. The same bytes again cost no embedding.
         """
         refuse_to_change(options)
+        known = ("files", "doc_ids", "collection")
+        if unknown := sorted(set(await request.form()) - set(known)):
+            raise Refused(422, f"There is no field {', '.join(unknown)}; the fields are {', '.join(known)}.")
         names = [file.filename or "" for file in files] if doc_ids is None else doc_ids
         if len(names) != len(files):
             raise Refused(422, f"There are {len(files)} files and {len(names)} doc_ids; each file needs one.")

@@ -43,7 +43,7 @@ class Lender:
         How long it stays open after the last request.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, writable: bool = False, idle_seconds: float = 2.0) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, writable: bool = False, idle_seconds: float = 0.5) -> None:
         self.path = Path(path).expanduser().absolute()
         self.writable = writable
         self.idle_seconds = idle_seconds

@@ -63,7 +63,7 @@ class ServerOptions:
     answers: int = 16
     max_body_bytes: int = 4 * MIB
     max_upload_bytes: int = 64 * MIB
-    idle_seconds: float = 2.0
+    idle_seconds: float = 0.5
 
     def __post_init__(self) -> None:
         key = self.api_key

@@ -94,9 +94,12 @@ def install(app: FastAPI) -> None:
     async def http(_: Request, error: Any) -> Response:
         return problem(error.status_code, str(error.detail), error.headers)
 
-    async def invalid(_: Request, error: Any) -> Response:
+    async def invalid(request: Request, error: Any) -> Response:
         # Neither what was sent nor a link goes back: it may be large, or no JSON.
-        told = (f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors()[:10])
+        told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors()[:10]]
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if request.method == "POST" and kind not in ("application/json", "multipart/form-data"):
+            told = [f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."]
         return problem(422, "; ".join(told))
 
     async def unexpected(_: Request, error: Any) -> Response:

@@ -217,7 +217,7 @@ def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
     who = f"process {pid}" if pid else "another process"
     return StoreLockedError(
         path,
-        f"{path} is in use by {who}: one process may write, or several may read. Wait until it is done, or end it "
-        f"and try again. (DuckDB: {str(error).splitlines()[0]})",
+        f"{path} is in use by {who}: one process may write, or several may read. Wait until it is done "
+        "(wait_seconds=60, on the command line --wait 60, waits for it), or end it and try again.",
         pid,
     )

@@ -84,7 +84,10 @@ function passage(number) {
 
 /** Scroll to a mark, and again for some frames: parts that come into view take up other room than was thought. */
 function align(mark, frames) {
+  // It scrolls the page as well, under whose header the chosen result would hide.
+  const { scrollX, scrollY } = window;
   mark.scrollIntoView({ block: "start" });
+  window.scrollTo(scrollX, scrollY);
   const top = mark.getBoundingClientRect().top;
   requestAnimationFrame(() =>
     requestAnimationFrame(() => {
