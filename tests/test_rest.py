@@ -427,6 +427,20 @@ def test_a_body_of_another_type_is_told_by_its_header(client):
     assert "Content-Type: application/json, not text/plain" in answer.json()["detail"]
 
 
+def test_health_of_a_file_that_is_gone_or_damaged(file, tmp_path):
+    path = tmp_path / "kb.duckdb"
+    path.write_bytes(file.read_bytes())
+    with client_of(path, idle_seconds=0.0) as client:
+        assert client.get("/health").status_code == 200
+        path.unlink()
+        for content in (None, b"junk" * 5000):
+            if content:
+                path.write_bytes(content)
+            answer = client.get("/health")
+            assert answer.status_code == 503
+            assert str(tmp_path) not in answer.text
+
+
 def test_where_files_lie_on_the_server_is_told_to_nobody(client):
     doc_id = client.get("/documents").json()["documents"][0]["doc_id"]
     whole = client.get(f"/documents/{doc_id}").json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from sqlrag.errors import SqlragError
 from sqlrag.serving import facets
 from sqlrag.serving.calling import PROBLEMS
-from sqlrag.serving.problems import as_json
+from sqlrag.serving.problems import Refused, as_json
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from sqlrag import Store
     from sqlrag.serving.service import Service
 
+logger = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 
 
@@ -40,5 +43,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
             store.cursor().execute("SELECT count(*) FROM embedding_metadata").fetchall()
             return as_json({"status": "ok"})
 
-        content = await service.on_store(request, look, 5.0)
+        try:
+            content = await service.on_store(request, look, 5.0)
+        except SqlragError as error:
+            # Whoever asks needs no key, so where the file lies is for the log.
+            logger.warning("%s: %s", type(error).__name__, error)
+            raise Refused(503, "The file cannot be used; the log of the server says why.") from error
         return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
