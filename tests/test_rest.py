@@ -425,6 +425,12 @@ def test_a_body_of_another_type_is_told_by_its_header(client):
     answer = client.post("/lexical_query", content=b'{"query_text": "duck"}', headers={"Content-Type": "text/plain"})
     assert answer.status_code == 422
     assert "Content-Type: application/json, not text/plain" in answer.json()["detail"]
+    # Where the body could be read, what is wrong in it is told.
+    headers = {"Content-Type": "application/vnd.x+json"}
+    answer = client.post("/lexical_query", content=b'{"query_text": "duck", "nonsense": 1}', headers=headers)
+    assert "nonsense" in answer.json()["detail"]
+    answer = client.post("/documents", data={"tags": "x"})
+    assert "files" in answer.json()["detail"]
 
 
 def test_health_of_a_file_that_is_gone_or_damaged(file, tmp_path):
