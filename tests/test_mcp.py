@@ -19,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from stores import make_small_store
 
 import sqlrag
+from sqlrag import network
 from sqlrag.adapters.mcp import create_app, create_server
 from sqlrag.answering.asking import prepare_prompt
 from sqlrag.tooling import answering, describing, fitting, hosting
@@ -587,4 +588,4 @@ class TestHttp:
     def test_a_port_that_is_taken(self, open_to_all):
         port = int(open_to_all.split(":")[2].split("/")[0])
         with pytest.raises(sqlrag.InputError, match=f"Cannot listen at 127.0.0.1:{port}: Address already in use"):
-            hosting.listen("127.0.0.1", port)
+            network.listen("127.0.0.1", port)

@@ -75,7 +75,8 @@ class SqlragVectorStore(OpensFile):
         """Return nodes by their ids (in this order), by filters (in reading order), or those that both hold for."""
         with self._open() as store:
             found = [chunk.node_id for chunk in store.chunks(node_ids=node_ids, metadata=condition_of(filters))]
-            return nodes_of(store, found if node_ids is None else [one for one in node_ids if one in set(found)])
+            known = set(found)
+            return nodes_of(store, found if node_ids is None else [one for one in node_ids if one in known])
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the nodes for a query, best first; ``kwargs`` are more arguments of the search."""

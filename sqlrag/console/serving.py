@@ -11,6 +11,7 @@ from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
 from sqlrag.console.printing import tell, write
 from sqlrag.errors import InputError, MissingExtraError
+from sqlrag.network import is_loopback
 
 
 @command(
@@ -61,7 +62,7 @@ def serve(
     try:
         from sqlrag.adapters.rest import create_app
         from sqlrag.serving.options import ServerOptions
-        from sqlrag.serving.running import is_loopback, run
+        from sqlrag.serving.running import run
     except MissingExtraError:
         raise
     except ImportError as error:
@@ -71,13 +72,14 @@ def serve(
     key = os.environ.get(api_key_env) or None
     if key is None and api_key_env != "SQLRAG_API_KEY":
         raise InputError(f"The environment variable {api_key_env} is not set, or empty: it should hold the key.")
-    if key is None and not is_loopback(host):
+    is_local = is_loopback(host.lower())
+    if key is None and not is_local:
         raise InputError(
             f"At {host} other machines reach this server, so it needs a key: set SQLRAG_API_KEY to 16 or more "
             "characters that nobody guesses, or leave --host at 127.0.0.1."
         )
     # With a key, a page of another site has nothing to send, by whatever name it comes here.
-    hosts = tuple(allow_host or ()) or (() if is_loopback(host) else ("*",))
+    hosts = tuple(allow_host or ()) or (() if is_local else ("*",))
     given = {} if threads is None else {"threads": threads}
     options = ServerOptions(
         write=can_write,

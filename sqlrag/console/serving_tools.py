@@ -12,6 +12,7 @@ from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
 from sqlrag.console.printing import tell
 from sqlrag.errors import InputError
+from sqlrag.network import listen
 
 
 @command("mcp", "Serve the file to language models (MCP).", "sqlrag mcp kb.duckdb")
@@ -46,8 +47,8 @@ def mcp(
         create_server(path).run("stdio")
         return
     app = create_app(path, host=host, hosts=allow_host or (), api_key=_key(api_key_env))
-    listener, address = hosting.listen(host, port)
-    tell(f"{path} is served at {address}. End with Ctrl-C.")
+    listener, url = listen(host, port)
+    tell(f"{path} is served at {url}/mcp. End with Ctrl-C.")
     hosting.serve(app, listener)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sqlrag.embedders.base import without_surrogates
@@ -35,6 +36,10 @@ class Filters:
         InputError
             A condition is of the wrong type, there is no such operator, or a value cannot be written as JSON.
         """
+        return dict(self._named)
+
+    @cached_property
+    def _named(self) -> dict[str, Any]:
         named = {
             "collection": strings(
                 "collection", [self.collection] if isinstance(self.collection, str) else self.collection
@@ -48,11 +53,7 @@ class Filters:
     def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
         filters = self.parameters()
-        if self.metadata and holds_for_any(self.metadata):
-            raise InputError(
-                f"metadata={shown(self.metadata)} holds for every document without such a field. "
-                "Name what to delete by values or by doc_ids."
-            )
+        refuse_lack(self.metadata, "document", "doc_ids")
         # An empty tags_all holds for every document, so it says nothing.
         named = [name for name, value in filters.items() if name != "tags_all" or value]
         if doc_ids is None and checksum is None and not named:
@@ -62,12 +63,18 @@ class Filters:
     def _metadata_json(self) -> str | None:
         if self.metadata is None:
             return None
-        if not isinstance(self.metadata, Mapping) or not all(isinstance(key, str) for key in self.metadata):
-            raise InputError(f"metadata must be a mapping of field names to values, not {shown(self.metadata)}.")
-        if not self.metadata:
-            return None  # no condition
-        # Ordered as the stored metadata is, so that a nested object finds its like.
-        return json.dumps(as_alternatives(self.metadata), ensure_ascii=False, sort_keys=True)
+        wanted = as_alternatives(self.metadata)
+        # Ordered as the stored metadata is, so that a nested object finds its like. {} is no condition.
+        return json.dumps(wanted, ensure_ascii=False, sort_keys=True) if wanted else None
+
+
+def refuse_lack(metadata: Mapping[str, Any] | None, row: str, ids: str) -> None:
+    """Raise InputError for a filter to delete by that holds wherever its fields are not there."""
+    if metadata and holds_for_any(metadata):
+        raise InputError(
+            f"metadata={shown(metadata)} holds for every {row} without such a field. "
+            f"Name what to delete by values or by {ids}."
+        )
 
 
 def strings(name: str, values: Sequence[str] | None) -> list[str] | None:

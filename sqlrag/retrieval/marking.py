@@ -24,6 +24,10 @@ Span = tuple[int, int]
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Vowels and final consonants of Hangul compose with what stands before them, though they are no marks.
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
+_SPELL = {
+    "fold": "SELECT list_transform($texts, lambda text: fts_main_documents.fold(text))",
+    "composed": "SELECT list_transform($texts, lambda text: fts_main_documents.composed(text))",
+}
 _CLASS = re.compile(r"'([^']*\\x\{[^']*)'")
 _CODE = re.compile(r"\\x\{([0-9a-f]+)\}")
 
@@ -173,7 +177,6 @@ def _spelled(con: duckdb.DuckDBPyConnection, macro: str, texts: Iterable[str]) -
     known = {text: text.lower() if macro == "fold" else text for text in distinct if text.isascii()}
     others = [text for text in distinct if text not in known]
     if others:
-        statement = f"SELECT list_transform($texts, lambda text: fts_main_documents.{macro}(text))"
-        made = con.execute(statement, {"texts": others}).fetchall()[0][0]
+        made = con.execute(_SPELL[macro], {"texts": others}).fetchall()[0][0]
         known |= dict(zip(others, made, strict=True))
     return known

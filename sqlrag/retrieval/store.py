@@ -9,8 +9,7 @@ from sqlrag.embedders.base import as_embedder, without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
-from sqlrag.retrieval.conditions import holds_for_any
-from sqlrag.retrieval.filters import Filters, strings
+from sqlrag.retrieval.filters import Filters, refuse_lack, strings
 from sqlrag.retrieval.indexing import add_chunks, index_chunks
 from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
 from sqlrag.retrieval.query_log import query_log
@@ -317,11 +316,8 @@ class Store(Queries):
         ids = strings("node_ids", node_ids)
         if ids is None and not metadata:
             raise InputError("Nothing says what to delete. Pass node_ids or metadata, or see delete_documents.")
-        if ids is None and metadata and holds_for_any(metadata):
-            raise InputError(
-                f"metadata={options.shown(metadata)} holds for every chunk without such a field. "
-                "Name what to delete by values or by node_ids."
-            )
+        if ids is None:
+            refuse_lack(metadata, "chunk", "node_ids")
         return keeping.delete_chunks(self._database, {**Filters(metadata=metadata).parameters(), "node_ids": ids})
 
     def delete_documents(

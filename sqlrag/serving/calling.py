@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import sqlrag
+from sqlrag import docstrings
 from sqlrag.serving import table
 from sqlrag.serving.problems import MEDIA_TYPE, SCHEMA, Refused, as_json
 from sqlrag.serving.schemas import Plain, model_of, request_model, to_plain, to_python
@@ -191,10 +192,9 @@ def _row_model() -> type[Plain]:
 
 def summary(name: str) -> str:
     """Return the first line of a docstring."""
-    return (inspect.getdoc(getattr(sqlrag, name)) or "").partition("\n")[0]
+    return docstrings.lead(getattr(sqlrag, name)).partition("\n")[0]
 
 
 def described(name: str) -> str:
-    """Return the docstring up to its parameters, and what it raises."""
-    text = re.split(r"\n\w+\n-{3,}\n", inspect.getdoc(getattr(sqlrag, name)) or "")[0]
-    return re.sub(r":\w+:`~?([^`]*)`", r"`\1`", text)
+    """Return the docstring up to its sections."""
+    return docstrings.without_roles(docstrings.lead(getattr(sqlrag, name)))

@@ -14,6 +14,7 @@ import sqlrag
 from sqlrag.serving.calling import PROBLEMS, refuse_to_change, with_etag
 from sqlrag.serving.problems import Refused, as_json
 from sqlrag.serving.schemas import Plain, model_of, to_plain
+from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sqlrag import Store
     from sqlrag.serving.service import Service
 
+# The columns of sql/serving/documents.sql, in their order.
 _FIELDS: dict[str, Any] = {
     "doc_id": str,
     "file_name": str,
@@ -39,7 +41,6 @@ _KINDS: dict[str, Any] = {name: (kind, ...) for name, kind in _FIELDS.items()}
 _Listed = create_model("ListedDocument", __base__=Plain, **_KINDS)
 _Page = create_model("DocumentsPage", __base__=Plain, documents=(list[_Listed], ...), next=(str | None, ...))  # type: ignore[valid-type]
 _Whole = create_model("WholeDocument", __base__=_Listed, text=(str, ...))
-_SQL = f"SELECT {', '.join(_FIELDS)} FROM sources "  # noqa: S608 - the names are ours
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -58,8 +59,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """List the documents of the file by their `doc_id`, page by page."""
 
         def work(store: Store) -> bytes:
-            sql = _SQL + "WHERE doc_id > $1 AND ($2 IS NULL OR collection = $2) ORDER BY doc_id LIMIT $3"
-            rows = [_row(values) for values in store.cursor().execute(sql, [after, collection, limit + 1]).fetchall()]
+            rows = _rows(store, after=after, collection=collection, most=limit + 1)
             more = rows[limit - 1]["doc_id"] if len(rows) > limit else None
             return as_json({"documents": rows[:limit], "next": more})
 
@@ -75,11 +75,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Return a document: its whole text, its metadata and its checksum."""
 
         def work(store: Store) -> bytes:
-            rows = store.cursor().execute(_SQL + "WHERE doc_id = $1", [doc_id]).fetchall()
+            rows = _rows(store, doc_id=doc_id)
             source = store.sources([doc_id]).get(doc_id)
             if not rows or source is None:
                 raise sqlrag.NotFoundError(f"The file has no document {doc_id!r}.")
-            return as_json({**_row(rows[0]), "text": source["text"]})
+            return as_json({**rows[0], "text": source["text"]})
 
         return with_etag(request, await service.on_store(request, work))
 
@@ -125,6 +125,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         content = await service.changing(request, work)
         return Response(content, media_type="application/json")
+
+
+def _rows(
+    store: Store, *, doc_id: str | None = None, after: str = "", collection: str | None = None, most: int = 1
+) -> list[dict[str, Any]]:
+    named = {"doc_id": doc_id, "after": after, "collection": collection, "most": most}
+    return [_row(values) for values in store.cursor().execute(read_sql("serving/documents"), named).fetchall()]
 
 
 def _row(values: tuple[Any, ...]) -> dict[str, Any]:

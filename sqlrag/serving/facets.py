@@ -9,6 +9,7 @@ from starlette.responses import Response  # noqa: TC002
 
 from sqlrag.serving.calling import PROBLEMS, with_etag
 from sqlrag.serving.problems import as_json
+from sqlrag.store.facets import counted_names
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
 
 MOST = 500
 """As many collections, and as many tags, are listed: those with most chunks."""
-
-_COLLECTIONS = """
-SELECT collection AS name, count(*) AS chunks FROM documents GROUP BY name ORDER BY chunks DESC, name LIMIT $most
-"""
-_TAGS = """
-SELECT name, count(*) AS chunks FROM (SELECT unnest(list_distinct(tags)) AS name FROM documents)
-GROUP BY name ORDER BY chunks DESC, name LIMIT $most
-"""
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -41,12 +34,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
 def _facets(store: Store, service: Service) -> dict[str, Any]:
     con = store.cursor()
 
-    def listed(sql: str) -> list[dict[str, Any]]:
-        return [{"name": name, "chunks": chunks} for name, chunks in con.execute(sql, {"most": MOST}).fetchall()]
+    def listed(kind: str) -> list[dict[str, Any]]:
+        return [{"name": one["name"], "chunks": one["chunks"]} for one in counted_names(con, kind, MOST)]
 
     return {
         "name": store.path.name,
         "chat_model": service.options.chat_model,
-        "collections": listed(_COLLECTIONS),
-        "tags": listed(_TAGS),
+        "collections": listed("collections"),
+        "tags": listed("tags"),
     }

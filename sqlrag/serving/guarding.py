@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from sqlrag.serving.options import LOOPBACK
+from sqlrag.network import LOOPBACK, NO_KEY, has_key
 from sqlrag.serving.problems import problem
 
 if TYPE_CHECKING:
@@ -54,15 +53,13 @@ class Guard:
             # A page of another site whose name was made to lead here must not read the file.
             app = problem(421, "This server does not go by that name. Start it with --allow-host NAME.")
         elif not self._has_key(scope["path"], headers):
-            app = problem(401, "Send the key: Authorization: Bearer KEY, or X-API-Key: KEY.", _CHALLENGE)
+            app = problem(401, NO_KEY, _CHALLENGE)
         await app(scope, receive, send_with_headers)
 
     def _has_key(self, path: str, headers: Headers) -> bool:
         if self.key is None or path in _OPEN or path.startswith("/page/"):
             return True
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        return hmac.compare_digest(sent.encode(), self.key)
+        return has_key(headers.get("authorization", "").encode(), headers.get("x-api-key", "").encode(), self.key)
 
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from sqlrag.errors import InputError
 
 MIB = 2**20
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True)

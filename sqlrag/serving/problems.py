@@ -96,9 +96,10 @@ def install(app: FastAPI) -> None:
 
     async def invalid(request: Request, error: Any) -> Response:
         # Neither what was sent nor a link goes back: it may be large, or no JSON.
-        told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in error.errors()[:10]]
+        found = error.errors()
+        told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in found[:10]]
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        unread = any(tuple(one["loc"]) == ("body",) and one["type"] != "missing" for one in error.errors())
+        unread = any(tuple(one["loc"]) == ("body",) and one["type"] != "missing" for one in found)
         if unread and kind != "application/json" and not kind.endswith("+json"):
             told = [f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."]
         return problem(422, "; ".join(told))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
-import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from sqlrag.errors import InputError
+from sqlrag.network import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,15 +28,7 @@ def run(app: FastAPI, host: str, port: int, *, started: Callable[[str], None]) -
     InputError
         Nothing can listen there.
     """
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=512)
-    except (OSError, OverflowError) as error:
-        raise InputError(
-            f"Nothing can listen at {host} port {port}: {error}. Pass another --port; 0 finds one."
-        ) from error
-    name = f"[{host}]" if ":" in host else host
-    url = f"http://{name}:{listening.getsockname()[1]}/"
+    listening, url = listen(host, port, backlog=512)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -54,15 +44,7 @@ def run(app: FastAPI, host: str, port: int, *, started: Callable[[str], None]) -
         limit_concurrency=_CONNECTIONS,
     )
     with listening:
-        _Server(config, lambda: started(url)).run(sockets=[listening])
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a server there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+        _Server(config, lambda: started(f"{url}/")).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

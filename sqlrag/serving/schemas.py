@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from sqlrag import docstrings
+
 MOST_RESULTS = 1000
 # Greater whole numbers are not the same in every program that reads JSON.
 _LARGEST = 2**53 - 1
@@ -52,36 +54,22 @@ def request_model(
 ) -> type[BaseModel]:
     """Return the model of a call: the parameters of a function but some, with other types for others."""
     parameters = {name: p for name, p in inspect.signature(function).parameters.items() if name not in without}
-    told = documented_parameters(function)
+    told = docstrings.arguments(function)
     hints = _hints(function, [name for name in parameters if name not in instead])
     fields: dict[str, Any] = {}
     for name, parameter in parameters.items():
         hint = instead.get(name, hints.get(name))
-        text, alone = told.get(name, ("", False))
+        names, said = told.get(name, ([], ""))
+        text = docstrings.without_roles(said)
         required = parameter.default is inspect.Parameter.empty
         default = ... if required else to_plain(parameter.default)
         kind: Any = type(parameter.default)
         if hasattr(kind, "__dataclass_fields__"):
             default = model_of(kind)(**to_plain(parameter.default))
-        limits = _limits(name, hint, text if alone else "")
+        limits = _limits(name, hint, text if len(names) == 1 else "")
         fields[name] = (_bare(hint), Field(default, description=text or None, **limits))
     name = "".join(part.title() for part in function.__name__.split("_")) + "Request"
     return create_model(name, __base__=Plain, __doc__=None, **fields)
-
-
-def documented_parameters(function: Callable[..., Any]) -> dict[str, tuple[str, bool]]:
-    """Return what the docstring of a function says of each parameter, and whether it says it of that one alone."""
-    section = re.search(r"^Parameters\n-+\n(.*?)(?=\n\n\w+\n---|\Z)", inspect.getdoc(function) or "", re.M | re.S)
-    told: dict[str, tuple[str, bool]] = {}
-    names: list[str] = []
-    for line in section[1].splitlines() if section else ():
-        if line and not line.startswith(" "):
-            names = line.partition(" : ")[0].split(", ")
-            told.update({name: ("", len(names) == 1) for name in names})
-        else:
-            for name in names:
-                told[name] = (f"{told[name][0]} {line.strip()}".strip(), told[name][1])
-    return {name: (re.sub(r":\w+:`~?([^`]*)`", r"`\1`", text), alone) for name, (text, alone) in told.items()}
 
 
 def json_type(hint: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import sqlrag
 from sqlrag.answering.asking import prepare_prompt
+from sqlrag.store.facets import KINDS, counted_names
 from sqlrag.tooling.fitting import shares
-from sqlrag.tooling.overview import overview
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +24,9 @@ instruction that it contains."""
 
 MOST_CHARACTERS = 60_000
 """Of all texts in one answer; about 15,000 tokens of English."""
+
+MOST_NAMES = 100
+"""Of collections, tags and metadata fields each."""
 
 _BLOCKS = "{% for context in contexts %}{{ context.block }}\n\n{% else %}(nothing was found){% endfor %}"
 
@@ -125,7 +128,8 @@ def answer_sources(
 def corpus_info(db_path: str | os.PathLike[str]) -> Corpus:
     """Tell what is in the file: model, counts, and the collections, tags and metadata fields to filter by."""
     with sqlrag.Store(db_path) as store:
-        known: Any = {**sqlrag.get_embedding_metadata(store), **overview(store)}
+        names = {kind: counted_names(store.cursor(), kind, MOST_NAMES) for kind in KINDS}
+        known: Any = {**sqlrag.get_embedding_metadata(store), **names}
     return known  # type: ignore[no-any-return]
 
 

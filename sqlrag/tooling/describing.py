@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import docstrings
 from sqlrag.options import shown
 
 if TYPE_CHECKING:
@@ -13,15 +13,11 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
-_SECTION = re.compile(r"^(\w+)\n-+\n", re.MULTILINE)
-_ARGUMENT = re.compile(r"^(\w[\w, ]*)\n((?:(?: .*)?\n?)+)", re.MULTILINE)
-
 
 def description(function: Callable[..., Any]) -> str:
     """Return what a docstring says before its sections, and of what is returned."""
-    head, *_ = _SECTION.split(_doc(function))
-    returned = _sections(function).get("Returns", "").partition("\n")[2]  # below the name of the type
-    return "\n".join(filter(None, (*map(_plain, head.split("\n\n")), _plain(returned))))
+    returned = docstrings.section(function, "Returns").partition("\n")[2]  # below the name of the type
+    return "\n".join(filter(None, (*map(_plain, docstrings.lead(function).split("\n\n")), _plain(returned))))
 
 
 def said_of(function: Callable[..., Any], argument: str) -> str:
@@ -33,12 +29,11 @@ def said_of(function: Callable[..., Any], argument: str) -> str:
     >>> said_of(fuse, "method")[:56]
     '"rrf": Σ weight / (rrf_k + rank), rank from 1. "weighted'
     """
-    parameters = _sections(function).get("Parameters", "")
-    for names, text in _ARGUMENT.findall(parameters):
-        if argument in names.split(", "):
-            told = _plain(text)
-            return f"{names}: {told}" if "," in names else told
-    raise LookupError(f"{function.__name__} says nothing of {argument}.")
+    told = docstrings.arguments(function)
+    if argument not in told:
+        raise LookupError(f"{function.__name__} says nothing of {argument}.")
+    names, text = told[argument]
+    return f"{', '.join(names)}: {_plain(text)}" if len(names) > 1 else _plain(text)
 
 
 def refusal(tool: str, error: ValidationError, properties: Mapping[str, Any]) -> str:
@@ -59,15 +54,6 @@ def refusal(tool: str, error: ValidationError, properties: Mapping[str, Any]) ->
             must = f"must be from {ranges[0]['minimum']} to {ranges[0]['maximum']}"
         lines.append(f"{name} {must}, not {shown(one['input'])}")
     return f"{tool} cannot be called so: {'; '.join(lines)}."
-
-
-def _sections(function: Callable[..., Any]) -> dict[str, str]:
-    _, *parts = _SECTION.split(_doc(function))
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _doc(function: Callable[..., Any]) -> str:
-    return inspect.getdoc(function) or ""
 
 
 def _plain(text: str) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import TYPE_CHECKING, Any
+
+from sqlrag.network import NO_KEY, has_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
     Message = MutableMapping[str, Any]
     App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
-
-_REFUSED = b"Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
 
 
 class LowerHost:
@@ -43,14 +42,10 @@ class KeyGuard:
         self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
     ) -> None:
         """Handle a request."""
-        if scope["type"] != "http" or self._has_key(dict(scope["headers"])):
+        sent = dict(scope.get("headers", ()))
+        if scope["type"] != "http" or has_key(sent.get(b"authorization", b""), sent.get(b"x-api-key", b""), self._key):
             await self._app(scope, receive, send)
             return
         headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": _REFUSED})
-
-    def _has_key(self, headers: dict[bytes, bytes]) -> bool:
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        sent = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
-        return hmac.compare_digest(sent, self._key)  # takes as long whatever is sent
+        await send({"type": "http.response.body", "body": NO_KEY.encode()})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from typing import TYPE_CHECKING, Any
 
 from mcp.server import MCPServer
@@ -12,10 +10,12 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import ValidationError
 
 from sqlrag.errors import InputError
+from sqlrag.network import LOOPBACK, in_url, is_loopback
 from sqlrag.tooling.describing import refusal
 from sqlrag.tooling.guarding import KeyGuard, LowerHost
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     from mcp_types import Tool
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sqlrag.tooling.guarding import App
 
 MOST_BODY_BYTES = 256 * 1024
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class StrictServer(MCPServer[Any]):
@@ -65,8 +64,8 @@ def guarded_app(server: MCPServer[Any], host: str, names: Sequence[str], key: st
     """
     if not key and not is_loopback(host):
         raise InputError(f"Whoever reaches {host} could read the file: a key is needed for any host but 127.0.0.1.")
-    own = [] if host in ("0.0.0.0", "::") else [_in_url(host)]  # noqa: S104 - any address
-    hosts = [name.lower() for name in (*_LOOPBACK, *own, *names)]
+    own = [] if host in ("0.0.0.0", "::") else [in_url(host)]  # noqa: S104 - any address
+    hosts = [name.lower() for name in (*LOOPBACK, *own, *names)]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in hosts]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
@@ -88,31 +87,3 @@ def serve(app: App, listener: socket.socket) -> None:
     import uvicorn
 
     uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
-
-
-def listen(host: str, port: int) -> tuple[socket.socket, str]:
-    """Return a socket that listens, and the address of the server there. Port 0 is any that is free.
-
-    Raises
-    ------
-    InputError
-        The port is taken, or the host has no such address.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise InputError(f"Cannot listen at {_in_url(host)}:{port}: {error.strerror}. Try another port.") from error
-    return listener, f"http://{_in_url(host)}:{listener.getsockname()[1]}/mcp"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host's address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

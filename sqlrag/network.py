@@ -1,0 +1,49 @@
+"""What both servers need, whatever framework they are made of: where they listen, and who has the key."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+
+from sqlrag.errors import InputError
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine in the header ``Host``."""
+NO_KEY = "Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
+
+
+def listen(host: str, port: int, *, backlog: int | None = None) -> tuple[socket.socket, str]:
+    """Return a socket that listens, and the URL of a server there, without a path. Port 0 is any that is free.
+
+    Raises
+    ------
+    InputError
+        The port is taken, or the host has no such address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=backlog)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"Cannot listen at {in_url(host)}:{port}: {why}. Pass another --port; 0 finds one.") from error
+    return listener, f"http://{in_url(host)}:{listener.getsockname()[1]}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host's address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def in_url(host: str) -> str:
+    """Return a host as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+def has_key(authorization: bytes, api_key: bytes, key: bytes) -> bool:
+    """Return whether one of the headers ``Authorization`` and ``X-API-Key`` holds the key; it takes as long if not."""
+    scheme, _, token = authorization.partition(b" ")
+    return hmac.compare_digest(token.strip() if scheme.lower() == b"bearer" else api_key, key)
