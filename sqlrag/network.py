@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 
 from sqlrag.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine in the header ``Host``."""
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{0,5})?", re.ASCII)
 NO_KEY = "Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
 
 
@@ -31,11 +33,27 @@ def listen(host: str, port: int, *, backlog: int | None = None) -> tuple[socket.
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host's address."""
+    """Return whether only this machine can reach a host's address; a name has no case."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def host_of(authority: str) -> str | None:
+    """Return the name or address of a header ``Host``, in small letters; None where it is not ``host[:port]`` at all.
+
+    RFC 9110, section 7.2: no user, no path, no blank; letters, digits, "-", "." and "_" of a name, or an IPv6 address
+    in brackets.
+    """
+    found = _AUTHORITY.fullmatch(authority.lower())
+    return found[1] if found else None
+
+
+def host_of_origin(origin: str) -> str | None:
+    """Return the host of a header ``Origin``; None where it is that of no page."""
+    scheme, _, authority = origin.lower().partition("://")
+    return host_of(authority) if scheme in ("http", "https") else None
 
 
 def in_url(host: str) -> str:

@@ -120,4 +120,9 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} of very many digits"
     except RecursionError:
         return f"a {type(value).__name__} of very many levels"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """Return a text as a message has room for it."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

@@ -9,10 +9,11 @@ from sqlrag.errors import MissingExtraError
 
 try:
     import python_multipart  # noqa: F401 - FastAPI asks for it where a form is declared
-    from fastapi import FastAPI
+    from fastapi import Depends, FastAPI
     from starlette.middleware import Middleware
+    from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
-    from sqlrag.serving import answering, calling, counting, documents, downloading, pages, problems
+    from sqlrag.serving import answering, asking, calling, counting, documents, downloading, pages, problems
     from sqlrag.serving.guarding import Guard
     from sqlrag.serving.limiting import BodyInTime
     from sqlrag.serving.options import ServerOptions
@@ -62,11 +63,14 @@ def create_app(db_path: str | os.PathLike[str], options: ServerOptions | None = 
         docs_url=None,  # their scripts are on other servers
         redoc_url=None,
         lifespan=service.running,
-        max_body_size=options.max_body_bytes,
+        dependencies=[Depends(asking.refuse_unknown_parameters)],
         middleware=[
             Middleware(counting.Counting, requests=requests),
             Middleware(Guard, api_key=options.api_key, hosts=options.hosts),
             Middleware(BodyInTime, seconds=options.seconds),
+            Middleware(problems.AsProblems),
+            Middleware(asking.Head),
+            Middleware(RequestBodyLimitMiddleware, max_body_size=options.max_body_bytes),
         ],
     )
     problems.install(app)

@@ -85,6 +85,22 @@ def _explain(error: BaseException) -> int:
     return 1
 
 
+def log_to_stderr() -> None:
+    """Print what a server has to tell while it runs: the warnings of sqlrag, and the errors of all."""
+    if _debug:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(_is_told)
+    logging.getLogger().addHandler(handler)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    # The query log has a handler of its own.
+    ours = record.name.startswith("sqlrag.") and record.name != "sqlrag.query"
+    return record.levelno >= (logging.WARNING if ours else logging.ERROR)
+
+
 def watch_for_interrupt() -> None:
     """Remember Ctrl-C: a statement of DuckDB that it ends raises a RuntimeError instead of KeyboardInterrupt."""
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
-from sqlrag.console.app import command
+from sqlrag.console.app import command, log_to_stderr
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
 from sqlrag.console.printing import tell, write
@@ -72,7 +72,7 @@ def serve(
     key = os.environ.get(api_key_env) or None
     if key is None and api_key_env != "SQLRAG_API_KEY":
         raise InputError(f"The environment variable {api_key_env} is not set, or empty: it should hold the key.")
-    is_local = is_loopback(host.lower())
+    is_local = is_loopback(host)
     if key is None and not is_local:
         raise InputError(
             f"At {host} other machines reach this server, so it needs a key: set SQLRAG_API_KEY to 16 or more "
@@ -98,4 +98,5 @@ def serve(
 
     with Store(path):
         tell(f"Serving {path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
-    run(app, host, port, started=write)
+    log_to_stderr()
+    run(app, host, port, started=lambda url: write(f"{url}/"))

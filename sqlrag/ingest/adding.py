@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlrag import options
+from sqlrag import options, scratch
 from sqlrag.embedders.base import as_embedder
 from sqlrag.errors import InputError
 from sqlrag.ingest import run as running
@@ -79,8 +79,8 @@ def add_documents(
     given = options.mapping("documents", documents)
     running.check_options(collection, max_bytes)
     report = UpdateReport(files=len(given))
-    with tempfile.TemporaryDirectory(prefix="sqlrag-") as name:
-        root = Path(name)
+    with closing(scratch.Folder()) as folder:
+        root = folder.path
         run = running.Run("update", root, collection, report)
         run.input_dir = ""
         run.read = _reader(collection, max_bytes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from sqlrag.errors import InputError, ModelMismatchError, ProviderError, StoreError
-from sqlrag.options import shown
+from sqlrag.options import shortened, shown
 from sqlrag.retrieval import candidates
 from sqlrag.retrieval.candidates import Leg
 from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
@@ -190,7 +190,7 @@ class Run:
     def _explain_words(self, con: duckdb.DuckDBPyConnection, passing: str) -> None:
         """Say what no chunk holds, and whether that is so with the filters only."""
         plan = self.plan
-        quoted = ", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases)
+        quoted = shortened(", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases))
         asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
         if asked and candidates.lexical_leg(con, self.terms, 1, plan.bm25, {}, conjunctive=plan.conjunctive).hits:
             self.notices.append(

@@ -91,6 +91,8 @@ class _Events:
 async def _whole(events: _Events) -> Response:
     try:
         async for event in events:
+            if event.error is not None:
+                raise Refused(502, event.error)
             if event.answer is not None:
                 return Response(as_json(event.answer.as_dict()), media_type="application/json")
         raise Refused(502, "The answer has no end.")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
 
 import sqlrag
+from sqlrag import scratch
 from sqlrag.serving import table
 from sqlrag.serving.calling import PROBLEMS, described, summary, typed
 from sqlrag.serving.schemas import request_model, to_python
@@ -52,24 +51,24 @@ def _endpoint(name: str, service: Service) -> Any:
 
     async def run(request: Request, body: Any) -> FileResponse:
         given = {field: to_python(getattr(body, field)) for field in type(body).model_fields}
-        folder = tempfile.TemporaryDirectory(prefix="sqlrag-", ignore_cleanup_errors=True)
+        folder = scratch.Folder()
+        path = folder.path / f"{service.lender.path.stem}{suffix}"
         abandoned = threading.Event()
-        path = Path(folder.name) / f"{service.lender.path.stem}{suffix}"
 
         def work(store: Store) -> None:
             function(store.path, path, **given)
             if abandoned.is_set():
-                folder.cleanup()
+                folder.close()
 
         try:
             await service.on_store(request, work, service.options.answer_seconds)
         except BaseException:
             abandoned.set()
-            folder.cleanup()
+            folder.close()
             raise
         accepted = request.headers.get("accept", "")
         kind = next((one for one in types if one in accepted), types[0])
-        return FileResponse(path, media_type=kind, filename=path.name, background=BackgroundTask(folder.cleanup))
+        return FileResponse(path, media_type=kind, filename=path.name, background=BackgroundTask(folder.close))
 
     model = request_model(function, without=table.KEPT, instead={})
     return typed(run, model, {"collection": "default"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from sqlrag.network import LOOPBACK, NO_KEY, has_key
+from sqlrag.network import LOOPBACK, NO_KEY, has_key, host_of
 from sqlrag.serving.problems import problem
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Guard:
 
         headers = Headers(scope=scope)
         app = self.app
-        if "*" not in self.hosts and _host(headers.get("host", "")) not in self.hosts:
+        if "*" not in self.hosts and host_of(headers.get("host", "")) not in self.hosts:
             # A page of another site whose name was made to lead here must not read the file.
             app = problem(421, "This server does not go by that name. Start it with --allow-host NAME.")
         elif not self._has_key(scope["path"], headers):
@@ -63,9 +63,3 @@ class Guard:
 
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
-
-
-def _host(value: str) -> str:
-    """Return the name of a Host header, without its port."""
-    name = value.strip().lower()
-    return name.partition("]")[0] + "]" if name.startswith("[") else name.partition(":")[0]

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -45,7 +46,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         try:
             content = await service.on_store(request, look, 5.0)
-        except SqlragError as error:
+        except (SqlragError, duckdb.Error) as error:
             # Whoever asks needs no key, so where the file lies is for the log.
             logger.warning("%s: %s", type(error).__name__, error)
             raise Refused(503, "The file cannot be used; the log of the server says why.") from error

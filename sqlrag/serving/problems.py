@@ -7,7 +7,9 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
     from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CLIENT_GONE = 499  # of no standard: nobody reads this answer, the metrics count it
 MEDIA_TYPE = "application/problem+json"
@@ -74,6 +77,37 @@ def as_json(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+class AsProblems:
+    """Makes problems of the errors that the frameworks answer in plain text, such as a body that is too large."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request, as ASGI has it."""
+        begun: Message | None = None
+        text = b""
+
+        async def send_as_problem(message: Message) -> None:
+            nonlocal begun, text
+            if message["type"] == "http.response.start" and _is_plain_error(message):
+                begun = message
+            elif begun is None:
+                await send(message)
+            else:
+                text += message.get("body", b"")
+                if not message.get("more_body", False):
+                    told = text.decode("utf-8", "replace") or HTTPStatus(begun["status"]).phrase
+                    kept = {k: v for k, v in Headers(raw=begun["headers"]).items() if not k.startswith("content-")}
+                    await problem(begun["status"], told, kept)(scope, receive, send)
+
+        await self.app(scope, receive, send_as_problem)
+
+
+def _is_plain_error(start: Message) -> bool:
+    return start["status"] >= 400 and Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
+
+
 def status_of(error: BaseException) -> int:
     """Return the status that an error of sqlrag stands for."""
     return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
@@ -104,12 +138,17 @@ def install(app: FastAPI) -> None:
             told = [f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."]
         return problem(422, "; ".join(told))
 
-    async def unexpected(_: Request, error: Any) -> Response:
-        logger.error("%s was not expected", type(error).__name__, exc_info=error)
+    async def database(_: Request, error: Any) -> Response:
+        logger.error("The file could not be read", exc_info=error)
+        return problem(503, "The file cannot be read, it may be damaged or cut short; the log of the server says more.")
+
+    async def unexpected(_: Request, __: Exception) -> Response:
+        # It is raised again for the server, which logs it.
         return problem(500, "This was not expected; the log of the server says more.")
 
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(errors.SqlragError, own)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(duckdb.Error, database)
     app.add_exception_handler(Exception, unexpected)

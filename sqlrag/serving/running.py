@@ -1,4 +1,4 @@
-"""Runs a server in this process until Ctrl-C or SIGTERM, and ends it in order."""
+"""Runs a server, of REST or of MCP, in this process until Ctrl-C or SIGTERM, and ends it in order."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from sqlrag import scratch
 from sqlrag.network import listen
+from sqlrag.serving.connections import TimedProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fastapi import FastAPI
-
 _GRACE_SECONDS = 30
+_IDLE_SECONDS = 20
 _HEADER_BYTES = 32_768
-_CONNECTIONS = 1000
+# Both together, and the files of the store, stay below 1,024: as many files a process may open on most systems.
+_CONNECTIONS = 512
+_BACKLOG = 256
 
 
-def run(app: FastAPI, host: str, port: int, *, started: Callable[[str], None]) -> None:
-    """Serve an application; ``started`` is told the address once it answers.
+def run(app: Any, host: str, port: int, *, started: Callable[[str], None]) -> None:
+    """Serve an ASGI application; ``started`` is told the address, without a path, once it answers.
 
     Raises
     ------
     InputError
         Nothing can listen there.
     """
-    listening, url = listen(host, port, backlog=512)
+    scratch.sweep()
+    listening, url = listen(host, port, backlog=_BACKLOG)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -37,14 +41,15 @@ def run(app: FastAPI, host: str, port: int, *, started: Callable[[str], None]) -
         proxy_headers=False,
         lifespan="on",
         timeout_graceful_shutdown=_GRACE_SECONDS,
-        timeout_keep_alive=30,
+        timeout_keep_alive=_IDLE_SECONDS,
         h11_max_incomplete_event_size=_HEADER_BYTES,
-        http="h11",
+        http=TimedProtocol,
+        backlog=_BACKLOG,
         ws="none",
         limit_concurrency=_CONNECTIONS,
     )
     with listening:
-        _Server(config, lambda: started(f"{url}/")).run(sockets=[listening])
+        _Server(config, lambda: started(url)).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

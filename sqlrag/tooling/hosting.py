@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from sqlrag.errors import InputError
 from sqlrag.network import LOOPBACK, in_url, is_loopback
+from sqlrag.serving.limiting import BodyInTime
 from sqlrag.tooling.describing import refusal
-from sqlrag.tooling.guarding import KeyGuard, LowerHost
+from sqlrag.tooling.guarding import HostGuard, KeyGuard
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from mcp_types import Tool
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlrag.tooling.guarding import App
 
 MOST_BODY_BYTES = 256 * 1024
+_BODY_SECONDS = 30.0
 
 
 class StrictServer(MCPServer[Any]):
@@ -65,25 +66,11 @@ def guarded_app(server: MCPServer[Any], host: str, names: Sequence[str], key: st
     if not key and not is_loopback(host):
         raise InputError(f"Whoever reaches {host} could read the file: a key is needed for any host but 127.0.0.1.")
     own = [] if host in ("0.0.0.0", "::") else [in_url(host)]  # noqa: S104 - any address
-    hosts = [name.lower() for name in (*LOOPBACK, *own, *names)]
-    origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in hosts]
-    security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[form for name in hosts for form in (name, f"{name}:*")],
-        allowed_origins=[form for origin in origins for form in (origin, f"{origin}:*")],
-    )
     app: App = server.streamable_http_app(
         stateless_http=True,  # no tool needs a session, so that none has to be kept
         json_response=True,
         max_request_body_size=MOST_BODY_BYTES,
-        transport_security=security,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # HostGuard is stricter
     )
-    app = LowerHost(app)
+    app = HostGuard(BodyInTime(app, seconds=_BODY_SECONDS), (*LOOPBACK, *own, *names))
     return KeyGuard(app, key) if key else app
-
-
-def serve(app: App, listener: socket.socket) -> None:
-    """Answer requests until Ctrl-C."""
-    import uvicorn
-
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
