@@ -452,6 +452,29 @@ class TestProcesses:
         assert [word for word in ("loading a model", "and more noise", "echo of a child".removeprefix("echo "))
                 if word not in noise] == []  # fmt: skip
 
+    def test_standard_error_tells_of_faults(self, kb):
+        code = (
+            "import sqlrag\n"
+            "def broken(*_, **__): raise RuntimeError('a fault of the program')\n"
+            "sqlrag.hybrid_query = broken\n"
+            "from sqlrag.cli import main\n"
+            "main()"
+        )
+        call = {"name": "hybrid_query", "arguments": {"query_text": "mango"}}
+        message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        with subprocess.Popen(
+            [sys.executable, "-c", code, "mcp", str(kb)],
+            env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as server:  # fmt: skip
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            for one in ({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}, message):
+                server.stdin.write(json.dumps(one) + "\n")
+                server.stdin.flush()
+                assert "fault" not in server.stdout.readline()
+            told = server.communicate(timeout=30)[1]
+        assert "Traceback" in told
+        assert "\nRuntimeError: a fault of the program\n" in told
+
     @pytest.mark.parametrize("transport", ["stdio", "http"])
     def test_calls_at_once(self, kb, transport):
         questions = ["mango", "pump seal", "lychee", "shopping list"] * 6
@@ -521,6 +544,9 @@ class TestHttp:
         assert self.post(open_to_all, Host=f"kb.example.org:{port}").status_code == 421
         assert self.post(open_to_all, Origin="https://example.org").status_code == 403
         assert self.post(open_to_all, Origin="null").status_code == 403
+        for rest in (".evil.example", f":{port}@evil.example", f":{port}.evil.example", "/", " x"):
+            assert self.post(open_to_all, Host=f"localhost{rest}").status_code == 421
+            assert self.post(open_to_all, Origin=f"http://localhost{rest}").status_code == 403
         assert self.post(open_to_all, Origin=f"http://localhost:{port}").status_code == 200
 
     def test_a_key(self, with_key):
@@ -552,7 +578,7 @@ class TestHttp:
             create_app(kb, host=host)
         assert create_app(kb, host=host, api_key=KEY)
 
-    @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "localhost", "::1"])
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "localhost", "LOCALHOST", "::1"])
     def test_this_machine_needs_none(self, kb, host):
         assert create_app(kb, host=host)
 

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import pytest
-from chat_server import ChatServer, serving
+from chat_server import ChatServer, Status, serving
 from handbook import search_file
 from helpers import ROOT
 from starlette.testclient import TestClient
@@ -34,6 +35,8 @@ from sqlrag.serving.service import Service
 from sqlrag.serving.working import Workers
 
 KEY = "a-key-that-nobody-guesses"
+PROBLEM = "application/problem+json"
+STRANGE = (".evil.example", ":80@evil.example", ":80.evil.example", "]", "/", " x", ":x", "@", ":80:80", ":123456")
 SERVED = ("export_ragfile", "export_ragmd", "metrics", "answer", "add_documents")  # by modules of their own
 
 
@@ -160,6 +163,35 @@ class TestRoutes:
             assert (again.status_code, again.json()["text"]) == (200, "swan")
             assert client.get("/documents/none.md").status_code == 404
 
+    def test_head_is_get_without_the_body(self, client):
+        for path in ("/", "/health", "/documents", "/documents/a.md", "/metrics", "/page/main.js", "/x"):
+            whole, head = client.get(path), client.head(path)
+            assert (head.status_code, head.content) == (whole.status_code, b""), path
+            assert head.headers["content-type"] == whole.headers["content-type"]
+        assert client.head("/lexical_query").status_code == 405
+        assert 'method="HEAD",route="/documents",status="200"} 1' in client.get("/metrics").text
+
+    def test_no_parameter_is_ignored(self, client):
+        for path in ("/documents", "/documents/a.md", "/check", "/facets", "/health", "/metrics"):
+            answer = client.get(path, params={"limti": 1})
+            assert answer.status_code == 422, path
+            assert "There is no parameter 'limti'" in answer.json()["detail"]
+        assert client.get("/", params={"q": "duck"}).status_code == 200
+
+    def test_a_range_that_is_none_is_a_problem(self, client):
+        for asked, status in (("bytes=a", 400), ("bytes=9999999-", 416)):
+            answer = client.get("/", headers={"range": asked})
+            assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
+        assert answer.headers["content-range"].startswith("bytes */")
+
+    def test_notices_are_short_whatever_is_asked(self, client):
+        phrase = '"' + "swan " * 5000 + '"'
+        for more in ({}, {"tags_all": ["birds"]}):
+            sent = {"query_text": phrase, "syntax": True, **more}
+            (notice,) = client.post("/lexical_query", json=sent).json()["notices"]
+            assert "holds" in notice
+            assert len(notice) < 600
+
     def test_exports_are_downloads(self, client):
         answer = client.post("/export_ragmd", json={})
         assert answer.headers["content-type"].startswith("text/markdown")
@@ -226,11 +258,16 @@ class TestGuard:
             ServerOptions(api_key="short")
         assert KEY not in repr(ServerOptions(api_key=KEY))
 
-    @pytest.mark.parametrize(
-        ("host", "status"), [("evil.example", 421), ("127.0.0.1:80", 200), ("[::1]:8000", 200), ("", 421)]
-    )
-    def test_other_names_of_this_host_are_refused(self, client, host, status):
-        assert client.get("/documents", headers={"host": host}).status_code == status
+    def test_other_names_of_this_host_are_refused(self, client):
+        known = ("127.0.0.1:80", "[::1]:8000", "LocalHost:8000", "localhost:")
+        strange = [f"{name}{rest}" for name in ("localhost", "127.0.0.1", "[::1]") for rest in STRANGE]
+        for host, status in [
+            ("evil.example", 421),
+            ("", 421),
+            *((h, 200) for h in known),
+            *((h, 421) for h in strange),
+        ]:
+            assert client.get("/documents", headers={"host": host}).status_code == status, host
 
     def test_no_other_site_may_read(self, client):
         answer = client.get("/documents", headers={"origin": "https://evil.example"})
@@ -251,7 +288,10 @@ class TestLimits:
         with client_of(file, max_body_bytes=10_000) as client:
             headers = {"content-type": "application/json"}
             assert client.post("/lexical_query", content=parts(), headers=headers).status_code == 413
-            assert client.post("/lexical_query", content=b" " * 20_000, headers=headers).status_code == 413
+            answer = client.post("/lexical_query", content=b" " * 20_000, headers=headers)
+            assert (answer.status_code, answer.headers["content-type"]) == (413, PROBLEM)
+            assert "content-security-policy" in answer.headers
+            assert 'route="other",status="413"} 1' in client.get("/metrics").text
 
     def test_what_takes_too_long_is_ended_and_frees_its_thread(self, file):
         async def run():
@@ -347,6 +387,7 @@ class TestLending:
 class TestAnswers:
     @pytest.fixture
     def chat(self):
+        pytest.importorskip("openai")
         server = ChatServer()
         with serving(server) as server.url:
             yield server
@@ -374,7 +415,17 @@ class TestAnswers:
         with client_of(file) as client:
             assert client.post("/answer", json={"question": "x"}).status_code == 501
 
+    def test_a_model_that_fails_is_no_answer(self, file, chat):
+        chat.faults["all"] = Status(401)
+        with client_of(file, chat_model="m", chat_base_url=chat.url) as client:
+            sent = {"question": "What do ducks eat?", "plan": {"mode": "lexical"}}
+            answer = client.post("/answer", json=sent)
+            assert (answer.status_code, answer.headers["content-type"]) == (502, PROBLEM)
+            assert "HTTP 401" in answer.json()["detail"]
+            assert "event: error" in client.post("/answer", json={**sent, "stream": True}).text
+
     def test_a_client_that_goes_away_ends_the_call_of_the_model(self, file):
+        pytest.importorskip("openai")
         ended = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as model:
 
@@ -411,9 +462,9 @@ class TestAnswers:
                 assert server.wait(30) == 0
 
 
-def started(file, *arguments, **environment):
+def started(file, *arguments, code=None, **environment):
     return subprocess.Popen(
-        [sys.executable, "-m", "sqlrag", "serve", str(file), "--port", "0", *arguments],
+        [sys.executable, *(["-c", code] if code else ["-m", "sqlrag"]), "serve", str(file), "--port", "0", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -445,6 +496,17 @@ def test_health_of_a_file_that_is_gone_or_damaged(file, tmp_path):
             answer = client.get("/health")
             assert answer.status_code == 503
             assert str(tmp_path) not in answer.text
+
+
+def test_a_file_that_is_cut_while_it_is_open(file):
+    with client_of(file, idle_seconds=60.0) as client:
+        assert client.get("/health").status_code == 200
+        os.truncate(file, 20_000)
+        for path in ("/documents", "/documents/a.md", "/facets", "/check"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.headers["content-type"]) == (503, PROBLEM), path
+            assert "damaged" in answer.json()["detail"]
+        assert client.post("/export_ragmd", json={}).status_code == 503
 
 
 def test_where_files_lie_on_the_server_is_told_to_nobody(client):
@@ -505,6 +567,27 @@ class TestServe:
             finally:
                 server.send_signal(number)
             assert server.wait(30) == 0, server.stderr.read()
+
+    def test_its_log_tells_of_faults(self, file):
+        code = (
+            "import sys; from sqlrag.serving import facets\n"
+            "def broken(*_): raise RuntimeError('a fault of the program')\n"
+            "facets._facets = broken\n"
+            "from sqlrag.cli import main\n"
+            "main()"
+        )
+        with started(file, "--write", code=code) as server:
+            url = server.stdout.readline().strip()
+            with pytest.raises(urllib.error.HTTPError, match="500"):
+                urllib.request.urlopen(url + "facets")
+            os.truncate(file, 20_000)
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                urllib.request.urlopen(url + "documents")
+            server.terminate()
+            told = server.communicate(timeout=30)[1]
+        assert told.count("Traceback") == 2
+        assert told.count("\nRuntimeError: a fault of the program\n") == 1
+        assert "ERROR The file could not be read" in told
 
     def test_other_machines_need_a_key(self, file):
         with started(file, "--host", "0.0.0.0", SQLRAG_API_KEY="") as server:

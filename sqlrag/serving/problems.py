@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 from fastapi.exceptions import RequestValidationError
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -98,7 +98,8 @@ class AsProblems:
                 text += message.get("body", b"")
                 if not message.get("more_body", False):
                     told = text.decode("utf-8", "replace") or HTTPStatus(begun["status"]).phrase
-                    kept = {k: v for k, v in Headers(raw=begun["headers"]).items() if not k.startswith("content-")}
+                    kept = MutableHeaders(raw=begun["headers"])
+                    del kept["content-length"], kept["content-type"]
                     await problem(begun["status"], told, kept)(scope, receive, send)
 
         await self.app(scope, receive, send_as_problem)
