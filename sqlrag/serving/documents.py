@@ -17,6 +17,8 @@ from sqlrag.serving.schemas import Plain, model_of, to_plain
 from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from fastapi import FastAPI
 
     from sqlrag import Store
@@ -45,8 +47,12 @@ _Whole = create_model("WholeDocument", __base__=_Listed, text=(str, ...))
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add ``/documents``."""
-    options = service.options
+    _add_list(app, service)
+    _add_get(app, service)
+    _add_upload(app, service)
 
+
+def _add_list(app: FastAPI, service: Service) -> None:
     @app.get(
         "/documents", operation_id="list_documents", response_model=None, responses={200: {"model": _Page}, **PROBLEMS}
     )
@@ -65,6 +71,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         return with_etag(request, await service.on_store(request, work))
 
+
+def _add_get(app: FastAPI, service: Service) -> None:
     @app.get(
         "/documents/{doc_id:path}",
         operation_id="get_document",
@@ -82,6 +90,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return as_json({**rows[0], "text": source["text"]})
 
         return with_etag(request, await service.on_store(request, work))
+
+
+def _add_upload(app: FastAPI, service: Service) -> None:
+    options = service.options
 
     @app.post(
         "/documents",
@@ -103,15 +115,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         that cannot be used is in `failures` and stops no other. The same bytes again cost no embedding.
         """
         refuse_to_change(options)
-        known = ("files", "doc_ids", "collection")
-        if unknown := sorted(set(await request.form()) - set(known)):
-            raise Refused(422, f"There is no field {', '.join(unknown)}; the fields are {', '.join(known)}.")
-        names = [file.filename or "" for file in files] if doc_ids is None else doc_ids
-        if len(names) != len(files):
-            raise Refused(422, f"There are {len(files)} files and {len(names)} doc_ids; each file needs one.")
-        if len(set(names)) != len(names):
-            raise Refused(422, "Two files have the same name; each document needs one of its own.")
-        given = {name: await file.read() for name, file in zip(names, files, strict=True)}
+        _refuse_other_fields(await request.form())
+        given = {name: await file.read() for name, file in zip(_names_of(files, doc_ids), files, strict=True)}
 
         def work(store: Store) -> bytes:
             report = sqlrag.add_documents(
@@ -125,6 +130,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         content = await service.changing(request, work)
         return Response(content, media_type="application/json")
+
+
+def _refuse_other_fields(form: Iterable[str]) -> None:
+    known = ("files", "doc_ids", "collection")
+    if unknown := sorted(set(form) - set(known)):
+        raise Refused(422, f"There is no field {', '.join(unknown)}; the fields are {', '.join(known)}.")
+
+
+def _names_of(files: Sequence[UploadFile], doc_ids: Sequence[str] | None) -> Sequence[str]:
+    """Return a name for each file, all of them different."""
+    names = [file.filename or "" for file in files] if doc_ids is None else doc_ids
+    if len(names) != len(files):
+        raise Refused(422, f"There are {len(files)} files and {len(names)} doc_ids; each file needs one.")
+    if len(set(names)) != len(names):
+        raise Refused(422, "Two files have the same name; each document needs one of its own.")
+    return names
 
 
 def _rows(
