@@ -454,7 +454,7 @@ class TestProcesses:
 
     def test_standard_error_tells_of_faults(self, kb):
         code = (
-            "import sqlrag\n"
+            "import sqlrag, sqlrag.adapters.mcp\n"
             "def broken(*_, **__): raise RuntimeError('a fault of the program')\n"
             "sqlrag.hybrid_query = broken\n"
             "from sqlrag.cli import main\n"
