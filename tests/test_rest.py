@@ -291,7 +291,7 @@ class TestLimits:
             answer = client.post("/lexical_query", content=b" " * 20_000, headers=headers)
             assert (answer.status_code, answer.headers["content-type"]) == (413, PROBLEM)
             assert "content-security-policy" in answer.headers
-            assert 'route="other",status="413"} 1' in client.get("/metrics").text
+            assert 'route="/lexical_query",status="413"} 2' in client.get("/metrics").text
 
     def test_what_takes_too_long_is_ended_and_frees_its_thread(self, file):
         async def run():
