@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
 import re
 import socket
+from pathlib import Path
 
 from sqlrag.errors import InputError
 
@@ -65,3 +67,17 @@ def has_key(authorization: bytes, api_key: bytes, key: bytes) -> bool:
     """Return whether one of the headers ``Authorization`` and ``X-API-Key`` holds the key; it takes as long if not."""
     scheme, _, token = authorization.partition(b" ")
     return hmac.compare_digest(token.strip() if scheme.lower() == b"bearer" else api_key, key)
+
+
+def without_folders(text: str, *folders: str | os.PathLike[str]) -> str:
+    """Return a text for others, with the names of files alone where it has their paths below one of the folders.
+
+    Examples
+    --------
+    >>> without_folders("/srv/data/kb.duckdb is in use.", "/srv/data")
+    'kb.duckdb is in use.'
+    """
+    forms = {os.fspath(form) for folder in map(Path, folders) for form in (folder, folder.resolve())} - {os.sep, "."}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form + os.sep, "")
+    return text

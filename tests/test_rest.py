@@ -298,8 +298,7 @@ class TestLimits:
             workers = Workers(1, 5, 0.2)
             with Store(file) as store:
 
-                def slow(job):
-                    job.uses(store)
+                def slow():
                     sql = "SELECT sum(a.i * b.i % 7) FROM range(100000) a(i), range(100000) b(i)"
                     return store.cursor().execute(sql).fetchall()
 
@@ -308,7 +307,7 @@ class TestLimits:
                     await workers.run(slow)
                 assert refused.value.status == 504
                 # The statement alone takes minutes.
-                assert await workers.run(lambda _: "free", 20) == "free"
+                assert await workers.run(lambda: "free", 20) == "free"
                 assert time.monotonic() - began < 20
                 await asyncio.to_thread(workers.close)
 
@@ -343,10 +342,10 @@ class TestLimits:
     def test_what_finds_no_room_is_refused_with_a_time_to_come_back(self, file):
         async def run():
             workers, go = Workers(1, 1, 20), threading.Event()
-            waiting = [asyncio.ensure_future(workers.run(lambda _: go.wait(20))) for _ in range(2)]
+            waiting = [asyncio.ensure_future(workers.run(lambda: go.wait(20))) for _ in range(2)]
             await asyncio.sleep(0.05)
             with pytest.raises(Refused) as refused:
-                await workers.run(lambda _: None)
+                await workers.run(lambda: None)
             go.set()
             assert await asyncio.gather(*waiting) == [True, True]
             await asyncio.to_thread(workers.close)

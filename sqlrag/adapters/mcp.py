@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import sqlrag
 from sqlrag.errors import MissingExtraError, SqlragError
+from sqlrag.network import without_folders
 from sqlrag.types import Fusion
 
 try:
@@ -70,7 +72,7 @@ def create_server(db_path: str | os.PathLike[str]) -> hosting.StrictServer:
         "sqlrag", version=sqlrag.__version__, instructions=answering.INSTRUCTIONS, log_level="WARNING"
     )
     for run, described, arguments, shape in _TOOLS:
-        tool = _told(binding.bound(run, db_path, described, arguments, shape))
+        tool = _told(binding.bound(run, db_path, described, arguments, shape), db_path)
         server.add_tool(tool, description=describing.description(described), annotations=_READS)
     return server
 
@@ -82,14 +84,14 @@ def create_app(
     return hosting.guarded_app(create_server(db_path), host, hosts, api_key)
 
 
-def _told(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tool whose failures the model is told with their remedies."""
+def _told(tool: Callable[..., Any], db_path: str | os.PathLike[str]) -> Callable[..., Any]:
+    """Return a tool whose failures the model is told with their remedies, and without the folder of the file."""
 
     @functools.wraps(tool)
     def run(**arguments: Any) -> Any:
         try:
             return tool(**arguments)
         except SqlragError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(without_folders(str(error), Path(db_path).expanduser().absolute().parent)) from error
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING
 
 import sqlrag
@@ -73,7 +74,8 @@ def create_app(db_path: str | os.PathLike[str], options: ServerOptions | None = 
             Middleware(RequestBodyLimitMiddleware, max_body_size=options.max_body_bytes),
         ],
     )
-    problems.install(app)
+    folders = (service.lender.path.parent, tempfile.gettempdir(), *filter(None, [options.input_dir]))
+    problems.install(app, *folders)
     calling.add_routes(app, service)
     answering.add_route(app, service)
     documents.add_routes(app, service)

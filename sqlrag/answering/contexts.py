@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag import options
 from sqlrag.errors import InputError
+from sqlrag.stopping import checkpoint
 from sqlrag.types import DEFAULT_COLLECTION, Candidate
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def _length(span: Mapping[str, Any], unknown: int) -> int:
 
 
 def _context(item: Item, checksums: Mapping[str, str]) -> Context:
+    checkpoint()
     if isinstance(item, Candidate):
         row: Mapping[str, Any] = {**vars(item), "text": item.content}
     else:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from sqlrag import options
 from sqlrag.answering.contexts import Context, contexts_of, cut_item, notices_of
 from sqlrag.answering.counting import token_counter
 from sqlrag.answering.prompting import block, fence_of
 from sqlrag.ingest.splitting import Limits, Splitter
+from sqlrag.stopping import checkpoint
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -142,25 +144,31 @@ def fit_context(
 
 def _chosen(pieces: list[_Piece], room: int, margin: float) -> tuple[list[_Piece], list[_Piece]]:
     """Return the pieces that fit and those that do not."""
-    waiting, chosen, left_out = list(pieces), list[_Piece](), list[_Piece]()
-    of_document: Counter[str] = Counter()
-    while waiting:
-        best = waiting[0]
-        close = [best, *(piece for piece in waiting[1:] if _is_close(piece, best, margin))]
-        piece = min(close, key=lambda piece: (of_document[piece.context.doc_id], piece.place))
-        waiting.remove(piece)
+    chosen, left_out = list[_Piece](), list[_Piece]()
+    scores = np.array([np.nan if piece.context.score is None else piece.context.score for piece in pieces], float)
+    numbers: dict[str, int] = {}
+    documents = np.array([numbers.setdefault(piece.context.doc_id, len(numbers)) for piece in pieces], int)
+    # What the next one is the least of: how many of its document are chosen, then its place.
+    order = np.arange(len(pieces))
+    waiting = np.ones(len(pieces), bool)
+    least, best = min((piece.tokens for piece in pieces), default=0), 0
+    while best < len(pieces) and least <= room:
+        checkpoint()
+        close = waiting[best:] & (scores[best:] >= scores[best] - margin * abs(scores[best]))
+        close[0] = True
+        place = best + int(np.where(close, order[best:], np.iinfo(int).max).argmin())
+        waiting[place] = False
+        piece = pieces[place]
         if piece.tokens <= room:
             room -= piece.tokens
-            of_document[piece.context.doc_id] += 1
+            order[documents == documents[place]] += len(pieces)
             chosen.append(piece)
         else:
             left_out.append(piece)
-    return chosen, left_out
-
-
-def _is_close(piece: _Piece, best: _Piece, margin: float) -> bool:
-    one, other = piece.context.score, best.context.score
-    return one is not None and other is not None and one >= other - margin * abs(other)
+        while best < len(pieces) and not waiting[best]:
+            best += 1
+    # Of those that are left none is small enough.
+    return chosen, left_out + [piece for piece, waits in zip(pieces, waiting, strict=True) if waits]
 
 
 def _cut(piece: _Piece, room: int, size: Callable[[Context], int]) -> _Piece | None:

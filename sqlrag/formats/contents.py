@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sqlrag.errors import FormatError
 from sqlrag.formats.strict_json import strict_json
+from sqlrag.stopping import checkpoint
 from sqlrag.store.metadata import OWN_IDS
 from sqlrag.store.vectors import unit_vectors
 
@@ -154,6 +155,7 @@ def checked_batches(batches: Iterable[Batch], dimensions: int) -> Iterator[Batch
         for row in zip(*(batch.chunks[name].to_pylist() for name in columns), strict=True):
             _check_chunk(row, texts, collections)
         _check_vectors(batch, dimensions)
+        checkpoint()
         yield batch
 
 

@@ -10,6 +10,7 @@ from sqlrag.errors import InputError
 from sqlrag.ingest.sections import Section, markdown_sections, plain_sections, title_sections
 from sqlrag.ingest.splitting import Limits, Splitter
 from sqlrag.options import items, text
+from sqlrag.stopping import checkpoint
 from sqlrag.types import DEFAULT_COLLECTION, Chunk, ChunkPolicy, ChunkUnit, Document
 
 if TYPE_CHECKING:
@@ -102,6 +103,17 @@ def chunk(
     >>> [(c.heading_path, c.content) for c in chunk("intro\n\n# T\n\nbody", policy)]
     [((), 'intro'), (('T',), '# T\n\nbody')]
     """
+    return list(iter_chunks(document, policy, token_offsets=token_offsets, window=window))
+
+
+def iter_chunks(
+    document: Document | str | Sequence[str],
+    policy: ChunkPolicy = DEFAULT_POLICY,
+    *,
+    token_offsets: TokenOffsets | None = None,
+    window: int | None = None,
+) -> Iterator[Chunk]:
+    """Yield the chunks of :func:`chunk` one by one."""
     check_policy(policy)
     if token_offsets is None and (policy.chunk_unit == "tokens" or window is not None):
         raise InputError("token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone")
@@ -114,8 +126,8 @@ def chunk(
     else:
         sections = markdown_sections(document) if markdown else plain_sections(document)
     metadata = chunk_metadata(document)
-    return [
-        Chunk(
+    for index, (start, end, path) in enumerate(_slices(document.text, sections, policy, token_offsets, window)):
+        yield Chunk(
             doc_id=document.doc_id,
             chunk_index=index,
             content=document.text[start:end],
@@ -127,8 +139,6 @@ def chunk(
             page=bisect_right(document.page_starts, start) or None,
             heading_path=path,
         )
-        for index, (start, end, path) in enumerate(_slices(document.text, sections, policy, token_offsets, window))
-    ]
 
 
 def _as_document(given: Document | str | Sequence[str], policy: ChunkPolicy) -> Document:
@@ -162,6 +172,7 @@ def _slices(
     # Headings without text that wait for the section below them, from this offset on.
     waiting: tuple[Splitter, tuple[str, ...], Limits] | None = None
     for i, section in enumerate(sections):
+        checkpoint()
         path, limits = budget.of(section.heading_path)
         splitter = Splitter(text, waiting[0].start if waiting else section.start, section.end, token_offsets)
         # A title is not worth cutting a section that would fit without it.
@@ -174,7 +185,9 @@ def _slices(
         if is_bare and following and following.level >= section.level:
             waiting = (splitter, path, limits)
             continue
-        yield from ((*piece, path) for piece in splitter.pieces(limits, section.fences))
+        for piece in splitter.pieces(limits, section.fences):
+            checkpoint()
+            yield (*piece, path)
 
 
 class _Budget:

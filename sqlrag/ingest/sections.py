@@ -7,6 +7,8 @@ from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from sqlrag.stopping import checkpoint
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -96,7 +98,14 @@ def _block_parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark")
     parser.core.ruler.disable("inline")
+    parser.block.ruler.before("code", "checkpoint", _checkpoint)
     return parser
+
+
+def _checkpoint(*_: object) -> bool:
+    """Let the parsing of a long document be ended; as a rule that matches no line."""
+    checkpoint()
+    return False
 
 
 def _page_title(document: Document) -> list[tuple[int, str]]:

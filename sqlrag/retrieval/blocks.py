@@ -11,6 +11,7 @@ from sqlrag.retrieval.fusion import LegHit, fuse_legs, reciprocal_rank_fusion
 from sqlrag.retrieval.ordering import checked, order_key
 from sqlrag.retrieval.results import Results
 from sqlrag.retrieval.rows import as_row
+from sqlrag.stopping import checkpoint
 from sqlrag.types import Candidate, Candidates, Fusion, RetrievePlan
 
 if TYPE_CHECKING:
@@ -161,10 +162,11 @@ def package(
     given = checked(candidates)
     documents = {} if sources is None else mapping("sources", sources)
     told = [text("One of notices", notice) for notice in items("notices", notices, "['shortened']")]
-    rows = [
-        as_row(found, None if documents.get(found.doc_id) is None else mapping("A source", documents[found.doc_id]))
-        for found in given
-    ]
+    rows = []
+    for found in given:
+        checkpoint()
+        source = documents.get(found.doc_id)
+        rows.append(as_row(found, None if source is None else mapping("A source", source)))
     text("query_text", query_text)
     return Results(rows, query_text=query_text, notices=[*given.notices, *told], timings=given.timings)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sqlrag.errors import InputError
 from sqlrag.options import number
 from sqlrag.retrieval.ordering import checked, rounded, unit_rows
 from sqlrag.retrieval.words import words_of
+from sqlrag.stopping import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +73,7 @@ def drop_near_duplicates(
     if vectors is not None and threshold is None:
         raise InputError("vectors are compared by a threshold: pass threshold=0.95, for instance.")
     if threshold is None or not before:
-        similar: Callable[[int, int], bool] = _never
+        similar: Callable[[int, int], bool] | None = None
     else:
         similar = _by_words(before, threshold) if vectors is None else _by_cosine(before, vectors, threshold)
 
@@ -78,9 +81,10 @@ def drop_near_duplicates(
     dropped: dict[str, list[str]] = {}
     keeper_of: dict[str, int] = {}
     for i, candidate in enumerate(before):
+        checkpoint()
         key = " ".join(candidate.content.split()).casefold()
         keeper = keeper_of.get(key)
-        if keeper is None:
+        if keeper is None and similar is not None:
             keeper = next((other for other in kept if similar(other, i)), None)
         if keeper is None:
             kept.append(i)
@@ -101,13 +105,10 @@ def _joined(earlier: dict[str, list[str]], new: dict[str, list[str]]) -> dict[st
     return joined
 
 
-def _never(_: int, __: int) -> bool:
-    return False
-
-
 def _by_cosine(candidates: Candidates, vectors: ArrayLike, threshold: float) -> Callable[[int, int], bool]:
     unit = unit_rows(vectors, candidates)
-    near = rounded(unit @ unit.T) >= threshold
+    # By rows: all the cosines together take eight times as much memory as what is asked of them.
+    near = np.concatenate([rounded(unit[i : i + 256] @ unit.T) >= threshold for i in range(0, len(unit), 256)])
     return lambda i, j: bool(near[i, j])
 
 

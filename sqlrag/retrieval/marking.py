@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag.retrieval.terms import ASCII_NAME, ASCII_WORD, COMPOUND, asked, compound_parts, stop_words
+from sqlrag.stopping import checkpoint
 from sqlrag.store.lexical import stem_words
 from sqlrag.store.schema import read_sql
 
@@ -71,11 +72,16 @@ def _single(found: list[_Word], folded: dict[str, str], wanted: set[str]) -> Ite
 def _in_phrases(found: list[_Word], folded: dict[str, str], phrases: list[list[str]]) -> Iterator[Span]:
     """Yield the words of each place where those of a phrase follow each other."""
     plain = [word for word in found if word.plain] if phrases else []
-    written = [folded[word.text] for word in plain]
-    for phrase in phrases:
-        for start in range(len(plain) - len(phrase) + 1):
-            if written[start : start + len(phrase)] == phrase:
-                yield from (word.span for word in plain[start : start + len(phrase)])
+    # Each word is one character, so that Python's search for a string finds phrases, in linear time.
+    letters = {word: chr(number) for number, word in enumerate(sorted({w for phrase in phrases for w in phrase}), 1)}
+    written = "".join(letters.get(folded[word.text], "\0") for word in plain)
+    for phrase in dict.fromkeys("".join(letters[word] for word in phrase) for phrase in phrases):
+        start, done = written.find(phrase), 0
+        while start >= 0:
+            checkpoint()
+            end = start + len(phrase)
+            yield from (word.span for word in plain[max(start, done) : end])
+            start, done = written.find(phrase, start + 1), end
 
 
 def _merged(found: Iterable[Span]) -> list[Span]:

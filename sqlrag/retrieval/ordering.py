@@ -11,6 +11,7 @@ import numpy as np
 from sqlrag.errors import InputError
 from sqlrag.options import items, shown
 from sqlrag.retrieval.fusion import DECIMALS
+from sqlrag.stopping import checkpoint
 from sqlrag.store.vectors import as_numbers, unit_vectors
 from sqlrag.types import Candidate, Candidates
 
@@ -41,6 +42,7 @@ def checked(candidates: Iterable[Candidate]) -> Candidates:
     """
     given = items("candidates", candidates, "what retrieve returns")
     for candidate in given:
+        checkpoint()
         if not isinstance(candidate, Candidate):
             raise InputError(f"candidates must be a list of Candidate, but one is a {type(candidate).__name__}.")
         for name, (kind, optional) in _FIELDS.items():

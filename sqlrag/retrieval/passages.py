@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
+from sqlrag.stopping import checkpoint
 from sqlrag.store.schema import read_sql
 from sqlrag.types import Candidate
 
@@ -116,6 +117,7 @@ def _joined(pieces: list[tuple[int | None, Candidate]], source: str | None) -> l
     """Join the chunks of one document in reading order; ``source`` is its text, if it is known."""
     passages: list[Passage] = []
     for member, chunk in sorted(pieces, key=lambda piece: (_start(piece[1]), piece[1].chunk_index)):
+        checkpoint()
         start, content = _start(chunk), chunk.content
         if source is not None and source[start : start + len(content)] != content:
             raise _changed(chunk)

@@ -51,7 +51,9 @@ def add_route(app: FastAPI, service: Service) -> None:
             return _Stream(events)
         return await while_connected(request, _whole(events))
 
-    model = request_model(sqlrag.answer, without=table.KEPT, instead=replaced_types("answer", service.options))
+    model = request_model(
+        sqlrag.answer, without=table.KEPT, instead=replaced_types("answer", service.options), options=service.options
+    )
     app.add_api_route(
         "/answer",
         typed(run, model, _EXAMPLE),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, create_model
@@ -13,9 +15,11 @@ from starlette.responses import Response
 
 import sqlrag
 from sqlrag import docstrings
+from sqlrag.ingest.chunking import iter_chunks
 from sqlrag.serving import table
 from sqlrag.serving.problems import MEDIA_TYPE, SCHEMA, Refused, as_json
 from sqlrag.serving.schemas import Plain, model_of, request_model, to_plain, to_python
+from sqlrag.stopping import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +39,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         401: "The key is missing or wrong.",
         404: "There is no such document or chunk.",
         409: "It does not fit the file, or the file is served for reading only.",
-        413: "The body is too large.",
+        413: "The body is too large, or the answer would be.",
         422: "An argument is wrong.",
         501: "A model that it needs is not on the server.",
         502: "A model, or its server, failed.",
@@ -63,7 +67,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _endpoint(call: table.Call, service: Service) -> Any:
-    function = getattr(sqlrag, call.name)
+    function = _function(call.name, service.options)
     parameters = inspect.signature(function).parameters
 
     async def run(request: Request, body: Any = None) -> Response:
@@ -75,15 +79,37 @@ def _endpoint(call: table.Call, service: Service) -> Any:
 
         def work(store: Store) -> bytes:
             _check_model(given, store)
-            return as_json(answer_of(call.answer, function(**given, **_of_server(parameters, store, service.options))))
+            found = function(**given, **_of_server(parameters, store, service.options))
+            return answer_of(call.answer, found, service.options.max_answer_bytes)
 
         content = await (service.changing if call.changes else service.on_store)(request, work)
         return with_etag(request, content) if call.get else Response(content, media_type="application/json")
 
     model = None
     if not call.get:
-        model = request_model(function, without=table.KEPT, instead=replaced_types(call.name, service.options))
+        model = request_model(
+            function, without=table.KEPT, instead=replaced_types(call.name, service.options), options=service.options
+        )
     return typed(run, model, call.example)
+
+
+def _function(name: str, options: ServerOptions) -> Any:
+    """Return a public function; what has no end of its own ends at the server's limit."""
+    function = getattr(sqlrag, name)
+    if name != "chunk":
+        return function
+
+    @functools.wraps(function)
+    def some_chunks(document: Any, policy: Any, **others: Any) -> list[Any]:
+        chunks = list(islice(iter_chunks(document, policy, **others), options.max_chunks + 1))
+        if len(chunks) > options.max_chunks:
+            raise Refused(
+                413,
+                f"The document gives more than {options.max_chunks:,} chunks; take a larger chunk_size, or send parts.",
+            )
+        return chunks
+
+    return some_chunks
 
 
 def typed(endpoint: Any, model: type[BaseModel] | None, example: Mapping[str, Any]) -> Any:
@@ -136,16 +162,33 @@ def _check_model(given: dict[str, Any], store: Store) -> None:
         raise sqlrag.ModelMismatchError(f"The file was built with the model {model!r}, not with {name!r}.")
 
 
-def answer_of(name: str, value: Any) -> Any:
-    """Return what a function returned as JSON has it, under a name where it is a list or a plain value."""
-    plain = to_plain(value)
-    if name == "documents":
-        # Where the file lies on the server is nobody's business.
-        plain = [{key: part for key, part in one.items() if key != "file_path"} for one in plain]
-    if not name:
-        return plain
+def answer_of(name: str, value: Any, most_bytes: int) -> bytes:
+    """Return what a function returned as JSON, under a name where it is a list or a plain value.
+
+    A list is written entry by entry, so that no more than ``most_bytes`` come together: each of a thousand results may
+    hold its whole document.
+    """
+    if not name or not isinstance(value, list):
+        return as_json({name: to_plain(value)} if name else to_plain(value))
     beside = next((names for cls, names in _BESIDE.items() if isinstance(value, cls)), ())
-    return {name: plain, **{one: to_plain(getattr(value, one)) for one in beside}}
+    parts, size = list[bytes](), 0
+    for one in value:
+        checkpoint()
+        parts.append(as_json(without_paths(name, to_plain(one))))
+        size += len(parts[-1]) + 1
+        if size > most_bytes:
+            raise Refused(413, f"The answer is larger than {most_bytes:,} bytes; ask for less, or in several requests.")
+    others = as_json({one: to_plain(getattr(value, one)) for one in beside})[1:]
+    return b'{"%b":[%b]%b%b' % (name.encode(), b",".join(parts), b"," if beside else b"", others)
+
+
+def without_paths(name: str, plain: Any) -> Any:
+    """Return an entry of an answer without where its document lies on the server, which is nobody's business."""
+    if name == "documents":
+        return {key: part for key, part in plain.items() if key != "file_path"}
+    if name == "results" and plain.get("source_doc"):
+        return {**plain, "source_doc": without_paths("documents", plain["source_doc"])}
+    return plain
 
 
 def with_etag(request: Request, content: bytes, media_type: str = "application/json") -> Response:

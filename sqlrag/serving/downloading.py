@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.background import BackgroundTask
@@ -10,6 +11,9 @@ from starlette.responses import FileResponse
 
 import sqlrag
 from sqlrag import scratch
+from sqlrag.formats.exchange import stored_contents
+from sqlrag.formats.ragfile import write_ragfile
+from sqlrag.formats.ragmd import write_ragmd
 from sqlrag.serving import table
 from sqlrag.serving.calling import PROBLEMS, described, summary, typed
 from sqlrag.serving.schemas import request_model, to_python
@@ -19,19 +23,22 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from sqlrag import Store
+    from sqlrag.formats.contents import Batch
     from sqlrag.serving.service import Service
 
 RAGMD = "application/vnd.rag-markdown"
-# By function: the suffix, and the types that a client may ask for; the first is sent to those who do not say.
+_CHOOSING = ("collection", "tags_any", "tags_all", "metadata")
+# By function: the suffix, the types that a client may ask for, of which the first is sent to those who do not say, and
+# what writes the file.
 _KINDS = {
-    "export_ragmd": (".ragmd", ("text/markdown", RAGMD)),
-    "export_ragfile": (".ragfile", ("application/octet-stream",)),
+    "export_ragmd": (".ragmd", ("text/markdown", RAGMD), write_ragmd),
+    "export_ragfile": (".ragfile", ("application/octet-stream",), write_ragfile),
 }
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes of exports that are one file."""
-    for name, (_, types) in _KINDS.items():
+    for name, (_, types, _) in _KINDS.items():
         schema = {"schema": {"type": "string", "format": "binary"}}
         app.add_api_route(
             f"/{name}",
@@ -45,9 +52,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
         )
 
 
+def _without_paths(batch: Batch) -> Batch:
+    """Return a batch without where its documents lie on the server, which is nobody's business."""
+    place = batch.sources.schema.get_field_index("file_path")
+    names = batch.sources["file_name"]
+    return batch._replace(sources=batch.sources.set_column(place, batch.sources.schema.field(place), names))
+
+
 def _endpoint(name: str, service: Service) -> Any:
     function = getattr(sqlrag, name)
-    suffix, types = _KINDS[name]
+    suffix, types, write_file = _KINDS[name]
 
     async def run(request: Request, body: Any) -> FileResponse:
         given = {field: to_python(getattr(body, field)) for field in type(body).model_fields}
@@ -56,7 +70,10 @@ def _endpoint(name: str, service: Service) -> Any:
         abandoned = threading.Event()
 
         def work(store: Store) -> None:
-            function(store.path, path, **given)
+            chosen = {field: given.pop(field) for field in _CHOOSING}
+            with stored_contents(store.path, **chosen) as contents:
+                contents = replace(contents, batches=map(_without_paths, contents.batches))
+                write_file(contents, path, **given)
             if abandoned.is_set():
                 folder.close()
 
@@ -70,5 +87,5 @@ def _endpoint(name: str, service: Service) -> Any:
         kind = next((one for one in types if one in accepted), types[0])
         return FileResponse(path, media_type=kind, filename=path.name, background=BackgroundTask(folder.close))
 
-    model = request_model(function, without=table.KEPT, instead={})
+    model = request_model(function, without=table.KEPT, instead={}, options=service.options)
     return typed(run, model, {"collection": "default"})

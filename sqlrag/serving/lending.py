@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlrag import Store
+from sqlrag import Store, StoreLockedError
+from sqlrag.stopping import checkpoint
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlrag import Embedder
 
@@ -47,30 +50,37 @@ class Lender:
         self.path = Path(path).expanduser().absolute()
         self.writable = writable
         self.idle_seconds = idle_seconds
-        self._lock = threading.Lock()
+        self.unused: Callable[[], object] = lambda: None
+        """Is called, in any thread, when nobody works on the store any more."""
+        self._lock = threading.Lock()  # never held while the file is waited for
         self._current: _Opened | None = None
+        self._opening: Future[None] | None = None
+        self._failed: tuple[float, BaseException] | None = None
         self._last_use = 0.0
         self._kept: tuple[dict[str, Any], Embedder] | None = None
 
     @contextmanager
-    def lend(self) -> Iterator[Store]:
-        """Yield the store, shared with other requests."""
-        with self._lent() as opened:
+    def lend(self, since: float | None = None, *, wait: bool = True) -> Iterator[Store]:
+        """Yield the store, shared with other requests.
+
+        ``since`` is when the request came, in seconds of ``time.monotonic``: those that came before the file could not
+        be had get the same error, so that each does not wait for another process anew. Without ``wait`` the error
+        comes at once.
+        """
+        with self._lent(time.monotonic() if since is None else since, wait) as opened:
             yield opened.store
 
     @contextmanager
-    def alone(self) -> Iterator[Store]:
+    def alone(self, since: float | None = None) -> Iterator[Store]:
         """Yield a store of its own, for threads that end with their work; the model is shared."""
-        with self._lent() as opened, Store(self.path, embedder=opened.store.loaded_embedder) as store:
+        came = time.monotonic() if since is None else since
+        with self._lent(came, wait=True) as opened, Store(self.path, embedder=opened.store.loaded_embedder) as store:
             yield store
             self._keep(opened.model, store)
 
     @contextmanager
-    def _lent(self) -> Iterator[_Opened]:
-        with self._lock:
-            self._retire(replaced_only=True)
-            opened = self._current = self._current or self._open()
-            opened.users += 1
+    def _lent(self, since: float, wait: bool) -> Iterator[_Opened]:
+        opened = self._taken(since, wait)
         try:
             yield opened
         finally:
@@ -80,6 +90,61 @@ class Lender:
                 opened.users -= 1
                 if opened is not self._current and opened.users == 0:
                     opened.store.close()
+                unused = opened.users == 0
+            if unused:
+                self.unused()
+
+    def _taken(self, since: float, wait: bool) -> _Opened:
+        """Return the open store for one more user; whoever comes first opens it, and the others wait for that."""
+        while True:
+            with self._lock:
+                self._retire(replaced_only=True)
+                if self._current is not None:
+                    self._current.users += 1
+                    return self._current
+                if self._failed is not None and since <= self._failed[0]:
+                    raise self._failed[1]
+                opening = self._opening
+                if opening is None and wait:
+                    self._opening = Future()
+            if not wait:
+                if opening is not None:
+                    raise StoreLockedError(self.path, f"{self.path} is in use by another process.")
+                return self._placed(self._open(0.0))
+            if opening is not None:
+                with suppress(Exception):
+                    opening.result()
+                checkpoint()
+            else:
+                return self._opened_for_all()
+
+    def _opened_for_all(self) -> _Opened:
+        try:
+            # The end of the request that came first is not that of the others.
+            opened = Context().run(self._open)
+        except BaseException as error:
+            with self._lock:
+                self._failed = (time.monotonic(), error)
+            raise
+        else:
+            return self._placed(opened)
+        finally:
+            with self._lock:
+                opening, self._opening = self._opening, None
+            if opening is not None:
+                opening.set_result(None)
+
+    def _placed(self, opened: _Opened) -> _Opened:
+        """Make a store that was just opened the one of all, and take it for its first user."""
+        opened.users += 1
+        with self._lock:
+            self._retire()
+            self._current = opened
+        return opened
+
+    def idle_in(self) -> float:
+        """Return after how many seconds the store will have been idle for long enough."""
+        return self._last_use + self.idle_seconds - time.monotonic()
 
     def tidy(self) -> None:
         """Close the store if nobody has used it for a while."""
@@ -94,9 +159,10 @@ class Lender:
         with self._lock:
             self._retire()
 
-    def _open(self) -> _Opened:
+    def _open(self, wait_seconds: float | None = None) -> _Opened:
         file = self._file()
-        store = Store(self.path, read_only=not self.writable, embedder=self._kept[1] if self._kept else None)
+        embedder = self._kept[1] if self._kept else None
+        store = Store(self.path, read_only=not self.writable, embedder=embedder, wait_seconds=wait_seconds)
         model = store.get_embedding_metadata()["embedding"]
         if self._kept and self._kept[0] != model:
             store.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlrag.errors import InputError
 
 MIB = 2**20
+_ABOVE_ZERO = ("threads", "answers", "seconds", "answer_seconds")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,14 @@ class ServerOptions:
         How many answers of the chat model are made at once.
     max_body_bytes, max_upload_bytes
         The largest body of a request, and of one with documents.
+    max_answer_bytes
+        The largest answer, but for downloads and streams; more is refused (413).
+    max_items
+        How many entries a list of a request may have, and how many objects and lists all its lists together (422).
+    max_question_chars
+        How long a question may be, in characters (422).
+    max_chunks
+        Into how many chunks ``/chunk`` cuts a document (413).
     idle_seconds
         After how many seconds without a request the file is given back.
 
@@ -62,14 +71,18 @@ class ServerOptions:
     answers: int = 16
     max_body_bytes: int = 4 * MIB
     max_upload_bytes: int = 64 * MIB
+    max_answer_bytes: int = 64 * MIB
+    max_items: int = 10_000
+    max_question_chars: int = 10_000
+    max_chunks: int = 20_000
     idle_seconds: float = 0.5
 
     def __post_init__(self) -> None:
         key = self.api_key
         if key is not None and (len(key) < 16 or not key.isascii() or not key.isprintable() or " " in key):
             raise InputError("The API key must have 16 or more visible ASCII characters, without blanks.")
-        for name in ("threads", "answers", "max_body_bytes", "max_upload_bytes", "seconds", "answer_seconds"):
-            if not getattr(self, name) > 0:
+        for name in self.__dataclass_fields__:
+            if (name.startswith("max_") or name in _ABOVE_ZERO) and not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)!r}.")
         if self.waiting < 0 or self.idle_seconds < 0:
             raise InputError("waiting and idle_seconds must be 0 or more.")

@@ -45,7 +45,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return as_json({"status": "ok"})
 
         try:
-            content = await service.on_store(request, look, 5.0)
+            content = await service.looking(request, look)
         except (SqlragError, duckdb.Error) as error:
             # Whoever asks needs no key, so where the file lies is for the log.
             logger.warning("%s: %s", type(error).__name__, error)

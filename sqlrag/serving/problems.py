@@ -14,8 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from sqlrag import errors
+from sqlrag.network import without_folders
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from fastapi import FastAPI
@@ -114,8 +116,8 @@ def status_of(error: BaseException) -> int:
     return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of an application a problem."""
+def install(app: FastAPI, *folders: str | os.PathLike[str]) -> None:
+    """Make every error of an application a problem, which tells no path of these folders."""
 
     async def refused(_: Request, error: Any) -> Response:
         return problem(error.status, error.detail, error.headers)
@@ -124,7 +126,7 @@ def install(app: FastAPI) -> None:
         status = status_of(error)
         if status >= 500:
             logger.warning("%s: %s", type(error).__name__, error)
-        return problem(status, str(error))
+        return problem(status, without_folders(str(error), *folders))
 
     async def http(_: Request, error: Any) -> Response:
         return problem(error.status_code, str(error.detail), error.headers)

@@ -12,16 +12,21 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from sqlrag import docstrings
 
+if TYPE_CHECKING:
+    from sqlrag.serving.options import ServerOptions
+
 MOST_RESULTS = 1000
+DEEPEST = 100
 # Greater whole numbers are not the same in every program that reads JSON.
 _LARGEST = 2**53 - 1
 _COUNTS = ("top_k", "vector_top_k", "fts_top_k", "k", "candidate_pool", "feedback", "expansion", "depth", "top_n")
+_QUESTIONS = ("query_text", "query", "question")
 _COUNTS_OF_TEXT = ("sentences", "window", "neighbours")
 
 # What the annotations of functions name, in the types that JSON has.
@@ -49,8 +54,34 @@ class Plain(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class Asked(Plain):
+    """A request: no deeper than :data:`DEEPEST`, and with no more in its lists than ``most_items``."""
+
+    most_items: ClassVar[int]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_small(cls, value: Any) -> Any:
+        """Look at it level by level, before anything that goes down into it."""
+        level, depth, items = _containers([value]), 0, 0
+        while level:
+            below: list[Any] = []
+            for one in level:
+                inner = _containers(one.values() if isinstance(one, dict) else one)
+                items += 0 if isinstance(one, dict) else len(inner)
+                below += inner
+            level, depth = below, depth + 1
+            if depth > DEEPEST:
+                raise ValueError(f"It is nested more than {DEEPEST} levels deep; send flatter values.")
+            if items > cls.most_items:
+                raise ValueError(
+                    f"Its lists hold more than {cls.most_items:,} objects and lists together; send several requests."
+                )
+        return value
+
+
 def request_model(
-    function: Callable[..., Any], *, without: typing.Collection[str], instead: Mapping[str, Any]
+    function: Callable[..., Any], *, without: typing.Collection[str], instead: Mapping[str, Any], options: ServerOptions
 ) -> type[BaseModel]:
     """Return the model of a call: the parameters of a function but some, with other types for others."""
     parameters = {name: p for name, p in inspect.signature(function).parameters.items() if name not in without}
@@ -67,9 +98,12 @@ def request_model(
         if hasattr(kind, "__dataclass_fields__"):
             default = model_of(kind)(**to_plain(parameter.default))
         limits = _limits(name, hint, text if len(names) == 1 else "")
-        fields[name] = (_bare(hint), Field(default, description=text or None, **limits))
+        if name in _QUESTIONS:
+            limits["max_length"] = options.max_question_chars
+        fields[name] = (_counted(_bare(hint), options.max_items), Field(default, description=text or None, **limits))
     name = "".join(part.title() for part in function.__name__.split("_")) + "Request"
-    return create_model(name, __base__=Plain, __doc__=None, **fields)
+    base = type("Asked", (Asked,), {"most_items": options.max_items, "__module__": __name__, "__doc__": None})
+    return create_model(name, __base__=base, __doc__=None, **fields)
 
 
 def json_type(hint: Any) -> Any:
@@ -117,7 +151,7 @@ def to_python(value: Any) -> Any:
     if isinstance(value, BaseModel):
         cls = value.__made_from__  # type: ignore[attr-defined]
         fields = {name: to_python(getattr(value, name)) for name in type(value).model_fields}
-        hints = _hints(cls, list(fields))
+        hints = _known_hints(cls)
         return cls(**{name: _tupled(field, hints[name]) for name, field in fields.items()})
     if isinstance(value, list):
         return [to_python(one) for one in value]
@@ -136,7 +170,16 @@ def to_plain(value: Any) -> Any:
         return [to_plain(one) for one in value]
     if isinstance(value, (dt.datetime, dt.date)):
         return value.isoformat()
-    return str(value) if isinstance(value, Path) else value
+    return value.name if isinstance(value, Path) else value  # where it lies on the server is nobody's business
+
+
+@cache
+def _known_hints(cls: type) -> dict[str, Any]:
+    return _hints(cls, list(model_of(cls).model_fields))
+
+
+def _containers(values: typing.Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, (dict, list))]
 
 
 def _hints(of: Any, names: list[str]) -> dict[str, Any]:
@@ -172,6 +215,16 @@ def _limits(name: str, hint: Any, text: str) -> dict[str, Any]:
         limits["le"] = 100
     whole = int in numeric and float not in numeric
     return {kind: int(limit) if whole else limit for kind, limit in limits.items()}
+
+
+def _counted(kind: Any, most: int) -> Any:
+    """Return a type whose lists have at most so many entries."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is list:
+        return Annotated[_list_of(_counted(args[0], most)), Field(max_length=most)]
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_counted(arg, most) for arg in args)]  # noqa: UP007 - it is not known before it runs
+    return kind
 
 
 def _list_of(kind: Any) -> Any:

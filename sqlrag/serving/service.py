@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlrag
 from sqlrag.serving.lending import Lender
 from sqlrag.serving.problems import CLIENT_GONE, Refused
-from sqlrag.serving.working import Workers
+from sqlrag.serving.working import Workers, end, in_time
+from sqlrag.stopping import Work
 
 if TYPE_CHECKING:
     import os
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
     from sqlrag import AnswerEvent, Store
     from sqlrag.serving.options import ServerOptions
-    from sqlrag.serving.working import Job
 
 T = TypeVar("T")
+
+_LOOK_SECONDS = 5.0
 
 
 class Service:
@@ -31,44 +34,68 @@ class Service:
         self.options = options
         self.lender = Lender(db_path, writable=options.write, idle_seconds=options.idle_seconds)
         self.workers = Workers(options.threads, options.waiting, options.seconds)
+        # Whether the server is well is told while all others are busy.
+        self._lookers = Workers(1, options.waiting, _LOOK_SECONDS)
         self.answers = 0
         self._changing = asyncio.Lock()
 
     async def on_store(self, request: Request, work: Callable[[Store], T], seconds: float | None = None) -> T:
         """Return what a function of the store returns, which runs in a thread while the client waits for it."""
+        return await while_connected(request, self._run(work, seconds))
 
-        def run(job: Job) -> T:
-            with self.lender.lend() as store:
-                job.uses(store)
+    async def looking(self, request: Request, work: Callable[[Store], T]) -> T:
+        """Return what a short function of the store returns, without waiting for other requests or processes."""
+
+        def run() -> T:
+            with self.lender.lend(wait=False) as store:
                 return work(store)
 
-        return await while_connected(request, self.workers.run(run, seconds))
+        return await while_connected(request, self._lookers.run(run))
 
     async def changing(self, request: Request, work: Callable[[Store], T]) -> T:
         """Return what a function returns that changes the file: one at a time, for as long as an answer may take."""
-        async with self._changing:
-            return await self.on_store(request, work, self.options.answer_seconds)
+
+        async def change() -> T:
+            with self.workers.waiting():
+                await in_time(asyncio.ensure_future(self._changing.acquire()), self.options.answer_seconds)
+            try:
+                return await self._run(work, self.options.answer_seconds)
+            finally:
+                self._changing.release()
+
+        return await while_connected(request, change())
+
+    async def _run(self, work: Callable[[Store], T], seconds: float | None) -> T:
+        came = time.monotonic()
+
+        def run() -> T:
+            with self.lender.lend(came) as store:
+                return work(store)
+
+        return await self.workers.run(run, seconds)
 
     async def searched(self, asked: dict[str, Any]) -> AsyncGenerator[AnswerEvent, None]:
         """Return the events of an answer, when the search for it is done and the file given back."""
         if self.answers >= self.options.answers:
             raise Refused(503, f"{self.answers} answers are being made already. Try again in a moment.")
         self.answers += 1
-        stack = ExitStack()
+        stack, search_work, came = ExitStack(), Work(), time.monotonic()
 
         async def search() -> AsyncGenerator[AnswerEvent, None]:
             try:
-                store = await asyncio.to_thread(stack.enter_context, self.lender.alone())
-                return await sqlrag.aanswer(db_path=store, stream=True, **asked)
+                with search_work.under_way():
+                    store = await asyncio.to_thread(stack.enter_context, self.lender.alone(came))
+                    return await sqlrag.aanswer(db_path=store, stream=True, **asked)
             finally:
                 await asyncio.to_thread(stack.close)
 
         searching = asyncio.ensure_future(search())
         try:
             # A search that has begun is not left before its end, because the file is closed after it.
-            return await asyncio.shield(searching)
+            return await in_time(asyncio.shield(searching), self.options.answer_seconds)
         except BaseException:
             self.answers -= 1
+            end(search_work, searching)
             if not searching.done():
                 searching.add_done_callback(_drop)
             raise
@@ -78,24 +105,33 @@ class Service:
         """Open the file, and close it again at the end; meanwhile it is given back whenever nobody uses it."""
         self._changing = asyncio.Lock()
         await asyncio.to_thread(self._look)
-        tidying = asyncio.create_task(self._tidy())
+        loop, unused = asyncio.get_running_loop(), asyncio.Event()
+        self.lender.unused = lambda: loop.call_soon_threadsafe(unused.set)
+        unused.set()
+        tidying = asyncio.create_task(self._tidy(unused))
         try:
             yield
         finally:
+            self.lender.unused = lambda: None
             tidying.cancel()
             with suppress(asyncio.CancelledError):
                 await tidying
             await asyncio.to_thread(self.workers.close)
+            await asyncio.to_thread(self._lookers.close)
             self.lender.close()
 
     def _look(self) -> None:
         with self.lender.lend():
             pass
 
-    async def _tidy(self) -> None:
+    async def _tidy(self, unused: asyncio.Event) -> None:
+        """Give the file back as soon as it has been idle for long enough."""
         while True:
-            await asyncio.sleep(min(0.25, self.options.idle_seconds))
-            self.lender.tidy()
+            await unused.wait()
+            unused.clear()
+            while (seconds := self.lender.idle_in()) > 0:
+                await asyncio.sleep(seconds)
+            await asyncio.to_thread(self.lender.tidy)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -4,46 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlrag.serving.problems import Refused
+from sqlrag.stopping import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlrag import Store
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
-
-class Job:
-    """A piece of work in a thread, which can be told to stop: DuckDB ends the statement that it runs."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._interrupt: Callable[[], None] | None = None
-        self.stopped = False
-
-    def uses(self, store: Store) -> None:
-        """Say whose statements to end, in the thread that runs them."""
-        with self._lock:
-            self._interrupt = store.cursor().interrupt
-            if self.stopped:
-                raise Refused(504, "The time of the request was over before it began.")
-
-    def finish(self) -> None:
-        """Say that there is nothing to end any more."""
-        with self._lock:
-            self._interrupt = None
-
-    def stop(self) -> None:
-        """End what it does, at its next statement at the latest."""
-        with self._lock:
-            self.stopped = True
-            if self._interrupt is not None:
-                self._interrupt()
+_AGAIN_SECONDS = 0.1
 
 
 class Workers:
@@ -56,42 +32,74 @@ class Workers:
         self._lock = threading.Lock()
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
+        self._under_way: dict[Future[Any], Work] = {}
 
-    async def run(self, work: Callable[[Job], T], seconds: float | None = None) -> T:
-        """Return what the work returns, or refuse it: there is no room (503), or it takes too long (504)."""
+    async def run(self, do: Callable[[], T], seconds: float | None = None) -> T:
+        """Return what a function returns, or refuse it: there is no room (503), or it takes too long (504)."""
+        self._enter()
+        work = Work()
         with self._lock:
             # An application may be started again after its end.
             self._pool = self._pool or ThreadPoolExecutor(self._threads, thread_name_prefix="sqlrag-serve")
-            if self.pending >= self.room:
-                raise Refused(503, f"{self.pending} requests are waiting already. Try again in a moment.")
-            self.pending += 1
-            pool = self._pool
-        limit = self.seconds if seconds is None else seconds
-        job = Job()
-        context = copy_context()
-        future = pool.submit(context.run, self._do, work, job)
+            future = self._pool.submit(copy_context().run, _do, work, do)
+            self._under_way[future] = work
         future.add_done_callback(self._done)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), limit)
-        except (asyncio.TimeoutError, TimeoutError) as error:
-            raise Refused(504, f"The request took longer than {limit:g} seconds.") from error
+            return await in_time(asyncio.wrap_future(future), self.seconds if seconds is None else seconds)
         finally:
-            job.stop()
+            end(work, future)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a request that waits for something else before it is run."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """End what is under way, and wait for its end."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while works := list(self._under_way.values()):
+                for work in works:
+                    work.stop()
+                time.sleep(0.02)
             pool.shutdown()
 
-    def _done(self, _: object) -> None:
+    def _enter(self) -> None:
+        with self._lock:
+            if self.pending >= self.room:
+                raise Refused(503, f"{self.pending} requests are waiting already. Try again in a moment.")
+            self.pending += 1
+
+    def _leave(self) -> None:
         with self._lock:
             self.pending -= 1
 
-    @staticmethod
-    def _do(work: Callable[[Job], Any], job: Job) -> Any:
-        try:
-            return work(job)
-        finally:
-            job.finish()
+    def _done(self, future: Future[Any]) -> None:
+        self._under_way.pop(future, None)
+        self._leave()
+
+
+async def in_time(future: asyncio.Future[T], seconds: float) -> T:
+    """Return what comes of a future; after so many seconds the request is refused."""
+    try:
+        return await asyncio.wait_for(future, seconds)
+    except (asyncio.TimeoutError, TimeoutError) as error:
+        raise Refused(504, f"The request took longer than {seconds:g} seconds.") from error
+
+
+def end(work: Work, future: Future[Any] | asyncio.Future[Any]) -> None:
+    """Tell work that nobody waits for to end, until it has."""
+    if not future.done():
+        work.stop()
+        asyncio.get_running_loop().call_later(_AGAIN_SECONDS, end, work, future)
+
+
+def _do(work: Work, do: Callable[[], Any]) -> Any:
+    with work.under_way():
+        return do()

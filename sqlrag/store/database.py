@@ -11,6 +11,7 @@ import duckdb
 
 from sqlrag.errors import InputError, NotAStoreError, SchemaVersionError, StoreError, StoreLockedError
 from sqlrag.settings import seconds_to_wait
+from sqlrag.stopping import checkpoint
 from sqlrag.store.files import check_memory_limit, check_output, out_of_memory
 from sqlrag.store.handles import Handle, acquire, acquire_new, existing_file, is_open, release
 
@@ -88,6 +89,7 @@ class Database:
             cursor = self._handle.connection.cursor()
             self._local.cursor = cursor
             self._cursors.append(cursor)
+        checkpoint(cursor)
         return cursor
 
     def limit_threads(self, threads: int | None) -> None:
