@@ -71,11 +71,12 @@ def _endpoint(name: str, service: Service) -> Any:
 
         def work(store: Store) -> None:
             chosen = {field: given.pop(field) for field in _CHOOSING}
-            with stored_contents(store.path, **chosen) as contents:
-                contents = replace(contents, batches=map(_without_paths, contents.batches))
-                write_file(contents, path, **given)
-            if abandoned.is_set():
-                folder.close()
+            try:
+                with stored_contents(store.path, **chosen) as contents:
+                    write_file(replace(contents, batches=map(_without_paths, contents.batches)), path, **given)
+            finally:
+                if abandoned.is_set():
+                    folder.close()
 
         try:
             await service.on_store(request, work, service.options.answer_seconds)

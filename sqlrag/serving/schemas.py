@@ -244,5 +244,6 @@ def _default_of(field: Any) -> dict[str, Any]:
 
 def _tupled(value: Any, hint: Any) -> Any:
     """Return a list as a tuple where the field has tuples."""
-    kinds = {get_origin(one) for one in (hint, *get_args(hint))}
-    return tuple(value) if isinstance(value, list) and tuple in kinds else value
+    if not isinstance(value, list):
+        return value
+    return tuple(value) if tuple in {get_origin(one) for one in (hint, *get_args(hint))} else value

@@ -1,0 +1,260 @@
+"""REST: work is bounded and ends with its time, the file is waited for once and given back, paths are told to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from starlette.testclient import TestClient
+from stores import make_small_store
+
+import sqlrag
+from sqlrag.adapters.rest import create_app
+from sqlrag.serving.lending import Lender
+from sqlrag.serving.options import ServerOptions
+from sqlrag.serving.problems import Refused
+from sqlrag.serving.service import Service
+from sqlrag.serving.working import Workers
+from sqlrag.stopping import Stopped, Work, checkpoint
+
+HOLDS = "import sys, duckdb; con = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+
+
+class There:
+    """The request of a client that waits."""
+
+    async def receive(self):
+        await asyncio.sleep(60)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("limits") / "kb.duckdb"
+    make_small_store(path)
+    return path
+
+
+@pytest.fixture
+def held(file):
+    """Another process that has the file until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.stdin.close()
+
+
+def client_of(file, **options):
+    app = create_app(file, ServerOptions(**options))
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+class TestStopping:
+    @pytest.mark.parametrize(
+        "work",
+        [
+            lambda: sqlrag.chunk("# a\n\nb c\n" * 50_000, sqlrag.ChunkPolicy(4, 0, chunk_unit="chars")),
+            lambda: sqlrag.package([sqlrag.Candidate("a", i, "x") for i in range(100)] * 3000),
+            lambda: sqlrag.fit_context([{"text": "a b"}] * 100_000, 2**31 - 1),
+            lambda: sqlrag.drop_near_duplicates(
+                [sqlrag.Candidate("a", i, f"{i} b c d") for i in range(5000)], threshold=0.9
+            ),
+        ],
+        ids=["chunk", "package", "fit_context", "drop_near_duplicates"],
+    )
+    def test_python_ends_soon_after_its_time(self, work):
+        ended = []
+
+        def watched():
+            try:
+                work()
+            except Stopped:
+                ended.append("stopped")
+                raise
+
+        async def run():
+            workers = Workers(1, 1, 0.05)
+            with pytest.raises(Refused):
+                await workers.run(watched)
+            began = time.monotonic()
+            await asyncio.to_thread(workers.close)
+            assert time.monotonic() - began < 3
+
+        asyncio.run(run())
+        assert ended == ["stopped"]
+
+    def test_an_interrupt_between_two_statements_is_not_lost(self, file):
+        async def run():
+            service = Service(file, ServerOptions(threads=1, seconds=0.1))
+
+            def slow(store):
+                con = store.cursor()
+                time.sleep(0.3)  # meanwhile it is told to end
+                con.execute("SELECT sum(a.i * b.i % 7) FROM range(100000) a(i), range(100000) b(i)").fetchall()
+
+            async with service.running():
+                with pytest.raises(Refused):
+                    await service.on_store(There(), slow)
+                assert await service.on_store(There(), lambda _: "free", 20) == "free"
+
+        asyncio.run(run())
+
+    def test_without_work_nothing_ends(self):
+        checkpoint()
+        work = Work()
+        with work.under_way():
+            work.stop()
+            with pytest.raises(Stopped):
+                checkpoint()
+        checkpoint()
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("path", "sent", "status", "told"),
+        [
+            ("/fuse", {"candidate_sets": [[{"doc_id": "a", "chunk_index": 0, "content": ""}] * 6] * 2}, 422, "10"),
+            ("/reciprocal_rank_fusion", {"rankings": [["a"] * 11]}, 422, "at most 10 items"),
+            ("/highlight", {"query_text": "x" * 51, "texts": []}, 422, "at most 50 characters"),
+            (
+                "/chunk",
+                {"document": "a b c d e f", "policy": {"chunk_size": 1, "chunk_overlap": 0, "chunk_unit": "chars"}},
+                413,
+                "more than 5 chunks; take a larger chunk_size",
+            ),
+            (
+                "/package",
+                {"candidates": [{"doc_id": "a", "chunk_index": 0, "content": "x" * 300}] * 9},
+                413,
+                "larger than 3,000 bytes",
+            ),
+        ],
+    )
+    def test_more_work_than_allowed_is_refused_with_the_remedy(self, file, path, sent, status, told):
+        limits = {"max_items": 10, "max_question_chars": 50, "max_chunks": 5, "max_answer_bytes": 3000}
+        with client_of(file, **limits) as client:
+            answer = client.post(path, json=sent)
+            assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+            assert told in answer.json()["detail"]
+
+    def test_the_schema_tells_the_limits(self, file):
+        schemas = create_app(file).openapi()["components"]["schemas"]
+        assert schemas["HybridQueryRequest"]["properties"]["query_text"]["maxLength"] == 10_000
+        sets = schemas["FuseRequest"]["properties"]["candidate_sets"]
+        assert sets["maxItems"] == sets["items"]["maxItems"] == 10_000
+
+    @pytest.mark.parametrize("path", ["package", "fuse", "drop_near_duplicates"])
+    def test_deep_values_are_refused(self, file, path):
+        one = '{"doc_id": "a", "chunk_index": 0, "content": "x", "metadata": {"a": ' + "[" * 600 + "]" * 600 + "}}"
+        body = f'{{"candidate_sets": [[{one}]]}}' if path == "fuse" else f'{{"candidates": [{one}]}}'
+        with client_of(file) as client:
+            answer = client.post(f"/{path}", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 422
+        assert "more than 100 levels deep" in answer.json()["detail"]
+
+    def test_changes_that_wait_for_each_other_are_counted(self, file):
+        async def run():
+            service = Service(file, ServerOptions(threads=1, waiting=1))
+            async with service.running(), service._changing:
+                waiting = [asyncio.ensure_future(service.changing(There(), lambda _: "done")) for _ in range(2)]
+                await asyncio.sleep(0.05)
+                with pytest.raises(Refused) as refused:
+                    await service.changing(There(), lambda _: None)
+                for one in waiting:
+                    one.cancel()
+                await asyncio.wait(waiting)
+                assert service.workers.pending == 0
+            return refused.value.status
+
+        assert asyncio.run(run()) == 503
+
+
+class TestTheFile:
+    def test_all_wait_for_another_process_once_and_the_loop_goes_on(self, file, held):
+        async def run():
+            service = Service(file, ServerOptions(threads=1))
+
+            async def ask():
+                with pytest.raises(sqlrag.StoreLockedError):
+                    await service.on_store(There(), lambda _: None)
+
+            began = time.monotonic()
+            asking = asyncio.gather(*(ask() for _ in range(4)))
+            await asyncio.sleep(0.3)
+            looked = time.monotonic()
+            with pytest.raises(sqlrag.StoreLockedError):
+                await service.looking(There(), lambda _: None)
+            assert time.monotonic() - looked < 1
+            await asking
+            assert time.monotonic() - began < 4  # one after the other they take eight seconds
+            held.stdin.close()
+            held.wait(10)
+            assert await service.on_store(There(), lambda _: "free") == "free"
+            service.lender.close()
+
+        asyncio.run(run())
+
+    def test_it_is_given_back_when_its_time_is_over(self, file):
+        """Half a second after the last use, which leaves three quarters of the two that another process waits."""
+
+        async def run():
+            service = Service(file, ServerOptions())
+            async with service.running():
+                await service.on_store(There(), lambda _: None)
+                began = time.monotonic()
+                store = await asyncio.to_thread(sqlrag.Store, file, read_only=False, wait_seconds=2.0)
+                seconds = time.monotonic() - began
+                store.close()
+            return seconds
+
+        assert asyncio.run(run()) < 1.5
+
+    def test_no_wait_for_a_store_that_is_open(self, file):
+        lender = Lender(file)
+        with lender.lend() as store, lender.lend(wait=False) as same:
+            assert store is same
+        lender.close()
+
+
+class TestPaths:
+    def test_they_are_told_to_nobody(self, tmp_path):
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "a.md").write_text("# Ducks\n\nDucks swim.")
+        made = sqlrag.prepare_embeddings(
+            tmp_path / "docs", tmp_path / "kb.duckdb", embedding_provider="hashing", verbose=False
+        )
+        with client_of(made.path) as client:
+            row = client.post("/lexical_query", json={"query_text": "ducks", "include_source_docs": True}).json()
+            assert row["results"][0]["source_doc"]["file_name"] == "a.md"
+            answers = [
+                client.post("/export_ragmd", json={}),
+                client.post("/export_ragfile", json={}),
+                client.post("/get_source_documents", json={"chunk_ids": ["none#0"]}),
+                client.post("/get_source_documents", json={"chunk_ids": ["a.md#0"]}),
+                client.post("/lexical_query", json={"query_text": "ducks", "include_source_docs": True}),
+            ]
+        for answer in answers:
+            assert str(tmp_path).encode() not in answer.content
+        assert "kb.duckdb holds no chunk" in answers[2].json()["detail"]
+
+
+def test_a_server_ends_soon_while_python_works(file):
+    """It is told to end while a document is cut into a great many chunks, for a client that has gone."""
+    body = b'{"document": "' + b"ab c\\n" * 100_000 + b'", "policy": {"chunk_size": 1, "chunk_overlap": 0, '
+    body += b'"chunk_unit": "chars"}}'
+    head = "POST /chunk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    command = [sys.executable, "-m", "sqlrag", "serve", str(file), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        port = int(server.stdout.readline().rsplit(":", 1)[1].strip().strip("/"))
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            time.sleep(0.3)
+        began = time.monotonic()
+        server.terminate()
+        assert server.wait(30) == 0
+        assert time.monotonic() - began < 5
