@@ -1,4 +1,4 @@
-"""REST: work is bounded and ends with its time, the file is waited for once and given back, paths are told to nobody."""
+"""REST: work is bounded and ends in time, the file is waited for once and given back, paths are told to nobody."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from sqlrag.serving.service import Service
 from sqlrag.serving.working import Workers
 from sqlrag.stopping import Stopped, Work, checkpoint
 
+SMALL = sqlrag.ChunkPolicy(chunk_size=4, chunk_overlap=0, chunk_unit="chars")
 HOLDS = "import sys, duckdb; con = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 
 
@@ -58,7 +59,7 @@ class TestStopping:
     @pytest.mark.parametrize(
         "work",
         [
-            lambda: sqlrag.chunk("# a\n\nb c\n" * 50_000, sqlrag.ChunkPolicy(4, 0, chunk_unit="chars")),
+            lambda: sqlrag.chunk("# a\n\nb c\n" * 50_000, SMALL),
             lambda: sqlrag.package([sqlrag.Candidate("a", i, "x") for i in range(100)] * 3000),
             lambda: sqlrag.fit_context([{"text": "a b"}] * 100_000, 2**31 - 1),
             lambda: sqlrag.drop_near_duplicates(
