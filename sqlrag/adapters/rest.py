@@ -74,8 +74,8 @@ def create_app(db_path: str | os.PathLike[str], options: ServerOptions | None = 
             Middleware(RequestBodyLimitMiddleware, max_body_size=options.max_body_bytes),
         ],
     )
-    folders = (service.lender.path.parent, tempfile.gettempdir(), *filter(None, [options.input_dir]))
-    problems.install(app, *folders)
+    folders = [options.input_dir] if options.input_dir is not None else []
+    problems.install(app, service.lender.path.parent, tempfile.gettempdir(), *folders)
     calling.add_routes(app, service)
     answering.add_route(app, service)
     documents.add_routes(app, service)
