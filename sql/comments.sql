@@ -75,6 +75,14 @@ COMMENT ON COLUMN query_embeddings.embedding IS 'Vector of the question, of leng
 COMMENT ON COLUMN query_embeddings.model_name IS 'Model that made the vector.';
 COMMENT ON COLUMN query_embeddings.created_at IS 'When it was made, in UTC.';
 
+COMMENT ON TABLE corpus_map IS 'The map of the corpus that corpus_map drew: one row per chunk, or per document. Empty until then.';
+COMMENT ON COLUMN corpus_map.node_id IS 'The chunk. NULL where the row is a whole document.';
+COMMENT ON COLUMN corpus_map.doc_id IS 'The document, or that of the chunk.';
+COMMENT ON COLUMN corpus_map.x IS 'Place on the map, left to right.';
+COMMENT ON COLUMN corpus_map.y IS 'Place on the map, bottom to top.';
+COMMENT ON COLUMN corpus_map.cluster IS 'Number of the cluster, the largest 0. -1 where it is in none.';
+COMMENT ON COLUMN corpus_map.label IS 'Words that stand out in the cluster. Empty where it is in none.';
+
 COMMENT ON TABLE fts_main_documents.docs IS 'Lexical index: one row per chunk with its length.';
 COMMENT ON COLUMN fts_main_documents.docs.rid IS 'The chunk, as in documents.rid.';
 COMMENT ON COLUMN fts_main_documents.docs.len IS 'Length of its text in words; the parts of compound names do not count.';
@@ -151,6 +159,22 @@ COMMENT ON COLUMN corpus_stats.mean_chunk_words IS 'Mean length of a chunk in wo
 COMMENT ON COLUMN corpus_stats.failures IS 'Number of files that could not be used; ingest_failures says why.';
 COMMENT ON COLUMN corpus_stats.embedding_model IS 'Model that made the vectors.';
 COMMENT ON COLUMN corpus_stats.dimensions IS 'Length of a vector.';
+
+COMMENT ON VIEW topics IS 'The clusters of the map, the largest first.';
+COMMENT ON COLUMN topics.cluster IS 'Number of the cluster, the largest 0.';
+COMMENT ON COLUMN topics.label IS 'Words that stand out in it.';
+COMMENT ON COLUMN topics.points IS 'Number of its chunks, or documents.';
+COMMENT ON COLUMN topics.x IS 'Median of their places, left to right.';
+COMMENT ON COLUMN topics.y IS 'Median of their places, bottom to top.';
+
+COMMENT ON VIEW map_status IS 'How the map was drawn and whether all is on it, in one row; none where there is no map.';
+COMMENT ON COLUMN map_status.level IS 'chunk or document: what a point is.';
+COMMENT ON COLUMN map_status.method IS 'pca or umap: how the places were found.';
+COMMENT ON COLUMN map_status.clusters IS 'How the clusters were found. NULL where none were wanted.';
+COMMENT ON COLUMN map_status.points IS 'Number of points on the map.';
+COMMENT ON COLUMN map_status.missing IS 'Number of chunks, or documents, that were written after the map was drawn.';
+COMMENT ON COLUMN map_status.in_step IS 'Whether none is missing.';
+COMMENT ON COLUMN map_status.created_at IS 'When the map was drawn, in UTC.';
 
 COMMENT ON VIEW chunk_lengths IS 'How many chunks there are of each length, in classes of 100 characters. Classes without chunks are left out.';
 COMMENT ON COLUMN chunk_lengths.from_characters IS 'Shortest length of the class in characters; the longest is 99 more.';

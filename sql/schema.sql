@@ -77,3 +77,13 @@ CREATE TABLE query_embeddings (
     model_name VARCHAR NOT NULL,
     created_at TIMESTAMP NOT NULL
 );
+
+-- One row per point of the map that corpus_map has drawn: chunks, or whole documents. It is replaced as a whole.
+CREATE TABLE corpus_map (
+    node_id VARCHAR,
+    doc_id VARCHAR NOT NULL,
+    x DOUBLE NOT NULL,
+    y DOUBLE NOT NULL,
+    cluster INTEGER NOT NULL,
+    label VARCHAR NOT NULL
+);

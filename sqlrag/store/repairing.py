@@ -42,8 +42,8 @@ class Repaired(NamedTuple):
 def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> Repaired:
     """Rebuild what a file's chunks and vectors determine, where a check finds it wrong.
 
-    That is: tables, views and macros that are missing, the lexical index, the sign codes, the counts and missing keys
-    of ``embedding_metadata`` (with the defaults of a file of ready-made vectors). Chunks, vectors and sources are never
+    That is: tables, views and macros that are missing, the lexical index, the sign codes, points of the map whose chunks
+    are gone, the counts and missing keys of ``embedding_metadata`` (with the defaults of a file of ready-made vectors). Chunks, vectors and sources are never
     changed. It is one transaction: all of it is done or nothing.
 
     Parameters
@@ -85,6 +85,9 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
             if "wrong_codes" in found:
                 con.execute(for_dimensions(read_sql("index/recode_chunks"), dimensions))
                 done.append("The sign codes were made anew from the vectors.")
+            if "map_without_chunks" in found:
+                con.execute(read_sql("index/unmap_lost"))
+                done.append("Points whose chunks are gone were taken off the map.")
             if "stale_counts" in found:
                 refresh_counts(con)
                 done.append("The counts in embedding_metadata were taken anew.")

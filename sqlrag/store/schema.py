@@ -11,7 +11,7 @@ import duckdb
 
 from sqlrag.errors import StoreError
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 STORAGE_VERSION = "v1.2.0"
 
 # CREATE MACRO binds what it names at once, so each stands after those that it calls.
@@ -67,6 +67,8 @@ VIEWS = (
     "ingest_stages",
     "ragmd_documents",
     "ragmd_chunks",
+    "topics",
+    "map_status",
 )
 
 _DIMENSIONS = 384

@@ -96,6 +96,7 @@ def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
     if there:
         lexical.remove_documents(con, there)
         con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [there])
+        con.execute("DELETE FROM corpus_map WHERE doc_id IN (SELECT unnest($1))", [there])
     return there
 
 

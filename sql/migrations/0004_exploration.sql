@@ -1,0 +1,2 @@
+-- From schema 3 to schema 4: the table of the map of a corpus, corpus_map, which is empty in a file of before; it is made, with its
+-- views, when the rows are copied into new tables at the end.
