@@ -1,0 +1,119 @@
+"""The map of a corpus as it is handed out: a table of points that shows itself in a terminal and a notebook."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from sqlrag.errors import MissingExtraError, NotFoundError
+from sqlrag.store.schema import read_sql
+from sqlrag.wording import counted
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a package of their own
+    import polars as pl
+    import pyarrow as pa
+
+    from sqlrag.retrieval.store import Store
+
+COLUMNS = ("node_id", "doc_id", "x", "y", "cluster", "label")
+
+
+class CorpusMap(Sequence[dict[str, Any]]):
+    """The points of a map in reading order: a sequence of dicts with the keys of ``COLUMNS``.
+
+    ``node_id`` is None where a point is a whole document; ``cluster`` is -1 and ``label`` empty where it is in none.
+    ``level`` says what a point is, "chunk" or "document", ``method`` how the places were found, ``clusters`` how the
+    clusters were, and ``notices`` what to know of it, such as chunks that were written after it was drawn. The points are
+    kept as an Arrow table, about 100 bytes each.
+    """
+
+    def __init__(self, table: pa.Table, facts: dict[str, Any], notices: Sequence[str] = ()) -> None:
+        self._table = table
+        self.level: str = facts["level"]
+        self.method: str = facts["method"]
+        self.clusters: int | str | None = facts["clusters"]
+        self.notices = list(notices)
+
+    def arrow(self) -> pa.Table:
+        """Return a ``pyarrow.Table``, one row per point."""
+        return self._table
+
+    def df(self) -> pd.DataFrame:
+        """Return a pandas DataFrame, one row per point; MissingExtraError where pandas is not installed."""
+        try:
+            import pandas as pd  # noqa: F401 - pyarrow's own message would not say how to install it
+        except ImportError as error:
+            raise MissingExtraError("CorpusMap.df()", "notebook") from error
+        return self._table.to_pandas()
+
+    def pl(self) -> pl.DataFrame:
+        """Return a polars DataFrame, one row per point; MissingExtraError where polars is not installed."""
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise MissingExtraError("CorpusMap.pl()", "notebook") from error
+        return pl.DataFrame(self._table)
+
+    def topics(self) -> list[dict[str, Any]]:
+        """Return the clusters, the largest first: ``cluster``, ``label`` and how many ``points`` it has."""
+        sizes = self._table.group_by(["cluster", "label"]).aggregate([([], "count_all")]).to_pylist()
+        found = [
+            {"cluster": row["cluster"], "label": row["label"], "points": row["count_all"]}
+            for row in sizes
+            if row["cluster"] >= 0
+        ]
+        return sorted(found, key=lambda row: row["cluster"])
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @overload
+    def __getitem__(self, key: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, key: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(key, slice):
+            rows: list[dict[str, Any]] = self._table.take(range(len(self))[key]).to_pylist()
+            return rows
+        row: dict[str, Any] = self._table.slice(range(len(self))[key], 1).to_pylist()[0]
+        return row
+
+    def __repr__(self) -> str:
+        lines = [f"{row['points']:>7,}  {row['label']}" for row in self.topics()]
+        return "\n".join([self._title(), *lines, *(f"Note: {notice}" for notice in self.notices)])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(f"<tr><td>{t['points']:,}</td><td>{html.escape(t['label'])}</td></tr>" for t in self.topics())
+        notes = "".join(f"<p><em>Note: {html.escape(notice)}</em></p>" for notice in self.notices)
+        table = f"<table><tr><th>Points</th><th>Topic</th></tr>{cells}</table>"
+        return f"<p><strong>{self._title()}</strong></p>{notes}{table}"
+
+    def _title(self) -> str:
+        return f"Map of {counted(len(self), self.level)} by {self.method}, {counted(len(self.topics()), 'cluster')}"
+
+
+def stored_map(store: Store) -> CorpusMap:
+    """Return the map that is in an open file.
+
+    Raises
+    ------
+    NotFoundError
+        None has been drawn.
+    """
+    con = store.cursor()
+    found = con.execute("SELECT value FROM embedding_metadata WHERE key = 'corpus_map'").fetchall()
+    if not found:
+        raise NotFoundError(
+            f"{store.path} has no map yet. Draw it with corpus_map({str(store.path)!r}) or: sqlrag map {store.path}"
+        )
+    facts = json.loads(found[0][0])
+    missing = con.execute("SELECT missing FROM map_status").fetchall()[0][0]
+    notices = (
+        [f"{counted(missing, facts['level'])} written since the map was drawn; draw it again to see them."]
+        if missing
+        else []
+    )
+    return CorpusMap(con.sql(read_sql("exploring/read_map")).to_arrow_table(), facts, notices)
