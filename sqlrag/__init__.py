@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     )
     from sqlrag.embedders import load_embedder
     from sqlrag.embedders.models import Models, models
+    from sqlrag.exploring.mapping import corpus_map
+    from sqlrag.exploring.page import export_map_html
+    from sqlrag.exploring.plotting import plot_lengths, plot_map, plot_ranks
+    from sqlrag.exploring.points import CorpusMap
+    from sqlrag.exploring.viewer import ExportedMap, export_map_parquet
     from sqlrag.formats.converting import FileFacts, convert, file_facts, verify_file
     from sqlrag.formats.exchange import Imported
     from sqlrag.formats.faiss_json import export_faiss_json, import_faiss_json
@@ -116,11 +121,13 @@ __all__ = [
     "ChunkPolicy",
     "Compacted",
     "CompressPolicy",
+    "CorpusMap",
     "DeleteReport",
     "Document",
     "DocumentError",
     "Embedder",
     "Exported",
+    "ExportedMap",
     "FileFacts",
     "FittedContext",
     "FormatError",
@@ -176,10 +183,13 @@ __all__ = [
     "compact",
     "compress",
     "convert",
+    "corpus_map",
     "delete_documents",
     "drop_near_duplicates",
     "errors",
     "export_faiss_json",
+    "export_map_html",
+    "export_map_parquet",
     "export_parquet",
     "export_ragfile",
     "export_ragmd",
@@ -201,6 +211,9 @@ __all__ = [
     "metrics",
     "models",
     "package",
+    "plot_lengths",
+    "plot_map",
+    "plot_ranks",
     "prepare_embeddings",
     "print_results",
     "rag_service",
@@ -223,8 +236,10 @@ _LAZY = {
     "ChatModel": "sqlrag.answering.chatting",
     "Compacted": "sqlrag.store.compacting",
     "CompressPolicy": "sqlrag.retrieval.compressing",
+    "CorpusMap": "sqlrag.exploring.points",
     "DeleteReport": "sqlrag.store.deleting",
     "Exported": "sqlrag.formats.files",
+    "ExportedMap": "sqlrag.exploring.viewer",
     "FileFacts": "sqlrag.formats.converting",
     "FittedContext": "sqlrag.answering.windowing",
     "Imported": "sqlrag.formats.exchange",
@@ -265,9 +280,12 @@ _LAZY = {
     "compact": "sqlrag.store.compacting",
     "compress": "sqlrag.retrieval.compressing",
     "convert": "sqlrag.formats.converting",
+    "corpus_map": "sqlrag.exploring.mapping",
     "delete_documents": "sqlrag.retrieval.changing",
     "drop_near_duplicates": "sqlrag.retrieval.duplicates",
     "export_faiss_json": "sqlrag.formats.faiss_json",
+    "export_map_html": "sqlrag.exploring.page",
+    "export_map_parquet": "sqlrag.exploring.viewer",
     "export_parquet": "sqlrag.formats.parquet",
     "export_ragfile": "sqlrag.formats.ragfile",
     "export_ragmd": "sqlrag.formats.ragmd",
@@ -289,6 +307,9 @@ _LAZY = {
     "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
+    "plot_lengths": "sqlrag.exploring.plotting",
+    "plot_map": "sqlrag.exploring.plotting",
+    "plot_ranks": "sqlrag.exploring.plotting",
     "prepare_embeddings": "sqlrag.ingest.preparing",
     "print_results": "sqlrag.retrieval.results",
     "rag_service": "sqlrag.formats.service",

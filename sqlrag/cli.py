@@ -28,6 +28,9 @@ from sqlrag.console import asking, serving, serving_tools  # noqa: F401
 from sqlrag.console import maintaining, modelling  # noqa: F401
 
 # isort: split
+from sqlrag.console import exploring  # noqa: F401
+
+# isort: split
 from sqlrag.console import converting
 
 # isort: split

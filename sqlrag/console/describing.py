@@ -31,6 +31,7 @@ def describe(store: Store) -> dict[str, Any]:
             "GROUP BY collection ORDER BY collection"
         ),
         "indexes": rows("SELECT index_name, chunks, indexed, in_step FROM index_status ORDER BY index_name"),
+        "map": next(iter(rows("SELECT * EXCLUDE created_at FROM map_status")), None),
         "queries_embedded": rows("SELECT count(*) AS n FROM query_embeddings")[0]["n"],
         "failures": rows("SELECT doc_id, status, reason FROM ingest_failures ORDER BY doc_id"),
     }
@@ -61,8 +62,16 @@ def description(facts: Mapping[str, Any]) -> str:
         "words": f"{counted(corpus['terms'], 'term')}, stemmer {store['stemmer']}",
         "collections": ", ".join(collections) or "none",
         "indexes": ", ".join(indexes),
+        "map": _map(facts["map"]),
         "questions": f"{facts['queries_embedded']:,} embedded for the shell",
         "failures": f"{len(facts['failures']):,}",
     }
     lines = [f"{name:<12} {value}" for name, value in table.items()]
     return "\n".join([*lines, *(f"  {f['status']}: {f['doc_id']}: {f['reason']}" for f in facts["failures"])])
+
+
+def _map(status: Mapping[str, Any] | None) -> str:
+    if status is None:
+        return "none"
+    later = f", {counted(status['missing'], status['level'])} written since" if status["missing"] else ""
+    return f"{counted(status['points'], status['level'])} by {status['method']}{later}"

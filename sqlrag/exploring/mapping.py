@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +43,8 @@ def corpus_map(
     """Draw a map on which chunks, or documents, of like meaning lie near each other, and keep it in the file.
 
     It is the table ``corpus_map``, in the place of the map that was there; the view ``topics`` has its clusters,
-    ``map_status`` says how it was drawn. What is written to the file later is not on it; what is deleted or replaced goes
-    off it. The same chunks give the same map, in whatever order and by however many threads they were written.
+    ``map_status`` says how it was drawn. What is written to the file later is not on it; what is deleted or replaced
+    goes off it. The same chunks give the same map, in whatever order and by however many threads they were written.
 
     Parameters
     ----------
@@ -57,15 +57,15 @@ def corpus_map(
         What a point is. The vector of a document is the mean of those of its chunks, at length 1; documents without
         chunks are not on the map.
     clusters
-        How many there are, from 1 to 1000, by k-means over the first 50 principal components; "auto": the root of half the
-        number of points, at most 16. "hdbscan": groups that lie close on the map itself, as many as there are, of at least
-        one point in a hundred; the others are in none. It needs the extra ``explore``. None: no clusters.
+        How many there are, from 1 to 1000, by k-means over the first 50 principal components; "auto": the root of half
+        the number of points, at most 16. "hdbscan": groups that lie close on the map itself, as many as there are, of
+        at least one point in a hundred; the others are in none. It needs the extra ``explore``. None: no clusters.
 
     Returns
     -------
     CorpusMap
-        The points in the order of ``doc_id`` and ``chunk_index``. Clusters are numbered by their size, the largest 0; the
-        label of a cluster are the three words that stand out in it, by class-based TF-IDF over the lexical index.
+        The points in the order of ``doc_id`` and ``chunk_index``. Clusters are numbered by their size, the largest 0;
+        the label of a cluster are the three words that stand out in it, by class-based TF-IDF over the lexical index.
 
     Raises
     ------
@@ -97,13 +97,17 @@ def corpus_map(
         except InputError as error:
             wanted = f"a whole number from 1 to {_MOST_CLUSTERS}, 'auto', 'hdbscan' or None"
             raise InputError(f"clusters must be {wanted}, not {shown(clusters)}.") from error
+    with opened(db_path, read_only=False):
+        pass  # if it cannot be written, say so before the work
+    # Others can read the file meanwhile; what they delete before the map is written does not come onto it.
+    with opened(db_path) as store:
+        points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
+    places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
+    labels = _clusters(scores, places, clusters)
     with opened(db_path, read_only=False) as store:
         with store._database.transaction() as con:
-            points, scores = _points(con, store.dimensions, level)
-            places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
-            labels = _clusters(scores, places, clusters)
             _write(con, points, places, labels)
-            facts: dict[str, Any] = {"level": level, "method": method, "clusters": clusters}
+            facts = {"level": level, "method": method, "clusters": clusters}
             write_metadata(con, {"corpus_map": json.dumps(facts)})
         store._database.checkpoint()
         return stored_map(store)

@@ -26,8 +26,8 @@ class CorpusMap(Sequence[dict[str, Any]]):
 
     ``node_id`` is None where a point is a whole document; ``cluster`` is -1 and ``label`` empty where it is in none.
     ``level`` says what a point is, "chunk" or "document", ``method`` how the places were found, ``clusters`` how the
-    clusters were, and ``notices`` what to know of it, such as chunks that were written after it was drawn. The points are
-    kept as an Arrow table, about 100 bytes each.
+    clusters were, and ``notices`` what to know of it, such as chunks that were written after it was drawn. The points
+    are kept as an Arrow table, about 100 bytes each.
     """
 
     def __init__(self, table: pa.Table, facts: dict[str, Any], notices: Sequence[str] = ()) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sqlrag.types import Vectors
 
 COMPONENTS = 50
 _NEIGHBOURS = 15  # umap-learn's own default
 _SEED = 0
 
 
-def principal_components(blocks: Callable[[], Iterator[Vectors]], dimensions: int) -> NDArray[np.float64]:
+def principal_components(
+    blocks: Callable[[], Iterator[NDArray[np.floating[Any]]]], dimensions: int
+) -> NDArray[np.float64]:
     """Return the scores of vectors on their principal components, by the exact covariance matrix.
 
     The vectors are gone through twice, a block at a time; only the matrix and the scores are kept in memory.
@@ -85,5 +86,5 @@ def umap_places(scores: NDArray[np.float64]) -> NDArray[np.float64]:
             transform_seed=_SEED,
             n_jobs=1,
         )
-        places: NDArray[np.float64] = model.fit_transform(scores.astype(np.float32)).astype(np.float64)
-    return places.round(4) + 0.0
+        places: NDArray[np.float64] = np.asarray(model.fit_transform(scores.astype(np.float32)), np.float64)
+    return np.round(places, 4) + 0.0

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 # What is written anew, or left out: the vectors of questions and the map are of the old model.
 _WRITTEN = {
-    ("main", name)
-    for name in ("documents", "source_documents", "embedding_metadata", "query_embeddings", "corpus_map")
+    ("main", name) for name in ("documents", "source_documents", "embedding_metadata", "query_embeddings", "corpus_map")
 }
 _BATCH_DOCUMENTS = 64
 
@@ -101,9 +100,9 @@ def reembed(
     """Give a file another embedding model; the folder it was made from is not needed.
 
     Documents that were read from files are cut anew from their stored texts, since tokens are those of the model;
-    chunks that a program made are embedded as they are. Everything else is kept, but stored vectors of questions and the
-    map, which are of the old model. It goes into a new file, which takes the place of the old one at the end; other processes can
-    search the old one meanwhile.
+    chunks that a program made are embedded as they are. Everything else is kept, but stored vectors of questions and
+    the map, which are of the old model. It goes into a new file, which takes the place of the old one at the end; other
+    processes can search the old one meanwhile.
 
     Parameters
     ----------

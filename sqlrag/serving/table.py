@@ -52,6 +52,13 @@ WITHOUT_ROUTE = {
         "It writes several files, or a folder, to the server's machine: run the command.",
     ),
     **dict.fromkeys(("load_embedder", "load_reranker", "rag_service"), "It returns a live Python object."),
+    "corpus_map": "It reads every vector, which takes minutes in a large file: run sqlrag map.",
+    **dict.fromkeys(
+        ("export_map_html", "export_map_parquet"), "It writes to the server's machine: run sqlrag map without a server."
+    ),
+    **dict.fromkeys(
+        ("plot_lengths", "plot_map", "plot_ranks"), "It returns a live Python object, a figure of matplotlib."
+    ),
     "models": "It tells which models lie in the folders of the server's machine.",
     "print_results": "It writes to a terminal.",
     **{

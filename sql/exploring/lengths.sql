@@ -1,0 +1,2 @@
+-- The length of every chunk in characters.
+SELECT length(text) AS characters FROM documents ORDER BY rid;
