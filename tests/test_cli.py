@@ -37,7 +37,7 @@ COMMANDS = [
         "lexical-query",
     ),
     *("ask", "prompt", "serve", "mcp"),
-    *("check", "repair", "compact", "upgrade", "reembed", "models", "convert", "conformance"),
+    *("check", "repair", "compact", "upgrade", "reembed", "models", "map", "convert", "conformance"),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {
