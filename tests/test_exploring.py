@@ -197,7 +197,7 @@ class TestPictures:
     def test_no_label_of_the_map_covers_another(self, path, theme):
         with Store(path, read_only=False) as store:
             corpus_map(store, clusters=3)
-            store.cursor().execute("UPDATE corpus_map SET x = x / 100, y = y / 100, label = label || ' $_$ 東京'")
+            store.cursor().execute("UPDATE corpus_map SET x = x / 100, y = y / 100, label = label || ' $_$ é'")
             figure = sqlrag.plot_map(store, theme=theme)
         figure.draw_without_rendering()
         axes = figure.axes[0]
@@ -272,8 +272,8 @@ class TestFiles:
             *("node_id", "title", "fileName", "file_path", "text", "x", "y", "topic", "outdegree", "indegree")
         ]
         assert table.slice(5, 1).to_pylist()[0] | {"x": 0, "y": 0} == {
-            **{"node_id": "bread.md#0", "title": "BREAD.MD", "fileName": "bread.md", "file_path": "bread.md"},
-            **{"text": "oven flour file", "x": 0, "y": 0, "topic": "oven, flour, yeast", "outdegree": 0, "indegree": 0},
+            "node_id": "bread.md#0", "title": "BREAD.MD", "fileName": "bread.md", "file_path": "bread.md",
+            "text": "oven flour file", "x": 0, "y": 0, "topic": "oven, flour, yeast", "outdegree": 0, "indegree": 0,
         }
         assert pq.read_table(tmp_path / "map" / "map_links.parquet").column_names == ["source_id", "target_id"]
 

@@ -76,7 +76,7 @@ class CorpusMap(Sequence[dict[str, Any]]):
     def __getitem__(self, key: slice) -> list[dict[str, Any]]: ...
     def __getitem__(self, key: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(key, slice):
-            rows: list[dict[str, Any]] = self._table.take(range(len(self))[key]).to_pylist()
+            rows: list[dict[str, Any]] = self._table.take(list(range(len(self))[key])).to_pylist()
             return rows
         row: dict[str, Any] = self._table.slice(range(len(self))[key], 1).to_pylist()[0]
         return row

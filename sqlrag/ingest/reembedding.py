@@ -185,7 +185,8 @@ class _Reembedding:
             created_at=self.old_metadata["created_at"],
             llama_index_compatible=self.llama_index_compatible,
         )
-        write_metadata(self.con, {**self.old_metadata, **values})
+        kept = {key: value for key, value in self.old_metadata.items() if key != "corpus_map"}
+        write_metadata(self.con, {**kept, **values})
         copy_tables(self.con, "old", _WRITTEN | LEXICAL)
         sources = self.con.execute(read_sql("index/sources_in_order")).fetchall()
         with tqdm(total=len(sources), desc="documents", unit="file", disable=bar_off, leave=False) as bar:
