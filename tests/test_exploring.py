@@ -272,8 +272,16 @@ class TestFiles:
             *("node_id", "title", "fileName", "file_path", "text", "x", "y", "topic", "outdegree", "indegree")
         ]
         assert table.slice(5, 1).to_pylist()[0] | {"x": 0, "y": 0} == {
-            "node_id": "bread.md#0", "title": "BREAD.MD", "fileName": "bread.md", "file_path": "bread.md",
-            "text": "oven flour file", "x": 0, "y": 0, "topic": "oven, flour, yeast", "outdegree": 0, "indegree": 0,
+            "node_id": "bread.md#0",
+            "title": "BREAD.MD",
+            "fileName": "bread.md",
+            "file_path": "bread.md",
+            "text": "oven flour file",
+            "x": 0,
+            "y": 0,
+            "topic": "oven, flour, yeast",
+            "outdegree": 0,
+            "indegree": 0,
         }
         assert pq.read_table(tmp_path / "map" / "map_links.parquet").column_names == ["source_id", "target_id"]
 
