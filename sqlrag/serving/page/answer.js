@@ -1,6 +1,7 @@
 /** A streamed answer with its citations, which lead to the sources. */
 
-import { element } from "./text.js";
+import { written } from "./state.js";
+import { count, element, titleOf } from "./text.js";
 
 const $ = (id) => document.getElementById(id);
 // What stands in brackets and is nothing but numbers of sources, as sqlrag.answer reads them.
@@ -42,24 +43,37 @@ function cited(text, byNumber, hrefOf) {
 }
 
 function link(source, text, hrefOf) {
-  const made = element("a", { href: hrefOf(source.node_id), className: "cite" }, text);
+  const made = element("a", { href: hrefTo(source, hrefOf), className: "cite" }, text);
   made.setAttribute("aria-label", `Source ${source.number}: ${source.file || source.doc_id}`);
   made.dataset.node = source.node_id;
   return made;
 }
 
-/** List the sources; those in `citations` are marked as cited. */
+const hrefTo = (source, hrefOf) => hrefOf(source.node_id, written(source.spans));
+
+/** List the sources; once it is known which are cited, the others are folded. */
 export function list(sources, citations, hrefOf) {
-  const items = sources.map((source) => {
-    const name = source.heading_path.at(-1) ?? source.file ?? source.node_id;
-    const open = element("a", { href: hrefOf(source.node_id), dir: "auto" }, name);
-    open.dataset.node = source.node_id;
-    const where = [source.file || source.doc_id, source.page === null ? "" : `page ${source.page}`];
-    const mark = citations?.includes(source.number) ? element("span", { className: "badge" }, "cited") : null;
-    const item = element("li", { value: source.number }, open, " ", mark, element("span", { className: "place" }, where.filter(Boolean).join(", ")));
-    return item;
-  });
-  $("answer-sources").replaceChildren(...items);
+  const isCited = (source) => citations === null || citations.includes(source.number);
+  const [cited, others] = [sources.filter(isCited), sources.filter((source) => !isCited(source))];
+  const numbered = (some, label) => {
+    const made = element("ol", {}, ...some.map((source) => item(source, hrefOf)));
+    made.setAttribute("aria-label", label);
+    return made;
+  };
+  const folded = `${count(others.length, "source")} that the answer does not cite`;
+  $("answer-sources").replaceChildren(
+    ...(cited.length ? [numbered(cited, citations === null ? "Sources of the answer" : "Sources that the answer cites")] : []),
+    ...(others.length ? [element("details", {}, element("summary", {}, folded), numbered(others, folded))] : []),
+  );
+}
+
+function item(source, hrefOf) {
+  const name = titleOf(source);
+  const open = element("a", { href: hrefTo(source, hrefOf), dir: "auto" }, name);
+  open.dataset.node = source.node_id;
+  const file = source.file || source.doc_id;
+  const where = [file === name ? "" : file, source.page === null ? "" : `page ${source.page}`].filter(Boolean).join(", ");
+  return element("li", { value: source.number }, open, where ? element("span", { className: "place" }, where) : null);
 }
 
 export function notices(texts) {

@@ -1,16 +1,17 @@
-/** The keys: / goes to the box, arrows, j and k through the results, Escape back. */
+/** The keys: / goes to the box, ? shows the help, arrows, j and k go through the results, Escape back. */
 
 import * as filters from "./filters.js";
 
 const $ = (id) => document.getElementById(id);
 const STEPS = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 };
 
-/** Listen; `closeSource` closes the panel with the document. */
-export function listen(closeSource) {
+/** Listen; `closeSource` closes the panel with the document, `help` shows the help or hides it. */
+export function listen(closeSource, help) {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || $("key").open) return;
     if (event.key === "Escape") escape(event, closeSource);
     else if (event.key === "/" && !typing(event.target)) take(event, () => $("query").select());
+    else if (event.key === "?" && !typing(event.target) && !$("app").inert) take(event, help);
     else if (event.key in STEPS) step(event);
   });
   document.addEventListener("click", (event) => filters.close(event.target.closest("details.filter")));
@@ -24,7 +25,7 @@ function escape(event, closeSource) {
 /** Move to the next or the last result; from the box, down to the first. Elsewhere the arrows keep what they do. */
 function step(event) {
   const arrow = event.key.startsWith("Arrow");
-  if (arrow ? event.target.closest("#source, [type=radio], .filter") : typing(event.target)) return;
+  if (arrow ? event.target.closest("#source, [type=radio], .filter, canvas") : typing(event.target)) return;
   const links = [...document.querySelectorAll("#list .open")];
   const here = links.findIndex((link) => link.closest("li").contains(event.target));
   if (!links.length || (arrow && here < 0 && event.target !== $("query") && event.target !== document.body)) return;

@@ -7,7 +7,7 @@ import { askForKey } from "./key.js";
 import { listen } from "./keyboard.js";
 import { items } from "./results.js";
 import * as source from "./source.js";
-import { address, filters as asFilters, more, read, STEP } from "./state.js";
+import { address, filters as asFilters, more, read, spansAt, STEP } from "./state.js";
 import { count, element, toUnits } from "./text.js";
 import { sentence, tell } from "./words.js";
 
@@ -19,8 +19,9 @@ let state = read();
 let shown = null; // the search whose results are on the page
 let searching = Promise.resolve();
 let rows = [];
-let answered = []; // the sources of the answer on the page
-let opened = null; // the node whose document is open
+let helping = false; // whether the help is shown beside results, too
+let opened = null; // the node whose document is open, and where
+let opener = null; // what was clicked to open it
 let leave = { search: null, source: null, answer: null }; // what ends the requests under way
 
 /** End the last request of a kind and return the signal of the next one: an older answer never comes after a newer. */
@@ -37,23 +38,39 @@ function go(change, { replace = false } = {}) {
   render();
 }
 
-const hrefOf = (node) => address({ ...state, source: node });
+const hrefOf = (node, at = null) => address({ ...state, source: node, at });
+const placeOf = ({ source: node, at }) => (node === null ? null : `${node} ${at ?? ""}`);
+const searchOf = (one) => address({ ...one, source: null, view: null });
 
 function render() {
   $("query").value = state.query;
   document.querySelector(`[name=mode][value=${state.mode}]`).checked = true;
   filters.tick(state);
   document.title = state.query.trim() ? `${state.query.trim()} – sqlrag` : "Search – sqlrag";
-  const wanted = address({ ...state, source: null });
+  const wanted = searchOf(state);
   if (wanted !== shown) searching = search(wanted);
-  void searching.then(() => wanted === address({ ...state, source: null }) && showSource());
+  // After the search, whose results have the link of the passage.
+  void searching.then(() => wanted === searchOf(state) && showSource());
 }
 
-/** Open or close the panel; after the search, which knows the passage. */
+/** Open or close the panel. */
 function showSource() {
-  if (state.source === opened) return;
+  if (placeOf(state) === opened) return;
   if (state.source === null) closeSource();
-  else void openSource(state.source);
+  else void openSource(state);
+}
+
+/** Show the help or hide it; without results it is always there. */
+function help(shownNow = $("intro").hidden) {
+  helping = shownNow;
+  showHelp();
+  if (helping) $("intro").focus();
+}
+
+function showHelp() {
+  const there = helping || !state.query.trim();
+  $("intro").hidden = !there;
+  $("help").setAttribute("aria-expanded", there);
 }
 
 // Searching.
@@ -68,7 +85,7 @@ async function search(wanted) {
     show(asked, { results: [], notices: [], timings: {} }, []);
     return;
   }
-  $("intro").hidden = true;
+  showHelp();
   $("results").hidden = false;
   $("results").setAttribute("aria-busy", "true");
   $("status").textContent = "Searching …";
@@ -105,7 +122,7 @@ function show(asked, found, spans) {
   rows = found.results;
   const blank = !asked.query.trim();
   $("results").hidden = blank;
-  $("intro").hidden = !blank;
+  showHelp();
   $("list").replaceChildren(...items(rows, spans, asked.mode, hrefOf));
   $("notices").replaceChildren(...found.notices.map((notice) => element("li", {}, notice)));
   $("status").textContent = blank ? "" : rows.length ? `${count(rows.length, "result")} for “${asked.query.trim()}”` : nothing(asked);
@@ -130,22 +147,10 @@ function times(timings) {
 
 // Sources.
 
-/** Return the spans of a document that a result or a source of the answer stands for, and its page. */
-function passagesOf(node) {
-  const row = rows.find((one) => one.node_id === node);
-  const cited = answered.find((one) => one.node_id === node);
-  const spans = fromAnswer && cited ? cited.spans : row ? [[row.i_start, row.i_end]] : (cited?.spans ?? []);
-  const known = spans.filter(([start, end]) => start !== null && end > start).sort(([a], [b]) => a - b);
-  return { spans: known, page: (row ?? cited)?.page ?? null };
-}
-
-let fromAnswer = false; // whether the passages of the answer are meant, where a result has some, too
-
-async function openSource(node) {
-  opened = node;
-  const asked = state;
+async function openSource(asked) {
+  opened = placeOf(asked);
+  const node = asked.source;
   const signal = next("source");
-  const { spans, page } = passagesOf(node);
   layout(true);
   source.waiting(node.replace(/#\d+$/, ""));
   for (const link of document.querySelectorAll("[data-node]")) {
@@ -154,7 +159,11 @@ async function openSource(node) {
   }
   $("source-title").focus({ preventScroll: true });
   try {
-    const [document_] = (await post("get_source_documents", { chunk_ids: [node] }, signal)).documents;
+    const wanted = [post("get_source_documents", { chunk_ids: [node] }, signal), get(`passage?${new URLSearchParams({ node_id: node })}`, signal)];
+    const [{ documents: [document_] }, { spans: chunk, page }] = await Promise.all(wanted);
+    const length = document_.text.length; // in units, so never too few
+    const named = spansAt(asked.at, length);
+    const spans = named.length ? named : chunk;
     const texts = toUnits(document_.text, spans).map(([start, end]) => document_.text.slice(start, end));
     const found = asked.query.trim() && texts.length ? await marks(asked, texts, [], signal) : [];
     const terms = found.flatMap((part, at) => part.map(([start, end]) => [start + spans[at][0], end + spans[at][0]]));
@@ -166,15 +175,20 @@ async function openSource(node) {
 
 function closeSource() {
   next("source");
-  const node = opened;
   const inside = $("source").contains(document.activeElement) || document.activeElement === document.body;
   opened = null;
   layout(false);
-  const links = [...document.querySelectorAll("[data-node]")];
-  for (const link of links) link.removeAttribute("aria-current");
-  if (!inside) return;
-  const back = links.find((link) => link.dataset.node === node && (!fromAnswer || link.closest("#answer")));
-  (back ?? $("query")).focus();
+  const current = document.querySelector("[data-node][aria-current]");
+  for (const link of document.querySelectorAll("[data-node]")) link.removeAttribute("aria-current");
+  if (inside) (opener?.isConnected ? opener : (current ?? $("query"))).focus();
+  opener = null;
+}
+
+/** Go to a passage; to the one that is open already, again from its top. */
+function openAt(node, at) {
+  const again = opened === placeOf({ source: node, at });
+  if (again) opened = null;
+  go({ source: node, at }, { replace: again });
 }
 
 /** Put the panel beside the results, or, where there is little room, over them. */
@@ -190,7 +204,6 @@ let canAnswer = false;
 
 function endAnswer() {
   next("answer");
-  answered = [];
   $("answer").hidden = true;
   $("stop").hidden = true;
 }
@@ -200,7 +213,7 @@ async function ask() {
   const signal = next("answer");
   const mode = { hybrid: "hybrid", meaning: "vector", words: "lexical" }[asked.mode];
   let text = "";
-  answered = [];
+  let sources = [];
   answer.begin();
   $("stop").hidden = false;
   $("answer").scrollIntoView({ block: "nearest" });
@@ -209,13 +222,13 @@ async function ask() {
     for await (const { type, data } of events("answer", body, signal)) {
       if (signal.aborted) return;
       if (type === "sources") {
-        answered = data.sources;
-        answer.list(answered, null, hrefOf);
+        sources = data.sources;
+        answer.list(sources, null, hrefOf);
         answer.notices(data.notices);
         answer.state("The model is writing …");
       } else if (type === "text") {
         text += data.text;
-        answer.write(text, answered, hrefOf);
+        answer.write(text, sources, hrefOf);
       } else if (type === "error") {
         answer.state(`${text ? "The answer is not complete" : "There is no answer"}: ${data.error ?? data.detail}`);
       } else if (type === "done") {
@@ -266,7 +279,7 @@ $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const query = $("query").value;
   shown = null; // the same question again is a search, too
-  go({ query, count: STEP, source: null }, { replace: query === state.query });
+  go({ query, count: STEP, source: null, at: null }, { replace: query === state.query });
 });
 $("form").addEventListener("change", (event) => {
   if (event.target === $("query")) return;
@@ -281,13 +294,14 @@ $("more").addEventListener("click", () => go({ count: more(state.count) }));
 $("ask").addEventListener("click", () => void ask());
 $("stop").addEventListener("click", () => leave.answer?.abort());
 $("close").addEventListener("click", () => go({ source: null }));
+$("help").addEventListener("click", () => help());
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-node]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;
   event.preventDefault();
-  fromAnswer = Boolean(link.closest("#answer"));
-  opened = opened === link.dataset.node ? null : opened; // again: from the top
-  go({ source: link.dataset.node }, { replace: state.source === link.dataset.node });
+  opener = link;
+  const { source: node, at } = read(link.search);
+  openAt(node, at);
 });
 window.addEventListener("popstate", () => {
   state = read();
@@ -296,7 +310,7 @@ window.addEventListener("popstate", () => {
 narrow.addEventListener("change", () => layout(opened !== null));
 
 askForKeyBy(askForKey);
-listen(() => go({ source: null }));
+listen(() => go({ source: null }), help);
 void describe();
 render();
 if (!state.query) $("query").focus();

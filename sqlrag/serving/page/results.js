@@ -1,6 +1,6 @@
 /** The list of results: where each comes from, its text with the words marked, and what each leg made of it. */
 
-import { element, excerpt, marked, toUnits } from "./text.js";
+import { element, excerpt, marked, titleOf, toUnits } from "./text.js";
 
 const EXCERPT = 380;
 const LEGS = [
@@ -16,7 +16,7 @@ export function items(rows, spans, mode, hrefOf) {
 }
 
 function item(row, spans, rank, legs, best, hrefOf) {
-  const title = row.heading_path.at(-1) ?? row.metadata.title ?? row.doc_id;
+  const title = titleOf(row);
   const link = element("a", { href: hrefOf(row.node_id), className: "open", dir: "auto" }, title);
   link.dataset.node = row.node_id;
   return element(
@@ -26,16 +26,16 @@ function item(row, spans, rank, legs, best, hrefOf) {
       "article",
       {},
       element("h3", {}, element("span", { className: "rank", ariaHidden: "true" }, `${rank}`), link),
-      element("p", { className: "place" }, ...place(row)),
+      element("p", { className: "place" }, ...place(row, title)),
       element("p", { className: "excerpt", dir: "auto" }, ...shortened(row, spans)),
       element("dl", { className: "legs" }, ...legs.map((leg) => measure(row, leg, best)), fused(row)),
     ),
   );
 }
 
-/** Document, headings above the last, page and tags, in a row. */
-export function place(row) {
-  const parts = [element("span", { className: "path", dir: "auto" }, row.doc_id)];
+/** Document, headings above the last and page, in a row; the document where it is not the title already. */
+function place(row, title) {
+  const parts = row.doc_id === title ? [] : [element("span", { className: "path", dir: "auto" }, row.doc_id)];
   for (const heading of row.heading_path.slice(0, -1)) {
     parts.push(element("span", { className: "crumb", dir: "auto" }, heading));
   }

@@ -1,8 +1,9 @@
 /** The panel with a whole document, scrolled to the passages that were found in it. */
 
-import { element, marked, toUnits } from "./text.js";
+import { element, marked, titleOf, toUnits } from "./text.js";
 
 const PART = 4000;
+const LONGEST = 16000; // of a part; a greater one is cut within its line, since a browser lays out a line as a whole
 const FRAMES = 10;
 const $ = (id) => document.getElementById(id);
 
@@ -23,12 +24,12 @@ export function failed(words) {
 
 /** Show a document. `passages` are spans of its text, `terms` the words within them, both in characters. */
 export function show(source, passages, terms, page) {
-  const title = source.metadata.title || source.file_name || source.doc_id;
+  const title = titleOf(source);
   $("source-title").textContent = title;
-  $("source-place").textContent = [source.doc_id, page === null ? "" : `page ${page}`].filter(Boolean).join(", ");
+  $("source-place").textContent = [source.doc_id === title ? "" : source.doc_id, page === null ? "" : `page ${page}`].filter(Boolean).join(", ");
   $("source-state").textContent = passages.length ? "" : "The place of this passage in the document is not known.";
   $("source-text").replaceChildren(...whole(source.text, passages, terms));
-  passage(0);
+  passage(0, passages.length);
 }
 
 /** Return the text in parts of some lines each, so that the browser lays out those in view alone. */
@@ -37,49 +38,59 @@ function whole(text, passages, terms) {
   const words = toUnits(text, terms);
   const nodes = [];
   for (let start = 0; start < text.length; ) {
-    const end = partEnd(text, start + PART, borders);
+    const end = partEnd(text, start, borders);
     nodes.push(element("div", { className: "part" }, ...part(text, start, end, borders, words)));
     start = end;
   }
   return nodes;
 }
 
-/** Return the end of the line that a place is in, or of one behind it that does not end inside a passage. */
-function partEnd(text, place, borders) {
-  for (;;) {
+/** Return the end of a line after some units that is in no passage; without one, a blank, or at last any place. */
+function partEnd(text, from, borders) {
+  const latest = from + LONGEST;
+  for (let place = from + PART; place < latest; ) {
     const found = text.indexOf("\n", place);
-    if (found < 0) return text.length;
+    if (found < 0 || found >= latest) break;
     const inside = borders.find(([start, end]) => start <= found && found + 1 < end);
     if (!inside) return found + 1;
     place = inside[1] - 1;
   }
+  if (text.length <= latest) return text.length;
+  const before = borders.find(([start, end]) => start < latest && latest < end)?.[0] ?? 0;
+  if (before > from) return before;
+  const blank = text.slice(latest - 200, latest).search(/\s\S*$/);
+  if (blank >= 0) return latest - 200 + blank + 1;
+  return /[\udc00-\udfff]/.test(text[latest]) ? latest - 1 : latest;
 }
 
 function part(text, first, last, borders, words) {
   const nodes = [];
   let done = first;
-  for (const [start, end] of borders.filter(([from, to]) => from >= first && to <= last)) {
+  for (const [number, [from, to]] of borders.entries()) {
+    const [start, end] = [Math.max(from, done), Math.min(to, last)];
+    if (start >= end) continue;
     nodes.push(text.slice(done, start));
-    const inside = words.filter(([from, to]) => from >= start && to <= end);
-    nodes.push(element("mark", { className: "passage" }, ...marked(text, inside, start, end)));
+    const mark = element("mark", { className: "passage" }, ...marked(text, words, start, end));
+    mark.dataset.number = number;
+    nodes.push(mark);
     done = end;
   }
   return [...nodes, text.slice(done, last)];
 }
 
 /** Scroll to a passage, and let the button lead to the next one. */
-function passage(number) {
-  const found = [...$("source-text").querySelectorAll(".passage")];
+function passage(number, passages) {
   const button = $("passage");
-  button.hidden = found.length === 0;
-  if (!found.length) {
+  const mark = $("source-text").querySelector(`.passage[data-number="${number}"]`);
+  button.hidden = mark === null;
+  if (!mark) {
     $("source-text").scrollTop = 0;
     return;
   }
-  align(found[number], FRAMES);
-  const next = (number + 1) % found.length;
-  button.textContent = found.length === 1 ? "Show the passage" : `Passage ${next + 1} of ${found.length}`;
-  button.onclick = () => passage(next);
+  align(mark, FRAMES);
+  const next = (number + 1) % passages;
+  button.textContent = passages === 1 ? "Show the passage" : `Passage ${next + 1} of ${passages}`;
+  button.onclick = () => passage(next, passages);
 }
 
 /** Scroll to a mark, and again for some frames: parts that come into view take up other room than was thought. */

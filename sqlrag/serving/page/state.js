@@ -16,6 +16,8 @@ export function read(search = location.search) {
     all: params.get("match") === "all",
     count: count >= 1 && count <= MOST ? count : STEP,
     source: params.get("source"),
+    at: params.get("source") === null ? null : params.get("at"),
+    view: params.get("view") === "map" ? "map" : null,
   };
 }
 
@@ -28,8 +30,19 @@ export function address(state) {
   for (const tag of state.tags) params.append("tag", tag);
   if (state.all) params.set("match", "all");
   if (state.count !== STEP) params.set("k", state.count);
+  if (state.view) params.set("view", state.view);
   if (state.source !== null) params.set("source", state.source);
+  if (state.source !== null && state.at) params.set("at", state.at);
   return params.size ? `?${params}` : "./";
+}
+
+/** Write spans as an address has them, "12-340.560-700": the passages that a citation means are not always the chunk. */
+export const written = (spans) => spans.map(([start, end]) => `${start}-${end}`).join(".");
+
+/** Return the spans that an address names, sorted, within a text of some characters. */
+export function spansAt(at, length) {
+  const spans = [...(at ?? "").matchAll(/(\d+)-(\d+)/g)].map(([, start, end]) => [Number(start), Math.min(Number(end), length)]);
+  return spans.filter(([start, end]) => start < end).sort(([a], [b]) => a - b);
 }
 
 /** Return the next greater number of results, or null where there are enough. */

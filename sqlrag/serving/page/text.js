@@ -11,6 +11,15 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
+/**
+ * Return what a document, or a passage of it, is called: its last heading, its title, its file, its id.
+ * Metadata may hold anything under "title", so only text that can be seen counts.
+ */
+export function titleOf({ heading_path, metadata, file_name, file, doc_id, node_id }) {
+  const names = [heading_path?.at(-1), metadata?.title, file_name, file, doc_id, node_id];
+  return names.find((name) => typeof name === "string" && /[^\s\p{Cc}\p{Cf}]/u.test(name)) ?? "";
+}
+
 /** Turn spans of characters, sorted, into spans of UTF-16 units, which strings of JavaScript are made of. */
 export function toUnits(text, spans) {
   if (!/[\ud800-\udfff]/.test(text)) return spans;
