@@ -21,12 +21,15 @@ from helpers import build
 import sqlrag
 from sqlrag.adapters.rest import create_app
 from sqlrag.embedders import bundled
+from sqlrag.exploring.mapping import corpus_map
 from sqlrag.network import listen
+from sqlrag.serving import mapping
 from sqlrag.serving.options import ServerOptions
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 expect = sync.expect
+expect.set_options(timeout=15_000)  # a busy machine is no fault
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ROOT = Path(__file__).parents[1]
@@ -97,14 +100,16 @@ def server(path, port=0, **options):
 
 @pytest.fixture(scope="module")
 def handbook(tmp_path_factory):
-    """Return some pages of the handbook as a search file, by the real model."""
+    """Return some pages of the handbook as a search file with a map, by the real model."""
     folder = tmp_path_factory.mktemp("handbook")
     for name in PAGES:
         (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(HANDBOOK / name, folder / "docs" / name)
-    return sqlrag.prepare_embeddings(
+    path = sqlrag.prepare_embeddings(
         folder / "docs", folder / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
     ).path
+    corpus_map(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +158,7 @@ class Visit:
     def __call__(self, url, viewport=WIDE, scheme="light"):
         context = self.browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
         self.contexts.append(context)
-        context.set_default_timeout(5_000)
+        context.set_default_timeout(15_000)
         context.on("request", self.guard)
         page = context.new_page()
         page.on("console", lambda message: message.type in ("error", "warning") and self.took(message.text))
@@ -562,6 +567,78 @@ def test_an_answer_that_fails_is_told_and_one_that_stalls_is_stopped(visit, addr
         chat.faults = {}
 
 
+def place_of(page, node):
+    """Return where a chunk is on the canvas, from the places that the server gives."""
+    data = page.evaluate("fetch('map').then((response) => response.json())")
+    index = data["node_id"].index(node)
+    box = page.locator("#map-canvas").bounding_box()
+    part = {axis: (data[axis][index] - min(data[axis])) / (max(data[axis]) - min(data[axis])) for axis in "xy"}
+    inner = {"x": box["width"] - 44, "y": box["height"] - 44}
+    return {"x": 22 + part["x"] * inner["x"], "y": box["height"] - 22 - part["y"] * inner["y"]}
+
+
+def test_the_map_tells_and_opens_points_and_marks_results(visit, address, handbook):
+    page = visit(f"{address}?q={QUESTION}")
+    expect(page.locator("#list li")).to_have_count(10)
+    page.get_by_role("button", name="Map").click()
+    with sqlrag.Store(handbook) as store:
+        topics = store.cursor().execute("SELECT label, points FROM topics ORDER BY cluster").fetchall()
+        (chunks,) = store.cursor().execute("SELECT count(*) FROM documents").fetchone()
+    state = page.locator("#map-state")
+    expect(state).to_have_text(f"{chunks} passages in {len(topics)} clusters. 10 results, 10 marked.")
+    listed = page.get_by_role("list", name="Clusters of the map").get_by_role("button")
+    assert listed.all_text_contents() == [f"{label} {points}" for label, points in topics]
+    row = sqlrag.hybrid_query(QUESTION, handbook, top_k=1)[0]
+    canvas, told = page.locator("#map-canvas"), page.locator("#map-point")
+    canvas.hover(position=place_of(page, row["node_id"]))
+    expect(told).to_contain_text(row["heading_path"][-1])
+    expect(told).to_contain_text("result 1")
+    canvas.click(position=place_of(page, row["node_id"]))
+    expect(page.locator("#source mark.passage")).to_have_text(row["text"])
+    page.keyboard.press("Escape")
+    expect(canvas).to_be_focused()
+    page.mouse.move(0, 0)
+    expect(told).to_be_empty()
+    page.keyboard.press("ArrowRight")
+    expect(told).to_contain_text("result 1")
+    page.keyboard.press("ArrowRight")
+    expect(told).not_to_contain_text("result 1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    page.keyboard.press("Escape")
+    listed.nth(1).click()
+    expect(listed.nth(1)).to_have_attribute("aria-pressed", "true")
+    canvas.focus()
+    for key in ("ArrowLeft", "ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+        expect(told).to_contain_text(f"({topics[1][0]})")
+    assert "view=map" in page.url
+
+
+def test_a_map_of_documents_and_a_part_of_a_large_one(visit, tmp_path, monkeypatch):
+    path = build(tmp_path, **ODD)
+    corpus_map(path, level="document", clusters=2)
+    monkeypatch.setattr(mapping, "MOST", 3)
+    with server(path) as address:
+        page = visit(f"{address}?view=map")
+        expect(page.locator("#map-state")).to_have_text(f"3 of {len(ODD)} documents in 2 clusters.")
+        first, again = (page.request.get(f"{address}map").json() for _ in range(2))
+        assert first == again
+        assert len(first["x"]) == len(first["node_id"]) == len(set(first["document"])) == 3
+        page.locator("#map-canvas").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(page.locator("#source-title")).to_be_focused()
+        expect(page.locator("#source mark.passage")).to_be_visible()
+
+
+def test_without_a_map_the_command_is_told(visit, odd):
+    visit.failing = True
+    page = visit(f"{odd[0]}?view=map")
+    expect(page.locator("#map-state")).to_have_text("kb.duckdb has no map yet. Make one with: sqlrag map kb.duckdb")
+    expect(page.locator("#map-canvas")).to_be_hidden()
+
+
 def violations(page):
     """Return what axe finds in the page in light, and in its colours in dark."""
     if not page.evaluate("'axe' in window"):
@@ -583,6 +660,12 @@ def test_axe_finds_nothing(visit, address, viewport):
     expect(page.locator("#list li")).to_have_count(10)
     page.locator("#tags summary").click()
     found["results"] = violations(page)
+    page.click("#map-toggle")
+    page.locator("#map-clusters button").first.click()
+    page.click("#help")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found["map"] = violations(page)
+    page.click("#map-toggle")
     page.keyboard.press("Escape")
     page.click("#ask")
     expect(page.locator("#answer-state")).to_contain_text("By small")

@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from sqlrag.errors import SqlragError
-from sqlrag.serving import facets
+from sqlrag.serving import facets, mapping
 from sqlrag.serving.calling import PROBLEMS
 from sqlrag.serving.problems import Refused, as_json
 
@@ -29,6 +29,7 @@ PAGE = Path(__file__).parent / "page"
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add ``/``, ``/page/…`` and ``/health``."""
     facets.add_routes(app, service)
+    mapping.add_routes(app, service)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -5,6 +5,7 @@ import { askForKeyBy, events, get, post } from "./api.js";
 import * as filters from "./filters.js";
 import { askForKey } from "./key.js";
 import { listen } from "./keyboard.js";
+import * as map from "./map.js";
 import { items } from "./results.js";
 import * as source from "./source.js";
 import { address, filters as asFilters, more, read, spansAt, STEP } from "./state.js";
@@ -47,6 +48,7 @@ function render() {
   document.querySelector(`[name=mode][value=${state.mode}]`).checked = true;
   filters.tick(state);
   document.title = state.query.trim() ? `${state.query.trim()} – sqlrag` : "Search – sqlrag";
+  void map.show(state.view === "map");
   const wanted = searchOf(state);
   if (wanted !== shown) searching = search(wanted);
   // After the search, whose results have the link of the passage.
@@ -120,6 +122,7 @@ async function marks(asked, texts, notices, signal) {
 
 function show(asked, found, spans) {
   rows = found.results;
+  map.mark(rows);
   const blank = !asked.query.trim();
   $("results").hidden = blank;
   showHelp();
@@ -294,6 +297,7 @@ $("more").addEventListener("click", () => go({ count: more(state.count) }));
 $("ask").addEventListener("click", () => void ask());
 $("stop").addEventListener("click", () => leave.answer?.abort());
 $("close").addEventListener("click", () => go({ source: null }));
+$("map-toggle").addEventListener("click", () => go({ view: state.view ? null : "map" }));
 $("help").addEventListener("click", () => help());
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-node]");
@@ -311,6 +315,10 @@ narrow.addEventListener("change", () => layout(opened !== null));
 
 askForKeyBy(askForKey);
 listen(() => go({ source: null }), help);
+map.listen((node) => {
+  opener = $("map-canvas");
+  openAt(node, null);
+});
 void describe();
 render();
 if (!state.query) $("query").focus();
