@@ -1,10 +1,12 @@
-"""Collects the SQL tests of ``tests/sql``, and keeps the machine free for the tests that measure time.
+"""Collects the SQL tests of ``tests/sql``, prepares what many tests begin with, and keeps the machine free for some.
 
-A SQL test runs on a small store of its own, with a view for every check.
+A SQL test runs on a small store of its own, with a view for every check. Tests that measure time run alone.
 """
 
 from __future__ import annotations
 
+import functools
+import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
+import typer.testing
 from sqllogic import run_blocks
 from stores import check_views, make_small_store
+
+from sqlrag.store import handles
 
 try:
     import fcntl
@@ -28,6 +33,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Fil
     return SqlFile.from_parent(parent, path=file_path) if file_path.suffix == ".test" else None
 
 
+@functools.cache
+def small_store() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.duckdb"
+        make_small_store(path)
+        return path.read_bytes()
+
+
 class SqlFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         yield SqlTest.from_parent(self, name=self.path.stem)
@@ -36,7 +49,7 @@ class SqlFile(pytest.File):
 class SqlTest(pytest.Item):
     def runtest(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            make_small_store(Path(folder) / "small.duckdb")
+            (Path(folder) / "small.duckdb").write_bytes(small_store())
             with duckdb.connect(str(Path(folder) / "small.duckdb")) as con:
                 for statement in check_views(8):
                     con.execute(statement)
@@ -46,6 +59,34 @@ class SqlTest(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.nodeid
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Write the empty store of each number of dimensions once; a new store begins as a copy of it.
+
+    To create its macros and views takes 0.4 s, and there are hundreds of new stores in a run.
+    """
+    folder = tmp_path_factory.mktemp("empty")
+    write_empty = handles.write_empty
+
+    def copy_empty(path: Path, dimensions: int) -> None:
+        empty = folder / f"{dimensions}.duckdb"
+        if not empty.exists():
+            write_empty(empty, dimensions)
+        shutil.copyfile(empty, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handles, "write_empty", copy_empty)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """Build the tree of commands once, not for each call of ``CliRunner().invoke``: 0.1 s each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -83,18 +83,22 @@ def acquire_new(real: Path, dimensions: int) -> Handle:
             )
         try:
             remove_files(real)
-            con = duckdb.connect(str(real), config={"storage_compatibility_version": STORAGE_VERSION})
-            # Opened anew without the setting, so that the program's own duckdb.connect can join while it is open.
-            with con:
-                create_objects(con, dimensions)
+            write_empty(real, dimensions)
         except (duckdb.Error, OSError) as error:
             raise StoreError(
                 real, f"{real} cannot be created: {error}. Name a file in a folder that you may write to."
             ) from error
+        # Opened anew without the setting, so that the program's own duckdb.connect can join while it is open.
         handle = Handle(real, connect(real, False, DEFAULT_WAIT), read_only=False)
         handle.users = 1
         _handles[real] = [handle]
         return handle
+
+
+def write_empty(path: Path, dimensions: int) -> None:
+    """Write a store of no documents to a path where nothing is."""
+    with duckdb.connect(str(path), config={"storage_compatibility_version": STORAGE_VERSION}) as con:
+        create_objects(con, dimensions)
 
 
 def release(handle: Handle) -> None:

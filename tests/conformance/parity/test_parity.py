@@ -44,13 +44,17 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def kb(tmp_path_factory):
-    """Return the handbook as a file, with the vectors of the questions, as ``sqlrag embed`` puts them there."""
+    """Return the handbook as a file, with the vectors of the questions, as ``sqlrag embed`` puts them there.
+
+    It is held open for reading, so that no question of the thousands has to open it anew.
+    """
     path = tmp_path_factory.mktemp("parity") / "kb.duckdb"
     sqlrag.prepare_embeddings(ROOT / "data" / "handbook", path, 200, MODEL, embedding_provider="hashing", verbose=False)
     with sqlrag.Store(path, read_only=False) as store:
         for question in QUESTIONS:
             store.embed_query(question)
-    return path
+    with sqlrag.Store(path):
+        yield path
 
 
 @pytest.fixture(scope="module")
