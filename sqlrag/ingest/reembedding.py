@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from sqlrag.types import AnyEmbedder, Document, Embedder, Progress, Vectors
 
 # What is written anew; the vectors of questions are of the old model.
-_WRITTEN = {("main", name) for name in ("documents", "source_documents", "embedding_metadata", "query_embeddings")}
+_WRITTEN = {
+    ("main", name)
+    for name in ("documents", "source_documents", "document_links", "embedding_metadata", "query_embeddings")
+}
 _BATCH_DOCUMENTS = 64
 
 

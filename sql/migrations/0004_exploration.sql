@@ -1,0 +1,2 @@
+-- From schema 3 to schema 4: what the file is explored by.
+-- document_links is filled from the texts of the Markdown documents when the rows are copied into new tables at the end.
