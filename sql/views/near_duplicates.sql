@@ -33,13 +33,16 @@ pairs AS (
     SELECT first_rid, rid, true FROM copies WHERE rid <> first_rid
 ),
 compared AS (
-    SELECT p.same_text, least((a.doc_id, a.chunk_index, a.node_id), (b.doc_id, b.chunk_index, b.node_id)) AS one,
-           greatest((a.doc_id, a.chunk_index, a.node_id), (b.doc_id, b.chunk_index, b.node_id)) AS other,
-           TRY(array_inner_product(CAST(a.embedding AS DOUBLE[384]), CAST(b.embedding AS DOUBLE[384]))) AS product
+    SELECT p.same_text, (a.doc_id, a.chunk_index) < (b.doc_id, b.chunk_index) AS a_is_first,
+           a.node_id AS a_node, a.doc_id AS a_doc, b.node_id AS b_node, b.doc_id AS b_doc,
+           round(CAST(TRY(array_inner_product(a.embedding, b.embedding)) AS DOUBLE), 6) AS product
     FROM pairs AS p JOIN documents AS a ON a.rid = p.rid JOIN documents AS b ON b.rid = p.other_rid
 )
-SELECT one[3] AS node_id, other[3] AS other_node_id, one[1] AS doc_id, other[1] AS other_doc_id,
-       least(1, round(product, 9)) AS cosine, same_text
+SELECT CASE WHEN a_is_first THEN a_node ELSE b_node END AS node_id,
+       CASE WHEN a_is_first THEN b_node ELSE a_node END AS other_node_id,
+       CASE WHEN a_is_first THEN a_doc ELSE b_doc END AS doc_id,
+       CASE WHEN a_is_first THEN b_doc ELSE a_doc END AS other_doc_id,
+       least(1, product) AS cosine, same_text
 FROM compared
 WHERE isfinite(product) AND (same_text OR product >= 0.95)
 ORDER BY cosine DESC, node_id, other_node_id;
