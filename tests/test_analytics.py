@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlrag.Store]:
     for name, text in PAGES.items():
         (folder / "web" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "web" / name).write_text(text, encoding="utf-8")
+    (folder / "docs").mkdir()
+    for name in ("errors", "prefixes", "embedding-metadata"):
+        shutil.copy(HANDBOOK / "reference" / f"{name}.md", folder / "docs")
     options: dict[str, Any] = {"embedder": HashingEmbedder("hashing-64"), "progress": "off", "chunk_overlap": 20}
-    path = sqlrag.prepare_embeddings(HANDBOOK / "reference", folder / "kb.duckdb", 100, **options).path
+    path = sqlrag.prepare_embeddings(folder / "docs", folder / "kb.duckdb", 100, **options).path
     sqlrag.update_embeddings(folder / "web", path, collection="web", embedder=options["embedder"], progress="off")
     with sqlrag.Store(path, read_only=False) as opened:
         yield opened
@@ -93,8 +97,9 @@ def test_coverage_of_what_is_left_out(tmp_path: Path) -> None:
 def test_vocabulary(store: sqlrag.Store) -> None:
     words = table(
         store,
-        "SELECT rid, unnest(fts_main_documents.tokenize(text)) AS word, 1 AS tf, 0 AS heading_tf FROM documents UNION ALL "
-        "SELECT rid, unnest(fts_main_documents.tokenize(array_to_string(heading_path, ' '))), 0, 1 FROM documents",
+        "SELECT rid, tf, 1 - tf AS heading_tf, unnest(fts_main_documents.tokenize(field) || "
+        "fts_main_documents.run_characters(fts_main_documents.composed(field))) AS word FROM (SELECT rid, text AS field, 1 AS tf "
+        "FROM documents UNION ALL SELECT rid, coalesce(array_to_string(heading_path, ' '), ''), 0 FROM documents)",
     ).merge(table(store, "SELECT word, term FROM fts_main_documents.words"), on="word")
     by_term = words.groupby("term").agg(df=("rid", "nunique"), tf=("tf", "sum"), heading_tf=("heading_tf", "sum"))
     wanted = by_term.reset_index().sort_values(["df", "term"], ascending=[False, True])
@@ -117,10 +122,11 @@ def test_headings(store: sqlrag.Store) -> None:
     ]
     groups = pd.DataFrame(rows, columns=["doc_id", "path", "index", "n"]).groupby(["doc_id", "path"])
     wanted = groups.agg(index=("index", "min"), chunks=("n", "size"), characters=("n", "sum"))
+    wanted = {row[0]: tuple(row[1:]) for row in wanted.itertuples()}
     found = table(store, "FROM headings")
     assert len(found) == len(wanted)
     for row in found.itertuples():
-        index, count, characters = wanted.loc[(row.doc_id, tuple(row.heading_path))]
+        index, count, characters = wanted[row.doc_id, tuple(row.heading_path)]
         assert (row.chunk_index, row.chunks, row.characters) == (index, count, characters)
         assert (row.level, row.heading) == (len(row.heading_path), row.heading_path[-1])
         assert row.first_chunk == f"{row.doc_id}#{index}"
@@ -170,7 +176,7 @@ class TestLinks:
             ("web:index.md", "web:gone.md", "nowhere", "gone.md", None, False, True),
             ("web:index.md", None, "out", "https://x.org/a", None, True, False),
             ("web:index.md", "web:index.md", "self", "#home", "home", False, False),
-            ("web:index.md", None, "a@b.org", "mailto:a@b.org", None, True, False),
+            ("web:index.md", None, "mailto:a@b.org", "mailto:a@b.org", None, True, False),
         ]
 
     def test_degrees(self, store: sqlrag.Store) -> None:
@@ -196,7 +202,8 @@ class TestLinks:
         def write(**texts: str) -> None:
             for name, text in texts.items():
                 (folder / f"{name}.md").write_text(text, encoding="utf-8")
-            sqlrag.update_embeddings(folder, path, embedder=model, progress="off")
+            fill = sqlrag.update_embeddings if path.exists() else sqlrag.prepare_embeddings
+            fill(folder, path, embedder=model, progress="off")
 
         def links(file: Path = path) -> list[tuple[str, str, bool]]:
             with sqlrag.Store(file) as opened:
@@ -208,7 +215,7 @@ class TestLinks:
         assert links() == both
         write(a="to [c](c.md) and [b](b.md)", c="no link")
         assert links() == [("a.md", "c.md", False), ("a.md", "b.md", False), ("b.md", "c.md", False), both[2]]
-        sqlrag.delete_documents(path, ["a.md"])
+        sqlrag.delete_documents(path, doc_ids=["a.md"])
         assert links() == [("b.md", "c.md", False), ("b.md", "a.md", True)]
         kept = links()
 
@@ -221,6 +228,13 @@ class TestLinks:
             opened.cursor().execute("UPDATE document_links SET i_start = 0 WHERE link_index = 1")
             assert [problem.check for problem in opened.check()] == ["wrong_links"]
         assert sqlrag.repair(path).done == ("The links were taken anew from the texts.",)
+        assert links() == kept
+        with sqlrag.Store(path, read_only=False) as opened:
+            opened.cursor().execute(
+                "DROP VIEW link_degrees; DROP VIEW links; DROP TABLE document_links; "
+                "UPDATE embedding_metadata SET value = '3' WHERE key = 'schema_version'"
+            )
+        assert sqlrag.upgrade(path).steps == ("0004_exploration",)
         assert links() == kept
         sqlrag.reembed(path, embedder=HashingEmbedder("hashing-32"), progress="off")
         assert links() == kept

@@ -470,15 +470,15 @@ class TestUpgrade:
         shutil.copytree(ROOT / "sql", folder)
         steps = folder / "migrations"
         rename = "DROP TABLE documents; ALTER TABLE changed RENAME TO documents;"
-        (steps / "0005_tags.sql").write_text(
+        (steps / "0006_tags.sql").write_text(
             f"CREATE TABLE changed AS SELECT * EXCLUDE mark REPLACE ([mark] AS tags) FROM documents; {rename}"
         )
-        (steps / "0004_mark.sql").write_text(
+        (steps / "0005_mark.sql").write_text(
             f"CREATE TABLE changed AS SELECT *, heading_path[1] || '!' AS mark FROM documents; {rename}"
         )
         monkeypatch.setattr(schema, "sql_folder", lambda: folder)
         monkeypatch.setattr(upgrading, "sql_folder", lambda: folder)
-        monkeypatch.setattr(upgrading, "SCHEMA_VERSION", "5")
+        monkeypatch.setattr(upgrading, "SCHEMA_VERSION", "6")
         schema.read_sql.cache_clear()
         seen = []
         migrate = upgrading._migrate
@@ -497,13 +497,14 @@ class TestUpgrade:
             (1, "0001_sqlrooms_rag", "work"),
             (2, "0002_runs_and_policies", "work"),
             (3, "0003_filters_with_operators", "work"),
-            (4, "0004_mark", "work"),
-            (5, "0005_tags", "work"),
+            (4, "0004_exploration", "work"),
+            (5, "0005_mark", "work"),
+            (6, "0006_tags", "work"),
         ]
-        assert (done.from_version, done.to_version) == (0, 5)
+        assert (done.from_version, done.to_version) == (0, 6)
         found = execute(old, "SELECT tags FROM documents WHERE length(heading_path) > 0 ORDER BY rid")
         assert found == [(["Setup!"],)] * 3 + [(["One!"],)] * 2
-        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("5",)]
+        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("6",)]
 
     def test_a_file_of_schema_1(self, tmp_path):
         """The fixture is a folder of two files, built by the sqlrag that wrote schema 1, with sign codes of 64 bits."""
@@ -512,7 +513,7 @@ class TestUpgrade:
         with pytest.raises(SchemaVersionError, match="sqlrag upgrade"):
             Store(path)
         done = upgrade(path)
-        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 3, 3, ())
+        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 4, 3, ())
         assert check(path) == []
         embedder = HashingEmbedder("hashing-64")
         with Store(path, embedder=embedder) as store:

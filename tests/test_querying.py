@@ -540,7 +540,7 @@ def test_get_embedding_metadata(kb):
         "version", "created_at", "embedding", "chunking", "source_documents", "chunks", "capabilities", "store"
     }  # fmt: skip
     assert found["version"] == "1.0.0"
-    assert found["store"]["schema_version"] == "3"
+    assert found["store"]["schema_version"] == "4"
 
 
 def test_two_collections_are_two_builds(tmp_path):
