@@ -43,7 +43,9 @@ class Link(NamedTuple):
     fragment: str | None
 
 
-def markdown_links(text: str, body_start: int = 0, doc_id: str = "", collection: str = DEFAULT_COLLECTION) -> list[Link]:
+def markdown_links(
+    text: str, body_start: int = 0, doc_id: str = "", collection: str = DEFAULT_COLLECTION
+) -> list[Link]:
     """Return the links of a Markdown document in the order of the text, as CommonMark counts them.
 
     Links that refer to a definition and addresses in angle brackets are among them; pictures, HTML and what stands in

@@ -139,7 +139,9 @@ def test_freshness(store: sqlrag.Store) -> None:
     con.execute("BEGIN")
     con.execute("UPDATE source_documents SET modified_at = '2024-01-01' WHERE doc_id = 'errors.md'")
     con.execute("UPDATE source_documents SET modified_at = NULL WHERE doc_id = 'prefixes.md'")
-    con.execute("INSERT INTO ingest_failures VALUES ('errors.md', 'failed', 'It is damaged.', $1)", [datetime(2100, 1, 1)])
+    con.execute(
+        "INSERT INTO ingest_failures VALUES ('errors.md', 'failed', 'It is damaged.', $1)", [datetime(2100, 1, 1)]
+    )
     con.execute("INSERT INTO ingest_failures VALUES ('web:index.md', 'failed', 'Old.', $1)", [datetime(2000, 1, 1)])
     sources = con.execute("SELECT doc_id, modified_at, created_at FROM source_documents").df().set_index("doc_id")
     found = con.execute("FROM document_freshness").df().set_index("doc_id")

@@ -6,8 +6,8 @@ import logging
 import os
 import subprocess
 import sys
-from datetime import date
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 import duckdb
 import pytest
