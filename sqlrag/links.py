@@ -31,7 +31,7 @@ class Link(NamedTuple):
     """A link: its span in the text, what is read in its place, where it leads.
 
     ``i_start`` and ``i_end`` count characters of the whole text. ``url`` is the destination as it is written, in a
-    definition or in the link itself. ``target`` is the doc_id of the document that it leads to, whether there is one or not;
+    definition or in the link itself. ``target`` is the doc_id that it leads to, whether there is such a document or not;
     None where it leads out of the collection, by a scheme such as https or by a host.
     """
 
@@ -129,7 +129,7 @@ def _parser() -> MarkdownIt:
     from markdown_it.rules_inline import autolink, link
 
     class AsWritten(MarkdownIt):
-        def validateLink(self, url: str) -> bool:  # noqa: N802 - the parser's name
+        def validateLink(self, url: str) -> bool:  # noqa: N802, ARG002 - the parser's names
             return True
 
         def normalizeLink(self, url: str) -> str:  # noqa: N802
