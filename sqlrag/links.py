@@ -31,7 +31,7 @@ class Link(NamedTuple):
     """A link: its span in the text, what is read in its place, where it leads.
 
     ``i_start`` and ``i_end`` count characters of the whole text. ``url`` is the destination as it is written, in a
-    definition or in the link itself. ``target`` is the doc_id that it leads to, whether there is such a document or not;
+    definition or in the link itself. ``target`` is the doc_id that it leads to, whether the file holds it or not;
     None where it leads out of the collection, by a scheme such as https or by a host.
     """
 

@@ -43,7 +43,8 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
     """Rebuild what a file's chunks and vectors determine, where a check finds it wrong.
 
     That is: tables, views and macros that are missing, the lexical index, the sign codes, the links, the counts and
-    missing keys of ``embedding_metadata`` (with the defaults of a file of ready-made vectors). Chunks, vectors and sources are never
+    missing keys of ``embedding_metadata`` (with the
+    defaults of a file of ready-made vectors). Chunks, vectors and sources are never
     changed. It is one transaction: all of it is done or nothing.
 
     Parameters
