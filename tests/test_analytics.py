@@ -28,7 +28,8 @@ PAGES = {
     "index.md": "# Home\n\nTo [setup](guides/setup.md), [again](guides/setup.md#top), [nowhere](gone.md), "
     "[out](https://x.org/a).\n\n"
     "```\n[code](code.md)\n```\n\n`[span](span.md)` ![pic](pic.png) [self](#home) <mailto:a@b.org>\n",
-    "guides/setup.md": "---\ntags: [a]\n---\nBack to [the *start*][s], [top](/index.md), [pdf](../a%20b.txt).\n\n## One\n\ntext\n\n"
+    "guides/setup.md": "---\ntags: [a]\n---\nBack to [the *start*][s], [top](/index.md), [pdf](../a%20b.txt).\n\n"
+    "## One\n\ntext\n\n"
     "### Deep\n\nmore text\n\n## Two\n\nlast\n\n[s]: ../index.md 'Title'\n",
     "a b.txt": "Plain [text](index.md) has no links.\n",
 }
@@ -101,7 +102,8 @@ def test_vocabulary(store: sqlrag.Store) -> None:
         store,
         "SELECT rid, tf, 1 - tf AS heading_tf, unnest(fts_main_documents.tokenize(field) || "
         "fts_main_documents.run_characters(fts_main_documents.composed(field))) AS word FROM "
-        "(SELECT rid, text AS field, 1 AS tf FROM documents UNION ALL SELECT rid, coalesce(array_to_string(heading_path, ' '), ''), 0 FROM documents)",
+        "(SELECT rid, text AS field, 1 AS tf FROM documents "
+        "UNION ALL SELECT rid, coalesce(array_to_string(heading_path, ' '), ''), 0 FROM documents)",
     ).merge(table(store, "SELECT word, term FROM fts_main_documents.words"), on="word")
     by_term = words.groupby("term").agg(df=("rid", "nunique"), tf=("tf", "sum"), heading_tf=("heading_tf", "sum"))
     wanted = by_term.reset_index().sort_values(["df", "term"], ascending=[False, True])
