@@ -35,6 +35,16 @@ COMMENT ON COLUMN source_documents.body_start IS 'Characters of the text before 
 COMMENT ON COLUMN source_documents.page_starts IS 'Characters of the text before each page. Empty where the format has no pages.';
 COMMENT ON COLUMN source_documents.chunk_policy IS 'How the document was cut and embedded. NULL where a program gave its chunks and their vectors.';
 
+COMMENT ON TABLE document_links IS 'One row per link of a Markdown document, pictures left out. Read it through the view links.';
+COMMENT ON COLUMN document_links.doc_id IS 'Document that the link stands in.';
+COMMENT ON COLUMN document_links.link_index IS 'Place of the link in its document, counted from 0 in the order of the text.';
+COMMENT ON COLUMN document_links.i_start IS 'Characters of the source text before the link.';
+COMMENT ON COLUMN document_links.i_end IS 'Characters of the source text up to the end of the link.';
+COMMENT ON COLUMN document_links.label IS 'Text of the link without its marks.';
+COMMENT ON COLUMN document_links.url IS 'Destination as it is written, in the link or in the definition that it refers to.';
+COMMENT ON COLUMN document_links.target IS 'The doc_id that it leads to, whether the file holds such a document or not. NULL where it leads out of the collection.';
+COMMENT ON COLUMN document_links.fragment IS 'What follows # in the destination. NULL where there is none.';
+
 COMMENT ON TABLE embedding_metadata IS 'What the file says of itself: its model, how it was cut, what it holds. One row per key.';
 COMMENT ON COLUMN embedding_metadata.key IS 'Name of the value, such as embedding_model.';
 COMMENT ON COLUMN embedding_metadata.value IS 'The value as text; yes and no are True and False.';
@@ -202,6 +212,96 @@ COMMENT ON COLUMN ingest_stages.kind IS 'build, update, delete or reembed.';
 COMMENT ON COLUMN ingest_stages.stage IS 'Name of the stage: find, read, chunk, embed, store or index.';
 COMMENT ON COLUMN ingest_stages.seconds IS 'How long it took.';
 COMMENT ON COLUMN ingest_stages.share IS 'Its share of the time of all stages of the run, 0 to 1.';
+
+COMMENT ON VIEW ingest_summary IS 'What the runs did all together, by collection and kind.';
+COMMENT ON COLUMN ingest_summary.collection IS 'Collection that was written to. Empty for kinds delete and reembed.';
+COMMENT ON COLUMN ingest_summary.kind IS 'build, update, delete or reembed.';
+COMMENT ON COLUMN ingest_summary.runs IS 'Number of runs.';
+COMMENT ON COLUMN ingest_summary.last_started_at IS 'When the last of them began, in UTC.';
+COMMENT ON COLUMN ingest_summary.total_seconds IS 'How long they took together.';
+COMMENT ON COLUMN ingest_summary.documents IS 'Number of documents that were written.';
+COMMENT ON COLUMN ingest_summary.removed IS 'Number of documents that were removed.';
+COMMENT ON COLUMN ingest_summary.chunks IS 'Number of chunks that were written.';
+COMMENT ON COLUMN ingest_summary.embedded IS 'Number of texts that the model embedded.';
+COMMENT ON COLUMN ingest_summary.reused IS 'Number of chunks whose vector was in the file already.';
+COMMENT ON COLUMN ingest_summary.failed IS 'Number of times that a file could not be read or embedded.';
+COMMENT ON COLUMN ingest_summary.texts_per_second IS 'Texts embedded in a second of that stage. NULL where none was.';
+
+COMMENT ON VIEW chunk_length_summary IS 'How long the chunks of each collection are, in characters. Quantiles are interpolated.';
+COMMENT ON COLUMN chunk_length_summary.collection IS 'Collection of the chunks.';
+COMMENT ON COLUMN chunk_length_summary.chunks IS 'Number of chunks.';
+COMMENT ON COLUMN chunk_length_summary.mean IS 'Mean length.';
+COMMENT ON COLUMN chunk_length_summary.std_dev IS 'Standard deviation of a sample. NULL for a single chunk.';
+COMMENT ON COLUMN chunk_length_summary.shortest IS 'Length of the shortest chunk.';
+COMMENT ON COLUMN chunk_length_summary.p25 IS 'A quarter of the chunks is no longer than this.';
+COMMENT ON COLUMN chunk_length_summary.median IS 'Half of the chunks is no longer than this.';
+COMMENT ON COLUMN chunk_length_summary.p75 IS 'Three quarters of the chunks are no longer than this.';
+COMMENT ON COLUMN chunk_length_summary.p95 IS 'Of 100 chunks 95 are no longer than this.';
+COMMENT ON COLUMN chunk_length_summary.longest IS 'Length of the longest chunk.';
+
+COMMENT ON VIEW document_coverage IS 'How much of each document is in its chunks, the least covered first.';
+COMMENT ON COLUMN document_coverage.doc_id IS 'Key of the document.';
+COMMENT ON COLUMN document_coverage.chunks IS 'Number of its chunks.';
+COMMENT ON COLUMN document_coverage.mean_characters IS 'Mean length of a chunk in characters. NULL where there is none.';
+COMMENT ON COLUMN document_coverage.characters IS 'Characters of the text behind the front matter that are not blank.';
+COMMENT ON COLUMN document_coverage.covered IS 'How many of them are in a chunk; what chunks share counts once. NULL where the place of a chunk is not known.';
+COMMENT ON COLUMN document_coverage.coverage IS 'Share of them that is in a chunk, 0 to 1. NULL where it is not known or there are none.';
+
+COMMENT ON VIEW document_freshness IS 'How old each document is, the one that was changed last first, and whether it is known to be out of date.';
+COMMENT ON COLUMN document_freshness.doc_id IS 'Key of the document.';
+COMMENT ON COLUMN document_freshness.collection IS 'Collection that the document is in.';
+COMMENT ON COLUMN document_freshness.modified_at IS 'When the file was last changed, in UTC. NULL where it is not known.';
+COMMENT ON COLUMN document_freshness.ingested_at IS 'When the document was written to this file, in UTC.';
+COMMENT ON COLUMN document_freshness.age_days IS 'Days from its last change to that of the document changed last. NULL where it is not known.';
+COMMENT ON COLUMN document_freshness.stale IS 'Whether a later version of the file could not be used, so that an older one is stored.';
+COMMENT ON COLUMN document_freshness.reason IS 'Why it could not be used. NULL where nothing failed.';
+
+COMMENT ON VIEW vocabulary IS 'The terms of the lexical index, those in the most chunks first.';
+COMMENT ON COLUMN vocabulary.term IS 'Stem of one or more words.';
+COMMENT ON COLUMN vocabulary.words IS 'The words that count as it, those in the most chunks first.';
+COMMENT ON COLUMN vocabulary.df IS 'Number of chunks that hold it in their text or headings.';
+COMMENT ON COLUMN vocabulary.share IS 'Share of all chunks that hold it, 0 to 1.';
+COMMENT ON COLUMN vocabulary.total_tf IS 'How often it stands in the texts of all chunks.';
+COMMENT ON COLUMN vocabulary.total_heading_tf IS 'How often it stands in the heading paths of all chunks.';
+COMMENT ON COLUMN vocabulary.is_stopword IS 'Whether one of its words is left out of questions that have others.';
+
+COMMENT ON VIEW headings IS 'The outline of each document in reading order: every title with the chunks below it. Equal titles below the same title count as one.';
+COMMENT ON COLUMN headings.doc_id IS 'Document that the title stands in.';
+COMMENT ON COLUMN headings.heading_path IS 'Titles above it, outermost first, and the title itself.';
+COMMENT ON COLUMN headings.level IS 'How deep it stands in the outline, counted from 1.';
+COMMENT ON COLUMN headings.heading IS 'The title.';
+COMMENT ON COLUMN headings.first_chunk IS 'Key of the first chunk below it.';
+COMMENT ON COLUMN headings.chunk_index IS 'Place of that chunk in the document, counted from 0.';
+COMMENT ON COLUMN headings.chunks IS 'Number of chunks below it, those of its subtitles included.';
+COMMENT ON COLUMN headings.characters IS 'Length of these chunks in characters.';
+
+COMMENT ON VIEW near_duplicates IS 'Pairs of chunks of one text, or with a cosine of 0.95 or more, the likest first. A copy of a text is paired with the first of its chunks only. Found by bands of the sign codes, which miss about one pair in a thousand.';
+COMMENT ON COLUMN near_duplicates.node_id IS 'The chunk that comes first in the order of documents and chunks.';
+COMMENT ON COLUMN near_duplicates.other_node_id IS 'The other chunk.';
+COMMENT ON COLUMN near_duplicates.doc_id IS 'Document of the first.';
+COMMENT ON COLUMN near_duplicates.other_doc_id IS 'Document of the other.';
+COMMENT ON COLUMN near_duplicates.cosine IS 'Cosine of their vectors.';
+COMMENT ON COLUMN near_duplicates.same_text IS 'Whether their texts are the same word for word. Their headings may differ, and so their vectors.';
+
+COMMENT ON VIEW links IS 'The links of the Markdown documents in the order of the text; pictures, HTML and code are left out.';
+COMMENT ON COLUMN links.source IS 'Document that the link stands in.';
+COMMENT ON COLUMN links.target IS 'The doc_id that it leads to. NULL where it leads out of the collection.';
+COMMENT ON COLUMN links.label IS 'Text of the link without its marks.';
+COMMENT ON COLUMN links.url IS 'Destination as it is written.';
+COMMENT ON COLUMN links.fragment IS 'What follows # in the destination. NULL where there is none.';
+COMMENT ON COLUMN links.external IS 'Whether it leads out of the collection, by a scheme such as https or by a host.';
+COMMENT ON COLUMN links.broken IS 'Whether it leads to a path at which this file holds no document; there may be a file that was not read.';
+COMMENT ON COLUMN links.link_index IS 'Place of the link in its document, counted from 0.';
+COMMENT ON COLUMN links.i_start IS 'Characters of the source text before the link.';
+COMMENT ON COLUMN links.i_end IS 'Characters of the source text up to the end of the link.';
+
+COMMENT ON VIEW link_degrees IS 'How each document is linked with the others, the one that most link to first.';
+COMMENT ON COLUMN link_degrees.doc_id IS 'Key of the document.';
+COMMENT ON COLUMN link_degrees.outdegree IS 'Number of other documents that it links to.';
+COMMENT ON COLUMN link_degrees.indegree IS 'Number of other documents that link to it.';
+COMMENT ON COLUMN link_degrees.links IS 'Number of its links of every kind.';
+COMMENT ON COLUMN link_degrees.external IS 'How many of them lead out of the collection.';
+COMMENT ON COLUMN link_degrees.broken IS 'How many of them lead to a path at which this file holds no document.';
 
 COMMENT ON VIEW ragmd_documents IS 'The documents as an export to .ragmd holds them, one row each; their chunks are in ragmd_chunks.';
 COMMENT ON COLUMN ragmd_documents.id IS 'Key of the document.';

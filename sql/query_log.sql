@@ -38,6 +38,35 @@ ORDER BY queries DESC, query_text, mode;
 CREATE VIEW IF NOT EXISTS failed_queries AS
 SELECT asked_at, mode, query_text, error, store FROM queries WHERE error IS NOT NULL ORDER BY asked_at, query_id;
 
+-- How much is asked on each day, and how well it goes.
+CREATE VIEW IF NOT EXISTS query_days AS
+SELECT CAST(asked_at AS DATE) AS day, count(*) AS queries, count(DISTINCT query_text) AS questions,
+       count(*) FILTER (results = 0) AS without_results, count(*) FILTER (error IS NOT NULL) AS failed,
+       round(quantile_cont(total_seconds, 0.5) FILTER (error IS NULL) * 1000, 1) AS p50_ms
+FROM queries
+GROUP BY day
+ORDER BY day DESC;
+
+-- What is asked again and again.
+CREATE VIEW IF NOT EXISTS frequent_queries AS
+SELECT query_text, count(*) AS queries, max(asked_at) AS last_asked_at, round(avg(results), 1) AS mean_results
+FROM queries
+WHERE query_text <> ''
+GROUP BY query_text
+ORDER BY queries DESC, query_text;
+
+-- Where the time of the queries goes.
+CREATE VIEW IF NOT EXISTS query_stages AS
+WITH stages AS (
+    SELECT mode, stage, CAST(json_extract_string(seconds, '$.' || stage) AS DOUBLE) AS seconds
+    FROM (SELECT mode, seconds, unnest(json_keys(seconds)) AS stage FROM queries WHERE error IS NULL)
+)
+SELECT mode, stage, count(*) AS queries, round(quantile_cont(seconds, 0.5) * 1000, 1) AS p50_ms,
+       round(quantile_cont(seconds, 0.95) * 1000, 1) AS p95_ms, round(sum(seconds), 3) AS total_seconds
+FROM stages
+GROUP BY mode, stage
+ORDER BY mode, total_seconds DESC, stage;
+
 COMMENT ON TABLE queries IS 'One row per query.';
 COMMENT ON COLUMN queries.query_id IS 'Key of the row, random.';
 COMMENT ON COLUMN queries.asked_at IS 'When it began, in UTC.';
@@ -57,3 +86,6 @@ COMMENT ON COLUMN queries.error IS 'Class and message of the error that ended th
 COMMENT ON VIEW query_latencies IS 'How long queries take, by mode: median, 95th percentile and longest, in milliseconds.';
 COMMENT ON VIEW queries_without_results IS 'What was asked and found nothing, most frequent first.';
 COMMENT ON VIEW failed_queries IS 'Queries that ended in an error, in the order of time.';
+COMMENT ON VIEW query_days IS 'How much was asked on each day (UTC), the last day first: queries, different questions, those that found nothing or failed, median in milliseconds.';
+COMMENT ON VIEW frequent_queries IS 'How often each question was asked, when last, and how many results it had on average; most frequent first.';
+COMMENT ON VIEW query_stages IS 'How long each stage of the queries took, by mode: median and 95th percentile in milliseconds, and the sum in seconds. The legs of a hybrid query run at the same time.';

@@ -41,6 +41,19 @@ CREATE TABLE source_documents (
     chunk_policy JSON
 );
 
+-- One row per link of a Markdown document, in the order of the text. target is the doc_id that it leads to, whether the
+-- file holds such a document or not; NULL where it leads out of the collection.
+CREATE TABLE document_links (
+    doc_id VARCHAR NOT NULL,
+    link_index INTEGER NOT NULL,
+    i_start INTEGER NOT NULL,
+    i_end INTEGER NOT NULL,
+    label VARCHAR NOT NULL,
+    url VARCHAR NOT NULL,
+    target VARCHAR,
+    fragment VARCHAR
+);
+
 CREATE TABLE embedding_metadata (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL);
 
 CREATE TABLE collections (collection VARCHAR PRIMARY KEY, input_dir VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL);

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 import duckdb
 import pytest
@@ -79,9 +80,17 @@ class TestRows:
             with pytest.raises(InputError):
                 store.hybrid_query(" ")
         with duckdb.connect(str(log)) as con:  # times that can be reckoned by hand
-            con.execute("UPDATE queries SET total_seconds = rowid / 100")
+            con.execute(
+                "UPDATE queries SET total_seconds = rowid / 100, asked_at = '2024-01-01', "
+                "seconds = json_object('lexical', rowid / 100)"
+            )
         # 0, 10, 20, 30 and 40 ms: the median is the third, 95 % lie 0.8 of the way from the fourth to the fifth
         assert rows(log, "FROM query_latencies") == [("lexical", 5, 20.0, 38.0, 40.0)]
+        assert rows(log, "FROM query_stages") == [("lexical", "lexical", 5, 20.0, 38.0, 0.1)]
+        assert rows(log, "FROM query_days") == [(date(2024, 1, 1), 6, 4, 3, 1, 20.0)]
+        assert rows(log, "SELECT query_text, queries, mean_results FROM frequent_queries") == [
+            ("duck", 2, 2), ("zebra", 2, 0), (" ", 1, None), ("giraffe", 1, 0)
+        ]  # fmt: skip
         assert rows(log, "SELECT query_text, mode, queries, notices FROM queries_without_results") == [
             ("zebra", "lexical", 2, ["No chunk holds any of the words."]),
             ("giraffe", "lexical", 1, ["No chunk holds any of the words."]),

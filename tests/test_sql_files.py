@@ -61,6 +61,11 @@ def handbook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlrag.Store]
         store.cursor().execute(
             "INSERT INTO ingest_failures VALUES ('bad.pdf', 'failed', 'It is damaged.', '2024-01-01')"
         )
+        # What the handbook has none of: a copy of a passage, and a link that leads nowhere.
+        sql = "SELECT text, embedding FROM documents WHERE node_id = 'about.txt#0'"
+        ((text, vector),) = store.cursor().execute(sql).fetchall()
+        copy = sqlrag.Document("copy.md", f"{text}\n\n[gone](gone.md)", mime="text/markdown")
+        store.upsert([copy], [sqlrag.Chunk("copy.md", 0, text)], [vector])
         yield store
 
 
@@ -108,6 +113,8 @@ def test_examples_tell_the_truth(handbook: sqlrag.Store) -> None:
     indexed = handbook.cursor().execute("SELECT count(*) FROM lexical_query('files', k := 10000)").fetchall()[0][0]
     assert count == indexed
 
+    assert rows_of(handbook, "near_duplicates") == [("about.txt#0", "copy.md#0", 1, True)]
+    assert rows_of(handbook, "broken_links") == [("copy.md", "gone", "gone.md", "gone.md")]
     assert rows_of(handbook, "documents_about")[0][0] == "guides/filters.md"
     assert rows_of(handbook, "similar_to_chunk")[0][0] != "about.txt#0"
     assert rows_of(handbook, "failures")[0][:3] == ("bad.pdf", "failed", "It is damaged.")

@@ -1,5 +1,6 @@
--- Which chunks of different documents say nearly the same? Compares every pair: for files of some thousand chunks.
-SELECT a.node_id, b.node_id AS other, round(CAST(array_inner_product(a.embedding, b.embedding) AS DOUBLE), 3) AS cosine
-FROM documents AS a JOIN documents AS b ON a.doc_id < b.doc_id
-ORDER BY cosine DESC, a.node_id, b.node_id
+-- Which chunks of different documents say nearly the same?
+SELECT node_id, other_node_id, cosine, same_text
+FROM near_duplicates
+WHERE doc_id <> other_doc_id
+ORDER BY cosine DESC, node_id, other_node_id
 LIMIT 10;

@@ -46,7 +46,15 @@ if TYPE_CHECKING:
 
 # What is written anew, or left out: the vectors of questions and the map are of the old model.
 _WRITTEN = {
-    ("main", name) for name in ("documents", "source_documents", "embedding_metadata", "query_embeddings", "corpus_map")
+    ("main", name)
+    for name in (
+        "documents",
+        "source_documents",
+        "document_links",
+        "embedding_metadata",
+        "query_embeddings",
+        "corpus_map",
+    )
 }
 _BATCH_DOCUMENTS = 64
 

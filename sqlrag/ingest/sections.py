@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from sqlrag.links import LINE_END, plain
 from sqlrag.stopping import checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from markdown_it import MarkdownIt
-    from markdown_it.token import Token
 
     from sqlrag.types import Document
 
 MAX_TITLE = 200
-
-# The line ends that markdown-it counts, so that its line numbers can be turned into offsets.
-_LINE_END = re.compile(r"\r\n?|\n")
 
 
 class Section(NamedTuple):
@@ -64,7 +58,7 @@ def markdown_sections(document: Document) -> list[Section]:
     environment: dict[str, object] = {}
     start, text = document.body_start, document.text
     tokens = parser.parse(text[start:], environment)
-    lines = [start, *(match.end() for match in _LINE_END.finditer(text, start))]
+    lines = [start, *(match.end() for match in LINE_END.finditer(text, start))]
 
     def offset(line: int) -> int:
         return lines[line] if line < len(lines) else len(text)
@@ -82,7 +76,7 @@ def markdown_sections(document: Document) -> list[Section]:
         if level:
             above = [(depth, title) for depth, title in above if depth < level]
             above.append(
-                (level, _shortened(_plain(parser.inline.parse(content[: 5 * MAX_TITLE], parser, environment, []))))
+                (level, _shortened(plain(parser.inline.parse(content[: 5 * MAX_TITLE], parser, environment, []))))
             )
         end = heads[i][1] if i < len(heads) else len(text)
         inside = fences[bisect_left(fence_starts, begin) : bisect_left(fence_starts, end)]
@@ -111,19 +105,6 @@ def _checkpoint(*_: object) -> bool:
 def _page_title(document: Document) -> list[tuple[int, str]]:
     title = document.metadata.get("title")
     return [(0, _shortened(title))] if isinstance(title, str) else []
-
-
-def _plain(tokens: Sequence[Token]) -> str:
-    """Return the text of inline Markdown without its marks; a picture gives its description."""
-    parts = []
-    for token in tokens:
-        if token.children and token.type in {"inline", "image"}:
-            parts.append(_plain(token.children))
-        elif token.type in {"text", "text_special", "code_inline"}:
-            parts.append(token.content)
-        elif token.type in {"softbreak", "hardbreak"}:
-            parts.append(" ")
-    return "".join(parts)
 
 
 def _shortened(title: str) -> str:

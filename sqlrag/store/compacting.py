@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # The order of rows where it matters to a search; any other table is ordered by its primary key, or left as it lies.
 ORDER = {
     ("main", "documents"): ("rid",),
+    ("main", "document_links"): ("doc_id", "link_index"),
     ("fts_main_documents", "docs"): ("rid",),
     ("fts_main_documents", "words"): ("word",),
     ("fts_main_documents", "dict"): ("termid",),

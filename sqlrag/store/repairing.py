@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag.settings import seconds_to_wait
-from sqlrag.store import checking, lexical
+from sqlrag.store import checking, lexical, linking
 from sqlrag.store.database import Database
 from sqlrag.store.handles import existing_file, is_open
 from sqlrag.store.inspecting import dimensions_of
@@ -42,9 +42,10 @@ class Repaired(NamedTuple):
 def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> Repaired:
     """Rebuild what a file's chunks and vectors determine, where a check finds it wrong.
 
-    That is: tables, views and macros that are missing, the lexical index, the sign codes, points of the map whose
-    chunks are gone, the counts and missing keys of ``embedding_metadata`` (with the defaults of a file of ready-made
-    vectors). Chunks, vectors and sources are never changed. It is one transaction: all of it is done or nothing.
+    That is: tables, views and macros that are missing, the lexical index, the sign codes, the links, points of the map
+    whose chunks are gone, the counts and missing keys of ``embedding_metadata`` (with the defaults of a file of
+    ready-made vectors). Chunks, vectors and sources are never changed. It is one transaction: all of it is done or
+    nothing.
 
     Parameters
     ----------
@@ -72,6 +73,7 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
         dimensions = dimensions_of(database)
         found = {problem.check for problem in checking.check(database, dimensions)}
         with database.transaction() as con:
+            had_links = "main.document_links" in object_names(con)
             if "missing_objects" in found:
                 done += _restore_objects(con, dimensions)
             known = read_metadata(con)
@@ -85,6 +87,9 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
             if "wrong_codes" in found:
                 con.execute(for_dimensions(read_sql("index/recode_chunks"), dimensions))
                 done.append("The sign codes were made anew from the vectors.")
+            if "wrong_links" in found or not had_links:
+                linking.rebuild_links(con)
+                done.append("The links were taken anew from the texts.")
             if "map_without_chunks" in found:
                 con.execute(read_sql("index/unmap_lost"))
                 done.append("Points whose chunks are gone were taken off the map.")

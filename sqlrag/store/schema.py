@@ -65,6 +65,15 @@ VIEWS = (
     "index_status",
     "ingest_runs",
     "ingest_stages",
+    "ingest_summary",
+    "chunk_length_summary",
+    "document_coverage",
+    "document_freshness",
+    "vocabulary",
+    "headings",
+    "near_duplicates",
+    "links",
+    "link_degrees",
     "ragmd_documents",
     "ragmd_chunks",
     "topics",
@@ -139,7 +148,7 @@ def create_code(con: duckdb.DuckDBPyConnection, dimensions: int) -> None:
     for name in MACROS:
         con.execute(for_dimensions(read_sql(f"macros/{name}"), dimensions))
     for name in VIEWS:
-        con.execute(read_sql(f"views/{name}"))
+        con.execute(for_dimensions(read_sql(f"views/{name}"), dimensions))
     con.execute(for_dimensions(read_sql("comments"), dimensions))
 
 

@@ -9,7 +9,7 @@ import duckdb
 import sqlrag
 from sqlrag.errors import NotAStoreError, StoreError
 from sqlrag.settings import seconds_to_wait
-from sqlrag.store import lexical
+from sqlrag.store import lexical, linking
 from sqlrag.store.calls import attach, copy_table, detach
 from sqlrag.store.copying import LEXICAL, copy_tables, not_copied, tables_of
 from sqlrag.store.files import check_memory_limit, connect
@@ -148,6 +148,7 @@ def _upgrade(path: Path, version: int, wait: float, memory_limit: str | None) ->
             failures = con.execute("SELECT doc_id, reason FROM ingest_failures ORDER BY doc_id").fetchall()
             left_out += [f"{doc_id}: {reason}" for doc_id, reason in failures]
         lexical.add_chunks(con, 0, read_metadata(con)["stemmer"])
+        linking.rebuild_links(con)
         write_metadata(con, {"sqlrag_version": sqlrag.__version__, "duckdb_version": duckdb.__version__})
         refresh_counts(con)
         documents, chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.errors import InputError
-from sqlrag.store import lexical
+from sqlrag.store import lexical, linking
 from sqlrag.store.metadata import OWN_IDS, read_metadata, refresh_counts, write_metadata
 from sqlrag.store.schema import for_dimensions, read_sql
 from sqlrag.store.vectors import sign_words, unit_vectors
@@ -95,6 +95,7 @@ def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
     there = [doc_id for (doc_id,) in found]
     if there:
         lexical.remove_documents(con, there)
+        con.execute("DELETE FROM document_links WHERE doc_id IN (SELECT unnest($1))", [there])
         con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [there])
         con.execute("DELETE FROM corpus_map WHERE doc_id IN (SELECT unnest($1))", [there])
     return there
@@ -142,10 +143,11 @@ def insert_tables(
 
 
 def _insert_sources(con: duckdb.DuckDBPyConnection, sources: pa.Table) -> int:
-    """Insert rows of documents; return the ``rid`` that the next chunk gets."""
+    """Insert rows of documents with their links; return the ``rid`` that the next chunk gets."""
     con.register("new_sources", sources)
     con.execute(read_sql("index/insert_sources"))
     con.unregister("new_sources")
+    linking.add_links(con, sources)
     return int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
 
 

@@ -1,0 +1,6 @@
+-- Which links lead to a document that the file does not hold?
+SELECT source, label, url, target
+FROM links
+WHERE broken
+ORDER BY source, link_index
+LIMIT 20;
