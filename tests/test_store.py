@@ -58,7 +58,7 @@ def kb(tmp_path_factory):
 
 def elsewhere(path, *, read_only):
     """Open the file in another process and return what it counts there."""
-    code = "import sqlrag, sys; print(sqlrag.Store(sys.argv[1], read_only=%s, wait_seconds=0).cursor()" % read_only
+    code = f"import sqlrag, sys; print(sqlrag.Store(sys.argv[1], read_only={read_only}, wait_seconds=0).cursor()"
     return python(code + ".execute('SELECT count(*) FROM chunks').fetchall()[0][0])", path).strip()
 
 

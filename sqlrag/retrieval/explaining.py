@@ -39,7 +39,7 @@ def explained(run: Run, node_id: str) -> Explanation:
     found = con.execute(read_sql("explaining/place"), {**filters, "node_id": node_id}).fetchall()
     if not found:
         raise NotFoundError(f"{run.searcher.database.path} has no chunk {node_id!r}.")
-    rid, _, passes = found[0]
+    rid, passes = found[0]
     parts: dict[int, tuple[float, float]] = {}
     hits, score_type = run.fused(parts)
     rank, hit = next(((rank, hit) for rank, hit in enumerate(hits, 1) if hit.rid == rid), (None, None))
@@ -96,12 +96,13 @@ def _lexical_part(
     contribution: float,
 ) -> LexicalPart:
     rank = hit.lexical_rank if hit else None
-    terms = _term_parts(run, con, rid)
+    lengths = con.execute(read_sql("explaining/lengths"), {"rid": rid}).fetchall()[0]
+    length, heading_length, average, heading_average, chunks = lengths
+    terms = _term_parts(run, con, rid, chunks)
     place, reason = rank, ""
     if rank is None:
         place, reason = _missed(run, con, rid, terms) if passes else (None, _FILTERED)
     bm25 = run.plan.bm25
-    length, heading_length, average, heading_average, _ = _lengths(con, rid)
     return LexicalPart(
         bm25=round(sum(term.contribution for term in terms), 9),
         rank=rank,
@@ -118,15 +119,9 @@ def _lexical_part(
     )
 
 
-def _lengths(con: duckdb.DuckDBPyConnection, rid: int) -> tuple[float, float, float, float, int]:
-    rows: list[Any] = con.execute(read_sql("explaining/lengths"), {"rid": rid}).fetchall()
-    return rows[0] if rows else (0, 0, 0.0, 0.0, 0)
-
-
-def _term_parts(run: Run, con: duckdb.DuckDBPyConnection, rid: int) -> list[TermPart]:
+def _term_parts(run: Run, con: duckdb.DuckDBPyConnection, rid: int, chunks: int) -> list[TermPart]:
     """Return the terms that some chunk holds, what adds most first, then the words of the question that none holds."""
     terms = run.terms
-    chunks = _lengths(con, rid)[-1]
     asked = {"rid": rid, "termids": terms.termids, "dfs": terms.dfs, "boosts": terms.boosts or None}
     rows = con.execute(read_sql("explaining/terms"), {**asked, **run.plan.bm25.parameters()}).fetchall()
     frequency = dict(zip(terms.termids, terms.dfs, strict=True))

@@ -119,20 +119,13 @@ class Explanation:
         if part is None:
             return []
         cosine = "no cosine" if part.cosine is None else f"cosine {part.cosine:.9f}"
-        return [
-            f"vector: {cosine}{_place(part)}",
-            f"  {part.reason or f'adds {part.contribution:.9f} = {part.formula}'}",
-        ]
+        return [f"vector: {cosine}{_place(part)}", *_added(part)]
 
     def _lexical_lines(self) -> list[str]:
         part = self.lexical
         if part is None:
             return []
-        lines = [f"lexical: BM25 {part.bm25:.9f}{_place(part)}"]
-        if part.reason:
-            lines.append(f"  {part.reason}")
-        if part.contribution or not part.reason:
-            lines.append(f"  adds {part.contribution:.9f} = {part.formula}")
+        lines = [f"lexical: BM25 {part.bm25:.9f}{_place(part)}", *_added(part)]
         if part.terms:
             lines += [
                 "  BM25 adds boost * idf * (k1 + 1) * f / (f + k1 * (1 - b + b * length / average)) for each term,",
@@ -171,3 +164,11 @@ def _place(part: VectorPart | LexicalPart) -> str:
     if part.rank is not None:
         return f", rank {part.rank}"
     return "" if part.place is None else f", number {part.place} of all"
+
+
+def _added(part: VectorPart | LexicalPart) -> list[str]:
+    """Say why the chunk is no candidate of a leg, and what the leg adds: convex fusion scores such chunks as well."""
+    lines = [f"  {part.reason}"] if part.reason else []
+    if part.contribution or not part.reason:
+        lines.append(f"  adds {part.contribution:.9f} = {part.formula}")
+    return lines

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def summary(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> tuple[dict[str, str], list[str]]:
     """Return the facts about a file by their names, and what is amiss with it."""
-    documents, chunks, model, dimensions, failures, in_step, collections = con.execute(read_sql("summary")).fetchall()[
-        0
-    ]
+    documents, chunks, model, dimensions, failures, in_step, collections = con.execute(
+        read_sql("facets/summary")
+    ).fetchall()[0]
     facts = {
         "Model": f"{model} ({dimensions} dimensions)",
         "Documents": f"{documents:,}",
