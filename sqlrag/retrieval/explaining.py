@@ -75,7 +75,7 @@ def _vector_part(
     if not passes:
         place, reason = None, _FILTERED
     elif cosine is None:
-        reason = "Its vector is damaged; repair(db_path) tells more."
+        reason = "Its vector is damaged; check(db_path) tells more."
     elif least is not None and cosine < least:
         reason = f"Its cosine is below min_similarity={least}."
     elif place > limit:
