@@ -69,7 +69,8 @@ def _vector_part(
         return VectorPart(hit.vector_score, rank, rank, contribution, formula, "")
     asked = {"query_vector": as_text(run.query_vector), "rid": rid, **_NO_FILTERS, **(run.filters if passes else {})}
     found = con.execute(read_sql("explaining/vector"), asked).fetchall()
-    cosine, place = found[0] if found else (None, None)
+    row: Any = found[0] if found else (None, None)
+    cosine, place = row
     limit = max(run.plan.top_k, run.plan.vector_top_k or DEFAULT_POOL)
     least = run.plan.min_similarity
     if not passes:
