@@ -9,7 +9,7 @@ from sqlrag.evaluating.comparing import searches
 from sqlrag.evaluating.evaluation import Evaluation
 from sqlrag.evaluating.judging import read_questions, unit_of
 from sqlrag.ingest.run import bars
-from sqlrag.options import choice, items, whole
+from sqlrag.options import choice, items, not_blank, whole
 from sqlrag.retrieval.querying import opened
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def _parsed(measures: Sequence[str]) -> dict[str, Any]:
     except ImportError as error:
         raise MissingExtraError("evaluate()", "explore") from error
     parsed = {}
-    for name in items("measures", measures, str(list(DEFAULT_MEASURES))):
+    names = items("measures", measures, str(list(DEFAULT_MEASURES)))
+    for name in (not_blank("Each of measures", name) for name in names):
         try:
             parsed[name] = ir_measures.parse_measure(name)
         except Exception as error:  # noqa: PERF203 - NameError, ValueError and others, by what is wrong

@@ -212,10 +212,11 @@ class Queries:
         """
         options.texts(query_text=query_text, model_name=model_name)
         node_id = without_surrogates(options.not_blank("node_id", node_id))
-        if mode != "lexical" and options.flag("conjunctive", conjunctive):
+        chosen = options.choice("mode", mode, ("hybrid", "vector", "lexical"))
+        if chosen != "lexical" and options.flag("conjunctive", conjunctive):
             raise InputError('conjunctive=True needs mode="lexical": no other search has this option.')
         plan = Plan(
-            mode=options.choice("mode", mode, ("hybrid", "vector", "lexical")),
+            mode=chosen,
             top_k=top_k,
             fusion=fusion,
             vector_weight=vector_weight,
