@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     )
     from sqlrag.embedders import load_embedder
     from sqlrag.embedders.models import Models, models
+    from sqlrag.evaluating.evaluating import evaluate
+    from sqlrag.evaluating.evaluation import Comparison, Evaluation
     from sqlrag.exploring.mapping import corpus_map
     from sqlrag.exploring.page import export_map_html
     from sqlrag.exploring.plotting import plot_lengths, plot_map, plot_ranks
     from sqlrag.exploring.points import CorpusMap
     from sqlrag.exploring.viewer import ExportedMap, export_map_parquet
-    from sqlrag.evaluating.evaluating import evaluate
-    from sqlrag.evaluating.evaluation import Comparison, Evaluation
     from sqlrag.formats.converting import FileFacts, convert, file_facts, verify_file
     from sqlrag.formats.exchange import Imported
     from sqlrag.formats.faiss_json import export_faiss_json, import_faiss_json

@@ -221,7 +221,7 @@ class Evaluation:
 def _sign_test(wins: int, losses: int) -> float:
     """Return how likely a fair coin is at least as far from even: two-sided, exact."""
     total, fewer = wins + losses, min(wins, losses)
-    return min(1.0, 2 * sum(math.comb(total, k) for k in range(fewer + 1)) / 2**total)
+    return min(1.0, float(2 * sum(math.comb(total, k) for k in range(fewer + 1)) / 2**total))
 
 
 def _field(text: str) -> str:
