@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     )
     from sqlrag.embedders import load_embedder
     from sqlrag.embedders.models import Models, models
+    from sqlrag.evaluating.evaluating import evaluate
+    from sqlrag.evaluating.evaluation import Comparison, Evaluation
     from sqlrag.exploring.mapping import corpus_map
     from sqlrag.exploring.page import export_map_html
     from sqlrag.exploring.plotting import plot_lengths, plot_map, plot_ranks
@@ -83,9 +85,11 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.compressing import CompressPolicy, compress
     from sqlrag.retrieval.cross_encoders import load_reranker
     from sqlrag.retrieval.duplicates import drop_near_duplicates
+    from sqlrag.retrieval.explanation import Explanation, LexicalPart, TermPart, VectorPart
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
     from sqlrag.retrieval.highlighting import highlight
     from sqlrag.retrieval.querying import (
+        explain,
         get_embedding_metadata,
         get_source_documents,
         hybrid_query,
@@ -120,12 +124,15 @@ __all__ = [
     "Chunk",
     "ChunkPolicy",
     "Compacted",
+    "Comparison",
     "CompressPolicy",
     "CorpusMap",
     "DeleteReport",
     "Document",
     "DocumentError",
     "Embedder",
+    "Evaluation",
+    "Explanation",
     "Exported",
     "ExportedMap",
     "FileFacts",
@@ -134,6 +141,7 @@ __all__ = [
     "Imported",
     "IndexReport",
     "InputError",
+    "LexicalPart",
     "MissingExtraError",
     "ModelIdentity",
     "ModelMismatchError",
@@ -162,8 +170,10 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreLockedError",
+    "TermPart",
     "UpdateReport",
     "Upgraded",
+    "VectorPart",
     "aanswer",
     "add_documents",
     "aget_embedding_metadata",
@@ -187,6 +197,8 @@ __all__ = [
     "delete_documents",
     "drop_near_duplicates",
     "errors",
+    "evaluate",
+    "explain",
     "export_faiss_json",
     "export_map_html",
     "export_map_parquet",
@@ -235,15 +247,19 @@ _LAZY = {
     "AnswerEvent": "sqlrag.answering.outcome",
     "ChatModel": "sqlrag.answering.chatting",
     "Compacted": "sqlrag.store.compacting",
+    "Comparison": "sqlrag.evaluating.evaluation",
     "CompressPolicy": "sqlrag.retrieval.compressing",
     "CorpusMap": "sqlrag.exploring.points",
     "DeleteReport": "sqlrag.store.deleting",
+    "Evaluation": "sqlrag.evaluating.evaluation",
+    "Explanation": "sqlrag.retrieval.explanation",
     "Exported": "sqlrag.formats.files",
     "ExportedMap": "sqlrag.exploring.viewer",
     "FileFacts": "sqlrag.formats.converting",
     "FittedContext": "sqlrag.answering.windowing",
     "Imported": "sqlrag.formats.exchange",
     "IndexReport": "sqlrag.store.indexing",
+    "LexicalPart": "sqlrag.retrieval.explanation",
     "Models": "sqlrag.embedders.models",
     "OpenAIChat": "sqlrag.answering.chatting",
     "Piece": "sqlrag.answering.replies",
@@ -259,8 +275,10 @@ _LAZY = {
     "Settings": "sqlrag.settings",
     "SingleFileRAGService": "sqlrag.formats.service",
     "Store": "sqlrag.retrieval.store",
+    "TermPart": "sqlrag.retrieval.explanation",
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
+    "VectorPart": "sqlrag.retrieval.explanation",
     "aanswer": "sqlrag.asynchronous",
     "add_documents": "sqlrag.ingest.adding",
     "aget_embedding_metadata": "sqlrag.asynchronous",
@@ -283,6 +301,8 @@ _LAZY = {
     "corpus_map": "sqlrag.exploring.mapping",
     "delete_documents": "sqlrag.retrieval.changing",
     "drop_near_duplicates": "sqlrag.retrieval.duplicates",
+    "evaluate": "sqlrag.evaluating.evaluating",
+    "explain": "sqlrag.retrieval.querying",
     "export_faiss_json": "sqlrag.formats.faiss_json",
     "export_map_html": "sqlrag.exploring.page",
     "export_map_parquet": "sqlrag.exploring.viewer",

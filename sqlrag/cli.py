@@ -22,6 +22,9 @@ from sqlrag.console import preparing  # noqa: F401 - they register their command
 from sqlrag.console import changing, queries  # noqa: F401
 
 # isort: split
+from sqlrag.console import evaluating  # noqa: F401
+
+# isort: split
 from sqlrag.console import asking, serving, serving_tools  # noqa: F401
 
 # isort: split

@@ -35,6 +35,8 @@ COMMANDS = [
         "hybrid-query",
         "vector-query",
         "lexical-query",
+        "explain",
+        "evaluate",
     ),
     *("ask", "prompt", "serve", "mcp"),
     *("check", "repair", "compact", "upgrade", "reembed", "models", "map", "convert", "conformance"),
@@ -809,3 +811,23 @@ class TestConvert:
         for options in ([], ["--overwrite"]):
             assert run("convert", kb, tmp_path / "kb.ragmd", *options).exit_code == 1
         assert (tmp_path / "kb.ragmd").read_text() == "mine"
+
+
+class TestExplaining:
+    @pytest.mark.parametrize("command", ["hybrid-query", "vector-query", "lexical-query"])
+    def test_each_result_is_explained(self, kb, command):
+        arguments = (command, "mango", "--db", kb, "--top-k", 2, "--explain")
+        (first, *_) = json.loads(run(*arguments, "--format", "json").stdout)
+        told = first["explanation"]
+        assert (told["node_id"], told["score"], told["rank"]) == (first["node_id"], first["score"], 1)
+        assert f"{first['node_id']}: rank 1, score" in run(*arguments).stdout
+        assert run(*arguments, "--sql").exit_code == 2
+
+    def test_one_chunk_is_explained(self, kb):
+        shown = run("explain", "sweet mango", "guides/pump.md#0", "--db", kb, "--mode", "lexical", "--all-words")
+        assert "neither leg" in shown.stdout
+        terms = run("explain", "sweet mango", "mango.md#0", "--db", kb, "--format", "csv").stdout
+        assert terms.startswith("term,words,document_frequency,idf,tf,heading_tf,boost,contribution")
+        unknown = run("explain", "mango", "mango.md#9", "--db", kb)
+        assert unknown.exit_code == 1
+        assert "no chunk 'mango.md#9'" in unknown.stderr

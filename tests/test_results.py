@@ -13,9 +13,11 @@ import unicodedata
 from html.parser import HTMLParser
 
 import pytest
+from helpers import build
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqlrag import Store
 from sqlrag.errors import MissingExtraError
 from sqlrag.retrieval import results as module
 from sqlrag.retrieval.results import COLUMN_TYPES, RESULT_KEYS, Results, format_results, print_results
@@ -188,16 +190,42 @@ class _Cells(HTMLParser):
 
 def test_html_table(results):
     parsed = _Cells(results._repr_html_())
-    assert parsed.cells[:6] == ["#", "Score", "Document", "Section", "Page", "Text"]
-    assert parsed.cells[6:12] == [
-        "1", "0.0328 rrf", "guides/install.md#0", "Installing > Linux", "", "Unpack the archive.",
+    assert parsed.cells[:8] == [
+        "#", "Score", "Vector rank (cosine)", "Lexical rank (BM25)", "Document", "Section", "Page", "Text",
     ]  # fmt: skip
-    assert parsed.cells[16] == "3"
+    assert parsed.cells[8:16] == [
+        "1", "0.0328 rrf", "#1 (0.7123)", "#2 (9.81)", "guides/install.md#0", "Installing > Linux", "",
+        "Unpack the archive.",
+    ]  # fmt: skip
+    assert parsed.cells[19] == ""  # the second result is none of the lexical leg
+    assert parsed.cells[22] == "3"
     assert "so it is" in results._repr_html_()
 
 
 def test_html_without_pages_has_no_such_column():
     assert "Page" not in _Cells(Results([row()])._repr_html_()).cells
+
+
+def test_html_of_one_leg_has_no_column_for_the_other():
+    cells = _Cells(Results([row(vector_rank=None, vector_score=None)])._repr_html_()).cells
+    assert "Vector rank (cosine)" not in cells
+    assert "Lexical rank (BM25)" in cells
+
+
+def test_html_marks_the_words_that_were_looked_for(tmp_path):
+    """As the index sees them, escaped, far into the text too, and after the file has been closed."""
+    text = "<b>Pools</b> & more. " + "word " * 60 + "Filling <i>the</i> ConnectionPool."
+    build(tmp_path, a_md="nothing here", b_md=text)
+    with Store(tmp_path / "kb.duckdb") as store:
+        near = store.hybrid_query("how to pool")
+        far = store.lexical_query("fill")
+        by_vector = store.vector_query("how to pool")
+    (tmp_path / "kb.duckdb").unlink()
+    cell = next(line for line in near._repr_html_().split("<td") if "b.md#0" not in line and "&lt;b&gt;" in line)
+    assert "&lt;b&gt;<mark>Pools</mark>&lt;/b&gt; &amp; more." in cell
+    assert "<mark>Filling</mark> &lt;i&gt;the&lt;/i&gt; ConnectionPool." in far[:1]._repr_html_()
+    assert "…word" in far._repr_html_()
+    assert "<mark>" not in by_vector._repr_html_()
 
 
 def test_html_without_results():

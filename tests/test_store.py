@@ -16,8 +16,9 @@ import duckdb
 import numpy as np
 import pytest
 from helpers import build, ids, python
+from stores import make_small_store
 
-from sqlrag import Chunk, Document, Store, hybrid_query, lexical_query
+from sqlrag import Chunk, Document, Store, get_embedding_metadata, hybrid_query, lexical_query
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.errors import (
     InputError,
@@ -53,6 +54,12 @@ def kb(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kb")
     pages = {f"page{n}_md": f"# Page {n}\n\nword{n} shared text of number {n}" for n in range(30)}
     return build(folder, **pages)
+
+
+def elsewhere(path, *, read_only):
+    """Open the file in another process and return what it counts there."""
+    code = f"import sqlrag, sys; print(sqlrag.Store(sys.argv[1], read_only={read_only}, wait_seconds=0).cursor()"
+    return python(code + ".execute('SELECT count(*) FROM chunks').fetchall()[0][0])", path).strip()
 
 
 @pytest.fixture(autouse=True)
@@ -311,6 +318,31 @@ class TestLife:
             with pytest.raises(StoreError, match="has been closed"):
                 use()
         assert "hashing-64" in repr(store)
+        assert repr(store).endswith(", closed)")
+        assert "closed" in store._repr_html_()
+
+    def test_what_a_notebook_shows(self, tmp_path):
+        path = tmp_path / "<kb>.duckdb"
+        make_small_store(path)
+        with Store(path) as store:
+            shown = store._repr_html_()
+        assert "<kb>" not in shown
+        assert '<td style="text-align:left">given (8 dimensions)</td>' in shown
+        assert "default (3), notes (1)" in shown
+        assert "1 document could not be used" in shown
+        assert "word index" not in shown
+        with Store(path, read_only=False) as store:
+            store.cursor().execute("DELETE FROM fts_main_documents.docs WHERE rid = 0")
+            assert "The word index does not hold every chunk" in store._repr_html_()
+
+    def test_a_cell_leaves_the_file_free(self, kb):
+        """After a function no handle is left; a Store that is open for reading lets others read."""
+        hybrid_query("word1", kb)._repr_html_()
+        get_embedding_metadata(kb)
+        assert elsewhere(kb, read_only=False) == "30"
+        with Store(kb) as store:
+            store.hybrid_query("word1")
+            assert elsewhere(kb, read_only=True) == "30"
 
     def test_reading_only(self, kb):
         with Store(kb) as store:

@@ -91,6 +91,12 @@ CALLS = {
     **{name: (getattr(sqlrag, name), {"query_text": "zebra", "db_path": "store"}) for name in SEARCHES},
     **{f"Store.{name}": (getattr(Store, name), {"self": "store", "query_text": "zebra"}) for name in SEARCHES},
     "get_source_documents": (sqlrag.get_source_documents, {"chunk_ids": ["a.md#0"], "db_path": "store"}),
+    "explain": (sqlrag.explain, {"query_text": "zebra", "node_id": "a.md#0", "db_path": "store"}),
+    "Store.explain": (Store.explain, {"self": "store", "query_text": "zebra", "node_id": "a.md#0"}),
+    "evaluate": (
+        sqlrag.evaluate,
+        {"questions": [{"query": "zebra", "relevant": ["a.md"]}], "db_path": "store", "plans": ["lexical"]},
+    ),
     "highlight": (sqlrag.highlight, {"query_text": "zebra", "texts": ["a zebra"], "db_path": "store"}),
     "validate_embedding_model": (sqlrag.validate_embedding_model, {"db_path": "store", "model_name": "hashing-64"}),
     "delete_documents": (sqlrag.delete_documents, {"db_path": "writable", "doc_ids": ["a.md"]}),

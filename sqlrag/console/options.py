@@ -20,6 +20,14 @@ class FusionName(str, Enum):
     convex = "convex"
 
 
+class ModeName(str, Enum):
+    """Which search: both legs or one."""
+
+    hybrid = "hybrid"
+    vector = "vector"
+    lexical = "lexical"
+
+
 class FieldName(str, Enum):
     """Where the words of a question are looked for."""
 

@@ -125,6 +125,7 @@ def fuse_legs(
     vector_weight: float = 0.5,
     alpha: float = DEFAULT_ALPHA,
     exact: ExactScores | None = None,
+    parts: dict[int, tuple[float, float]] | None = None,
 ) -> list[FusedHit]:
     """Fuse the hits of the vector leg and of the lexical leg.
 
@@ -152,6 +153,8 @@ def fuse_legs(
     exact
         Required by ``convex``: ``rid → (cosine, bm25)`` for every candidate of the union; BM25 is 0 where no word
         matches; None stands for a score that cannot be had (no query vector, no lexical index) and adds 0.
+    parts
+        Filled with what the vector leg and the lexical leg add to the score of each candidate: ``rid → (v, l)``.
 
     Returns
     -------
@@ -184,12 +187,15 @@ def fuse_legs(
     known: ExactScores = {}
     if fusion == "rrf":
         ranks = [{rid: hit.rank for rid, hit in leg.items()} for leg in (vector_leg, lexical_leg)]
-        scores = _reciprocal_ranks(ranks, rrf_k, factors)
+        shares = [_reciprocal_ranks([ranked], rrf_k, [factor]) for ranked, factor in zip(ranks, factors, strict=True)]
     elif fusion == "weighted":
-        scores = _weighted(vector_leg, lexical_leg, vector_weight)
+        shares = [_times(vector_weight, _min_max(vector_leg)), _times(1 - vector_weight, _min_max(lexical_leg))]
     else:
         known = _exact_of(union, exact)
-        scores = _convex(known, alpha)
+        shares = _convex(known, alpha)
+    added = {rid: (shares[0].get(rid, 0.0), shares[1].get(rid, 0.0)) for rid in union}
+    if parts is not None:
+        parts.update(added)
 
     fused = []
     for rid, hit in union.items():
@@ -203,7 +209,7 @@ def fuse_legs(
                 rid=rid,
                 doc_id=hit.doc_id,
                 chunk_index=hit.chunk_index,
-                score=round(scores[rid], DECIMALS),
+                score=round(sum(added[rid]), DECIMALS),
                 vector_score=vector_score,
                 vector_rank=in_vector.rank if in_vector else None,
                 lexical_score=lexical_score,
@@ -232,12 +238,8 @@ def _reciprocal_ranks(
     return scores
 
 
-def _weighted(vector: Mapping[int, _Ranked], lexical: Mapping[int, _Ranked], vector_weight: float) -> dict[int, float]:
-    in_vector, in_lexical = _min_max(vector), _min_max(lexical)
-    return {
-        rid: vector_weight * in_vector.get(rid, 0.0) + (1 - vector_weight) * in_lexical.get(rid, 0.0)
-        for rid in in_vector.keys() | in_lexical.keys()
-    }
+def _times(factor: float, scores: Mapping[int, float]) -> dict[int, float]:
+    return {rid: factor * score for rid, score in scores.items()}
 
 
 def _min_max(leg: Mapping[int, _Ranked]) -> dict[int, float]:
@@ -249,10 +251,10 @@ def _min_max(leg: Mapping[int, _Ranked]) -> dict[int, float]:
     return {rid: (unit * hit.score - low) / (high - low) if high > low else 1.0 for rid, hit in leg.items()}
 
 
-def _convex(exact: ExactScores, alpha: float) -> dict[int, float]:
+def _convex(exact: ExactScores, alpha: float) -> list[dict[int, float]]:
     vector = _share_of_maximum({rid: -1.0 if cosine is None else cosine for rid, (cosine, _) in exact.items()}, 1.0)
     lexical = _share_of_maximum({rid: bm25 or 0.0 for rid, (_, bm25) in exact.items()}, 0.0)
-    return {rid: alpha * vector[rid] + (1 - alpha) * lexical[rid] for rid in exact}
+    return [_times(alpha, vector), _times(1 - alpha, lexical)]
 
 
 def _share_of_maximum(scores: Mapping[int, float], shift: float) -> dict[int, float]:

@@ -45,7 +45,11 @@ def spans(
     con: duckdb.DuckDBPyConnection, query_text: str, texts: Sequence[str], stemmer: str, *, syntax: bool
 ) -> list[list[Span]]:
     """Return where each text holds what a question looks for: in order, spans that touch made one."""
-    question = asked(con, query_text, stemmer, syntax=syntax)
+    return spans_of(con, asked(con, query_text, stemmer, syntax=syntax), texts, stemmer)
+
+
+def spans_of(con: duckdb.DuckDBPyConnection, question: Asked, texts: Sequence[str], stemmer: str) -> list[list[Span]]:
+    """Do the same for a question that has been taken apart; ``con`` needs the macros of a store, not the store."""
     texts = [_SURROGATES.sub("\ufffd", text) for text in texts]  # as many characters as before
     words = [list(_words_of(text, composed)) for text, composed in zip(texts, _composed(con, texts), strict=True)]
     folded = _spelled(con, "fold", (word.text for found in words for word in found))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.retrieval.candidates import BM25
+from sqlrag.retrieval.explaining import explained
 from sqlrag.retrieval.filters import Filters, strings
 from sqlrag.retrieval.marking import spans
 from sqlrag.retrieval.passages import chunks_at
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from sqlrag.retrieval.explanation import Explanation
     from sqlrag.retrieval.query_log import QueryLog
     from sqlrag.retrieval.results import Results
     from sqlrag.retrieval.searching import Searcher
@@ -169,6 +171,80 @@ class Queries:
             heading_weight=heading_weight,
         )
         return self._ask(query_text, plan)
+
+    def explain(
+        self,
+        query_text: str,
+        node_id: str,
+        *,
+        mode: Literal["hybrid", "vector", "lexical"] = "hybrid",
+        top_k: int = 5,
+        fusion: Fusion = "rrf",
+        vector_weight: float = 0.5,
+        alpha: float = DEFAULT_ALPHA,
+        rrf_k: float = 60,
+        rrf_weights: tuple[float, float] = (1.0, 1.0),
+        vector_top_k: int | None = None,
+        lexical_top_k: int | None = None,
+        k1: float = 1.2,
+        b: float = 0.75,
+        heading_weight: float | None = None,
+        fields: str | Sequence[str] | None = None,
+        collection: str | Sequence[str] | None = None,
+        tags_any: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        query_vector: ArrayLike | None = None,
+        model_name: str | None = None,
+        exact: bool = False,
+        codes_pool: int | None = None,
+        min_similarity: float | None = None,
+        strict: bool = False,
+        feedback: int = 0,
+        feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT,
+        expansion: int = 0,
+        syntax: bool | None = None,
+        conjunctive: bool = False,
+    ) -> Explanation:
+        """Say why a chunk has its rank for a question; see :func:`sqlrag.explain`.
+
+        ``lexical_top_k`` is its ``fts_top_k``, ``codes_pool`` as in :meth:`hybrid_query`.
+        """
+        options.texts(query_text=query_text, model_name=model_name)
+        node_id = without_surrogates(options.not_blank("node_id", node_id))
+        chosen = options.choice("mode", mode, ("hybrid", "vector", "lexical"))
+        if chosen != "lexical" and options.flag("conjunctive", conjunctive):
+            raise InputError('conjunctive=True needs mode="lexical": no other search has this option.')
+        plan = Plan(
+            mode=chosen,
+            top_k=top_k,
+            fusion=fusion,
+            vector_weight=vector_weight,
+            alpha=alpha,
+            rrf_k=rrf_k,
+            rrf_weights=rrf_weights,
+            vector_top_k=vector_top_k if mode == "hybrid" else top_k,
+            lexical_top_k=lexical_top_k if mode == "hybrid" else top_k,
+            codes_pool=codes_pool,
+            exact=exact,
+            min_similarity=min_similarity,
+            conjunctive=conjunctive,
+            syntax=mode == "lexical" if syntax is None else syntax,
+            bm25=self._bm25(k1, b, heading_weight, fields),
+            filters=Filters(collection, tags_any, tags_all, metadata),
+            strict=strict,
+            feedback=feedback if mode == "hybrid" else 0,
+            feedback_weight=feedback_weight,
+            expansion=expansion if mode == "hybrid" else 0,
+            heading_weight=heading_weight,
+        )
+        return self._searcher.run(
+            query_text,
+            plan,
+            lambda run: explained(run, node_id),
+            query_vector=None if mode == "lexical" else query_vector,
+            model_name=None if mode == "lexical" else model_name,
+        )
 
     def retrieve(self, query: str, plan: RetrievePlan, *, query_vector: ArrayLike | None = None) -> Candidates:
         """Return the candidates for a question, best first; see :func:`sqlrag.retrieve`."""

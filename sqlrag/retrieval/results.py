@@ -13,12 +13,13 @@ from sqlrag.errors import MissingExtraError
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a package of their own
     import polars as pl
     import pyarrow as pa
 
+    from sqlrag.retrieval.terms import Asked
     from sqlrag.types import Candidate
 
 # The keys of a result, in order, with the Arrow type of each column; "json" is a string that holds JSON.
@@ -107,6 +108,8 @@ class Results(list[dict[str, Any]]):
         self.candidates = dict(candidates or {})
         # What a query has found, whatever is sliced or changed later.
         self.found: tuple[Candidate, ...] = ()
+        # The words that were looked for, and the stemmer: what marks them needs no file.
+        self.asked: tuple[Asked, str] | None = None
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
@@ -115,7 +118,7 @@ class Results(list[dict[str, Any]]):
     def __getitem__(self, key: SupportsIndex | slice) -> dict[str, Any] | Results:
         if isinstance(key, slice):
             rows = super().__getitem__(key)
-            return Results(
+            part = Results(
                 rows,
                 query_text=self.query_text,
                 sql=self.sql,
@@ -124,6 +127,8 @@ class Results(list[dict[str, Any]]):
                 methods=self.methods,
                 candidates=self.candidates,
             )
+            part.asked = self.asked
+            return part
         return super().__getitem__(key)
 
     def copy(self) -> Results:
@@ -186,10 +191,16 @@ class Results(list[dict[str, Any]]):
         return "\n".join(_cut(line, _WIDTH) for line in lines)
 
     def _repr_html_(self) -> str:
-        paged = any(row.get("page") is not None for row in self)
-        titles = ["#", "Score", "Document", "Section", *(["Page"] if paged else []), "Text"]
+        optional = [name for name, known in _COLUMNS_WHERE_KNOWN.items() if any(known(row) for row in self)]
+        titles = ["#", "Score", *(name for name in optional if name != "Page"), "Document", "Section"]
+        titles += [*(name for name in optional if name == "Page"), "Text"]
+        texts = [_preview(row) for row in self]
+        marked = [_marked(text, found) for text, found in zip(texts, self._marks(texts), strict=True)]
         head = "".join(f'<th style="text-align:left">{title}</th>' for title in titles)
-        body = "".join(_html_row(rank, row, paged) for rank, row in enumerate(self, start=1))
+        body = "".join(
+            _html_row({"#": str(rank), "Text": text}, row, titles)
+            for rank, (row, text) in enumerate(zip(self, marked, strict=True), start=1)
+        )
         notes = "".join(f"<p><em>Note: {_escape(notice)}</em></p>" for notice in self.notices)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self else "<p>No results.</p>"
         # The classes keep MathJax from taking the dollar signs of a text for formulas.
@@ -197,6 +208,15 @@ class Results(list[dict[str, Any]]):
             '<div class="tex2jax_ignore mathjax_ignore">'
             f"<p><strong>Query:</strong> {_escape(self.query_text)}</p>{notes}{table}</div>"
         )
+
+    def _marks(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Return where the words of the question stand, by what the search knew; the file may be closed by now."""
+        if self.asked is None or not texts:
+            return [[] for _ in texts]
+        from sqlrag.retrieval.marking import spans_of
+        from sqlrag.retrieval.words import word_macros
+
+        return spans_of(word_macros().cursor(), self.asked[0], texts, self.asked[1])
 
 
 def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str:
@@ -295,10 +315,7 @@ def _legs(row: Mapping[str, Any]) -> str:
     """Return rank and raw score in both legs; "-" for a leg without the chunk, nothing where neither is known."""
     parts = []
     for leg, unit, decimals in (("vector", "cosine", 4), ("lexical", "BM25", 2)):
-        rank, score = row.get(f"{leg}_rank"), row.get(f"{leg}_score")
-        known = [f"#{rank}"] if rank is not None else []
-        known += [f"({unit} {score:.{decimals}f})"] if score is not None else []
-        parts.append((leg, " ".join(known)))
+        parts.append((leg, _leg(row, leg, decimals).replace("(", f"({unit} ")))
     return ", ".join(f"{leg} {known or '-'}" for leg, known in parts) if any(known for _, known in parts) else ""
 
 
@@ -312,13 +329,45 @@ def _preview(row: Mapping[str, Any]) -> str:
     return _clean(" ".join(lines[start:])) or _clean(" ".join(lines))
 
 
-def _html_row(rank: int, row: Mapping[str, Any], paged: bool) -> str:
-    page = row.get("page")
-    cells = [str(rank), _score(row), _place(row), _headings(row)]
-    cells += [str(page) if page is not None else ""] if paged else []
-    cells.append(_cut(_preview(row), _TEXT_COLUMNS_HTML))
-    data = "".join(f'<td style="text-align:left">{_escape(cell)}</td>' for cell in cells)
-    return f'<tr title="{_escape(_legs(row))}">{data}</tr>'
+def _leg(row: Mapping[str, Any], leg: str, decimals: int) -> str:
+    """Return rank and raw score in one leg, "" where neither is known."""
+    rank, score = row.get(f"{leg}_rank"), row.get(f"{leg}_score")
+    known = [f"#{rank}"] if rank is not None else []
+    return " ".join([*known, f"({score:.{decimals}f})"] if score is not None else known)
+
+
+# Columns of the notebook's table that are left out where no result has them.
+_COLUMNS_WHERE_KNOWN: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "Vector rank (cosine)": lambda row: _leg(row, "vector", 4),
+    "Lexical rank (BM25)": lambda row: _leg(row, "lexical", 2),
+    "Page": lambda row: "" if row.get("page") is None else str(row["page"]),
+}
+
+
+def _html_row(made: Mapping[str, str], row: Mapping[str, Any], titles: Sequence[str]) -> str:
+    """Return a line of the table; the cells in ``made`` are HTML already."""
+    cells = {"Score": _score(row), "Document": _place(row), "Section": _headings(row)}
+    cells |= {title: known(row) for title, known in _COLUMNS_WHERE_KNOWN.items() if title in titles}
+    html_cells = {**{title: _escape(cell) for title, cell in cells.items()}, **made}
+    return "<tr>" + "".join(f'<td style="text-align:left">{html_cells[title]}</td>' for title in titles) + "</tr>"
+
+
+def _marked(text: str, found: Sequence[tuple[int, int]]) -> str:
+    """Return the part of a text where words of the question first stand, escaped, with these marked."""
+    start = 0
+    if found and found[0][0] > _TEXT_COLUMNS_HTML // 2:
+        # Some words before the first one are shown as well.
+        start = text.rfind(" ", 0, found[0][0] - _TEXT_COLUMNS_HTML // 4) + 1
+    shown = ("…" if start else "") + text[start:]
+    cut = _cut(shown, _TEXT_COLUMNS_HTML)
+    kept, offset = len(cut) - (cut != shown), start - (1 if start else 0)
+    parts, done = [], 0
+    for begin, end in ((begin - offset, min(end - offset, kept)) for begin, end in found):
+        if begin >= kept:
+            break
+        parts += [html.escape(cut[done:begin]), f"<mark>{html.escape(cut[begin:end])}</mark>"]
+        done = end
+    return "".join([*parts, html.escape(cut[done:])])
 
 
 def _columns(text: str) -> int:

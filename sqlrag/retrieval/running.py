@@ -154,7 +154,7 @@ class Run:
             return
         began = time.perf_counter()
         con = self.searcher.database.cursor()
-        best = [self._node_ids()[hit.rid] for hit in self._fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
+        best = [self._node_ids()[hit.rid] for hit in self.fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
         if not best:
             return
         if plan.expansion and self.terms.clauses:
@@ -211,7 +211,7 @@ class Run:
         began = time.perf_counter()
         plan = self.plan
         self._explain_nothing()
-        hits, score_type = self._fused()
+        hits, score_type = self.fused()
         hits = hits[: plan.top_k]
         fused = time.perf_counter()
         found = self._found(hits, score_type)
@@ -235,15 +235,20 @@ class Run:
             candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
         )
         results.found = tuple(found)
+        if self.terms.asked is not None:
+            results.asked = (self.terms.asked, self.searcher.metadata["stemmer"])
         return results
 
-    def _fused(self) -> tuple[list[FusedHit], str]:
-        plan = self.plan
+    def fused(self, parts: dict[int, tuple[float, float]] | None = None) -> tuple[list[FusedHit], str]:
+        """Return every candidate, best first, and the type of its score; ``parts`` as in :func:`fuse_legs`."""
+        plan, parts = self.plan, {} if parts is None else parts
         if plan.mode == "lexical" or self.query_vector is None:
+            parts.update((hit.rid, (0.0, hit.score)) for hit in self.lexical_hits.hits)
             return [
                 FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
             ], "bm25"
         if plan.mode == "vector" or not self.has_lexical_index:
+            parts.update((hit.rid, (hit.score, 0.0)) for hit in self.vector_hits.hits)
             return [
                 FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
             ], "vector"
@@ -262,6 +267,7 @@ class Run:
             vector_weight=plan.vector_weight,
             alpha=plan.alpha,
             exact=exact,
+            parts=parts,
         )
         return fused, plan.fusion
 

@@ -6,7 +6,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
@@ -19,6 +19,8 @@ from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.metadata import model_identity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from sqlrag.store.database import Database
     from sqlrag.types import Embedder, ModelIdentity
 
+T = TypeVar("T")
 GIVEN = "given"  # the provider of a file whose vectors were computed elsewhere
 _LOAD_FOLDERS = ("onnx", "huggingface")
 
@@ -93,21 +96,35 @@ class Searcher:
     ) -> Results:
         """Run the legs of the plan, the lexical one in a thread of its own, and fuse what they find."""
         started = time.perf_counter()
+        results = self.run(query_text, plan, Run.package, query_vector=query_vector, model_name=model_name)
+        results.timings["total"] = time.perf_counter() - started
+        return results
+
+    def run(
+        self,
+        query_text: str,
+        plan: Plan,
+        finish: Callable[[Run], T],
+        *,
+        query_vector: ArrayLike | None = None,
+        model_name: str | None = None,
+    ) -> T:
+        """Run the legs of the plan and return what ``finish`` makes of them."""
         blank = not isinstance(query_text, str) or not query_text.strip()
         if blank and (query_vector is None or plan.mode != "vector"):
             raise InputError("The query is blank. Pass a question or some words.")
         if model_name is not None:
             self.check_model_name(model_name)
 
-        def answer() -> Results:
+        def answer() -> T:
             run = Run(self, "" if blank else without_surrogates(query_text), plan)
             run.filter()
             self._run_legs(run, query_vector)
             run.refine()
-            return run.package()
+            return finish(run)
 
         try:
-            results = self.database.read(answer)
+            return self.database.read(answer)
         except duckdb.OutOfMemoryException as error:
             raise out_of_memory(self.database.path, error) from error
         except duckdb.Error as error:
@@ -115,8 +132,6 @@ class Searcher:
                 raise
             path = self.database.path
             raise StoreError(path, f"{path} cannot be read, it may be damaged or cut short: {error}") from error
-        results.timings["total"] = time.perf_counter() - started
-        return results
 
     def _run_legs(self, run: Run, query_vector: ArrayLike | None) -> None:
         mode = run.plan.mode

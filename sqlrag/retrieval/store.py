@@ -14,6 +14,7 @@ from sqlrag.retrieval.indexing import add_chunks, index_chunks
 from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
 from sqlrag.retrieval.query_log import query_log
 from sqlrag.retrieval.searching import GIVEN, Searcher
+from sqlrag.retrieval.summarizing import summary, summary_html
 from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, keeping, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
@@ -172,7 +173,13 @@ class Store(Queries):
     def __repr__(self) -> str:
         """Name the file and its model."""
         identity = self._searcher.identity
-        return f"Store({str(self.path)!r}, model={identity.model_name!r}, dimensions={identity.dimensions})"
+        closed = ", closed" if self._database.closed else ""
+        return f"Store({str(self.path)!r}, model={identity.model_name!r}, dimensions={identity.dimensions}{closed})"
+
+    def _repr_html_(self) -> str:
+        if self._database.closed:
+            return summary_html(self.path, {"": "closed"}, [])
+        return summary_html(self.path, *summary(self._database.cursor(), self.path, read_only=self._database.read_only))
 
     def __enter__(self) -> Store:
         return self

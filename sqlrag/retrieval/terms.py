@@ -44,7 +44,7 @@ class Terms:
     ``wanted`` is how many terms it has in all. ``clauses`` numbers the words of the question that each term comes
     from, ``required`` those that a chunk must hold, ``phrases`` are words that must follow each other, with blanks
     around and between them; these three are empty for plain words, as are ``texts`` and ``prefixes``, which the clauses
-    stand for, in their order. ``boosts`` multiply what a term adds.
+    stand for, in their order. ``boosts`` multiply what a term adds. ``asked`` is the question that they come from.
     """
 
     termids: list[int] = field(default_factory=list)
@@ -56,6 +56,7 @@ class Terms:
     boosts: list[float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
+    asked: Asked | None = field(default=None, compare=False)
 
     @property
     def unreachable(self) -> bool:
@@ -72,11 +73,15 @@ def parse(query_text: str) -> Parsed:
 
 
 class Asked(NamedTuple):
-    """What a question looks for: the stems of its plain words, the words of each phrase, folded prefixes."""
+    """What a question looks for: the stems of its plain words, the words of each phrase, folded prefixes.
 
-    stems: set[str]
+    ``stems`` has the words that count as each; ``ignored`` are the stop words that do not count.
+    """
+
+    stems: dict[str, list[str]]
     phrases: list[list[str]]
     prefixes: list[str]
+    ignored: list[str]
 
 
 def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False) -> Asked:
@@ -91,7 +96,10 @@ def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, synt
         kept = [word for word in words if word not in stops]
         if not kept and not quoted and not parsed.prefixes:
             kept = words
-    return Asked({stem_word(word, stemmer) for word in kept}, quoted, parsed.prefixes)
+    stems: dict[str, list[str]] = {}
+    for word in kept:
+        stems.setdefault(stem_word(word, stemmer), []).append(word)
+    return Asked(stems, quoted, parsed.prefixes, [word for word in words if word not in kept])
 
 
 def query_terms(
@@ -101,11 +109,12 @@ def query_terms(
 
     With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation.
     """
-    stems, quoted, prefixes = asked(con, query_text, stemmer, syntax=syntax)
+    question = asked(con, query_text, stemmer, syntax=syntax)
+    quoted, prefixes = question.phrases, question.prefixes
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
-    wanted = sorted(stems | in_quotes)
+    wanted = sorted(question.stems.keys() | in_quotes)
     found = look_up(con, wanted)
-    terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted))
+    terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question)
     if not quoted and not prefixes:
         return terms
     number = {term: clause for clause, term in enumerate(wanted)}
@@ -220,4 +229,5 @@ def boosted(terms: Terms, added: Sequence[tuple[int, int, float]], weight: float
         own[termid] = own.get(termid, 0.0) + weight * share
         dfs[termid] = df
     scale = len(terms.termids)
-    return Terms(list(own), [dfs[termid] for termid in own], terms.wanted, boosts=[scale * own[t] for t in own])
+    boosts = [scale * own[termid] for termid in own]
+    return Terms(list(own), [dfs[termid] for termid in own], terms.wanted, boosts=boosts, asked=terms.asked)

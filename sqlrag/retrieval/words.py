@@ -19,7 +19,7 @@ MACROS = ("fold", "compound_parts", "run_pairs", "run_characters", "composed", "
 
 
 @cache
-def _connection() -> duckdb.DuckDBPyConnection:
+def word_macros() -> duckdb.DuckDBPyConnection:
     """Return a database in memory with the macros and stop words of a new store; each use takes a cursor of it."""
     con = duckdb.connect(config={"threads": 1})
     con.execute(read_sql("lexical_index"))
@@ -33,7 +33,7 @@ def words_of(texts: Sequence[str]) -> list[list[str]]:
     texts = [without_surrogates(text) for text in texts]
     other = [text for text in texts if not text.isascii()]
     rows = (
-        _connection().cursor().execute(read_sql("index/tokenize_texts"), {"texts": other}).fetchall() if other else []
+        word_macros().cursor().execute(read_sql("index/tokenize_texts"), {"texts": other}).fetchall() if other else []
     )
     tokenized = iter(rows)
     return [[*ascii_words(text), *ascii_parts(text)] if text.isascii() else next(tokenized)[0] for text in texts]
@@ -50,5 +50,5 @@ def terms_of(texts: Sequence[str], stemmer: str) -> list[list[str]]:
 def query_terms(query: str, stemmer: str) -> list[str]:
     """Return the distinct terms of a question; stop words count only where there is nothing else."""
     words = list(dict.fromkeys(words_of([query])[0]))
-    stops = stop_words(_connection().cursor())
+    stops = stop_words(word_macros().cursor())
     return list(dict.fromkeys(stem_words([word for word in words if word not in stops] or words, stemmer)))

@@ -59,6 +59,7 @@ WITHOUT_ROUTE = {
     **dict.fromkeys(
         ("plot_lengths", "plot_map", "plot_ranks"), "It returns a live Python object, a figure of matplotlib."
     ),
+    "evaluate": "It runs many searches for one answer: run the command of that name.",
     "models": "It tells which models lie in the folders of the server's machine.",
     "print_results": "It writes to a terminal.",
     **{
@@ -96,6 +97,7 @@ CALLS = (
     Call("vector_query", {"query_text": _QUESTION, "top_k": 3}, "results"),
     Call("lexical_query", {"query_text": '"filter by tag" collect*', "top_k": 3}, "results"),
     Call("highlight", {"query_text": "filter by tag", "texts": ["A filter keeps the chunks with a tag."]}, "spans"),
+    Call("explain", {"query_text": _QUESTION, "node_id": "guides/filters.md#0"}),
     Call("get_source_documents", {"chunk_ids": ["guides/filters.md#0"]}, "documents"),
     Call("get_embedding_metadata", get=True),
     Call("validate_embedding_model", {"model_name": "all-MiniLM-L6-v2", "expected_dimensions": 384}, "valid"),

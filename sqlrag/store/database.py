@@ -80,6 +80,11 @@ class Database:
         """How often this process has begun or ended a commit to the file since it opened it."""
         return self._handle.commits if self._handle else -1
 
+    @property
+    def closed(self) -> bool:
+        """Whether the file has been given back."""
+        return self._handle is None
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor."""
         if self._handle is None:

@@ -1,0 +1,1 @@
+"""Evaluation: how well searches rank what people judged relevant."""
