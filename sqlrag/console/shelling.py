@@ -79,9 +79,9 @@ def attach_sql(
     The macros are those of the session and bear the name: kb_hybrid_query, kb_lexical_query and so on. Several files
     can be attached under different names.
     """
-    from sqlrag.store.attaching import attach_sql
+    import sqlrag
 
-    write(attach_sql(one_file(file, db), name))
+    write(sqlrag.attach_sql(one_file(file, db), name))
 
 
 def _find_program(named: str | None) -> str:

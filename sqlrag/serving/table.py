@@ -59,6 +59,7 @@ WITHOUT_ROUTE = {
     **dict.fromkeys(
         ("plot_lengths", "plot_map", "plot_ranks"), "It returns a live Python object, a figure of matplotlib."
     ),
+    "attach_sql": "It is for a DuckDB session on the machine that has the file.",
     "models": "It tells which models lie in the folders of the server's machine.",
     "print_results": "It writes to a terminal.",
     **{
