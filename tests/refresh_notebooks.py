@@ -25,14 +25,14 @@ def working_copy(folder):
 
 def run(notebook, folder, after_cell=None):
     """Return a notebook with the outputs of a new run; ``after_cell`` is called with the number of each cell run."""
-    # Commands of cells find the sqlrag, and the python, of this environment; frames are as wide on every machine.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    os.environ.update(PYTHONPATH=str(ROOT), COLUMNS="100", PYDEVD_DISABLE_FILE_VALIDATION="1")
+    # Commands of cells find the sqlrag, and the python, of this environment.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     fresh = nbformat.read(notebook, as_version=4)
-    client = NotebookClient(fresh, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(fresh, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     if after_cell:
         client.on_cell_executed = lambda cell, cell_index, execute_reply: after_cell(cell_index)
-    client.execute()
+    client.execute(env=environment)
     for cell in fresh.cells:
         cell.metadata.pop("execution", None)
         # Progress bars and messages are gone when a cell is done.
