@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.results import Results, print_results
     from sqlrag.retrieval.store import Store
     from sqlrag.settings import Settings
+    from sqlrag.store.attaching import attach_sql
     from sqlrag.store.checking import Problem
     from sqlrag.store.compacting import Compacted, compact
     from sqlrag.store.deleting import DeleteReport
@@ -185,6 +186,7 @@ __all__ = [
     "areembed",
     "arerank",
     "aretrieve",
+    "attach_sql",
     "aupdate_embeddings",
     "avector_query",
     "build_prompt",
@@ -290,6 +292,7 @@ _LAZY = {
     "areembed": "sqlrag.asynchronous",
     "arerank": "sqlrag.asynchronous",
     "aretrieve": "sqlrag.asynchronous",
+    "attach_sql": "sqlrag.store.attaching",
     "aupdate_embeddings": "sqlrag.asynchronous",
     "avector_query": "sqlrag.asynchronous",
     "build_prompt": "sqlrag.answering.prompting",

@@ -25,7 +25,7 @@ from sqlrag.console import changing, queries  # noqa: F401
 from sqlrag.console import evaluating  # noqa: F401
 
 # isort: split
-from sqlrag.console import asking, serving, serving_tools  # noqa: F401
+from sqlrag.console import asking, serving, serving_tools, shelling  # noqa: F401
 
 # isort: split
 from sqlrag.console import maintaining, modelling  # noqa: F401

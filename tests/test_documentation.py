@@ -181,6 +181,13 @@ def test_pages_that_are_named_exist():
         assert named <= files, f"{page.name} names pages that do not exist: {named - files}"
 
 
+def test_every_page_is_in_the_table_of_the_index():
+    index = HANDBOOK / "index.md"
+    table = "\n".join(line for line in index.read_text("utf-8").splitlines() if line.startswith("|"))
+    files = {path.relative_to(HANDBOOK).as_posix() for path in HANDBOOK.rglob("*.*") if path.suffix != ".svg"}
+    assert files - {"index.md"} - set(re.findall(r"`([^`]+)`", table)) == set()
+
+
 def test_links_resolve():
     for page in [README, *pages()]:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
