@@ -219,7 +219,7 @@ AFTER_FUSION = "ties after fusion by doc_id, then chunk_index as a number"
         (fusion._rounded, "round(float(score), DECIMALS)", "score", "fuse weighted where a list has no spread"),
         (duplicates.drop_near_duplicates, ".casefold()", ".lower()", "repeats but for ß"),
         (duplicates.drop_near_duplicates, "in kept if", "in kept[::-1] if", "a repeat of two goes to the better one"),
-        (duplicates._by_cosine, "rounded(unit @ unit.T)", "(unit @ unit.T).round(3)",
+        (duplicates._by_cosine, "rounded(unit[i : i + 256] @ unit.T)", "(unit[i : i + 256] @ unit.T).round(3)",
          "repeats by cosine, up to the threshold"),
         (duplicates._by_cosine, ">= threshold", "> threshold", "repeats by cosine, up to the threshold"),
         (duplicates._shingles, "max(1,", "max(0,", "repeats of fewer words than a run"),
