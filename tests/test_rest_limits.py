@@ -205,6 +205,20 @@ class TestTheFile:
 
         asyncio.run(run())
 
+    def test_who_waits_for_one_file_keeps_nobody_from_another(self, file, held, tmp_path):
+        make_small_store(tmp_path / "other.duckdb")
+
+        def wait():
+            with pytest.raises(sqlrag.StoreLockedError):
+                sqlrag.Store(file, wait_seconds=2)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.2)
+        sqlrag.Store(tmp_path / "other.duckdb").close()
+        assert waiting.is_alive()
+        waiting.join()
+
     def test_it_is_given_back_when_its_time_is_over(self, file):
         """Half a second after the last use, which leaves three quarters of the two that another process waits."""
 
