@@ -263,6 +263,12 @@ class TestPaths:
             assert str(tmp_path).encode() not in answer.content
         assert "kb.duckdb holds no chunk" in answers[2].json()["detail"]
 
+    def test_notices_tell_them_to_nobody(self, file):
+        with client_of(file) as client:
+            (notice,) = client.post("/hybrid_query", json={"query_text": "duck"}).json()["notices"]
+        assert "kb.duckdb" in notice
+        assert str(file.parent) not in notice
+
 
 @contextmanager
 def serving(*command):
