@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import duckdb
+
+T = TypeVar("T")
 
 
 class Stopped(BaseException):
@@ -66,3 +68,10 @@ def checkpoint(connection: duckdb.DuckDBPyConnection | None = None) -> None:
         work.uses(connection)
     if work.stopped:
         raise Stopped
+
+
+def watched(items: Iterable[T]) -> Iterator[T]:
+    """Yield what is given, with a :func:`checkpoint` before each."""
+    for item in items:
+        checkpoint()
+        yield item

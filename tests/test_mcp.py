@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from contextlib import asynccontextmanager, contextmanager
 
 import httpx2
@@ -22,6 +24,7 @@ import sqlrag
 from sqlrag import network
 from sqlrag.adapters.mcp import create_app, create_server
 from sqlrag.answering.asking import prepare_prompt
+from sqlrag.stopping import checkpoint
 from sqlrag.tooling import answering, describing, fitting, hosting
 
 PAGES = {
@@ -350,6 +353,8 @@ class TestFailures:
             ("get_source_documents", {"chunk_ids": ["x"], "start": -1}, "start must be .*equal to 0, not -1"),
             ("hybrid_query", {"query_text": "x", "fusion": "best"}, "'rrf', 'weighted' or 'convex'"),
             ("hybrid_query", {"query_text": "x", "metadata": "year"}, "valid dictionary"),
+            ("hybrid_query", {"query_text": "x" * 10_001}, "at most 10000 characters"),
+            ("hybrid_query", {"query_text": "x", "tags_any": ["x"] * 101}, "at most 100 items"),
             ("get_source_documents", {"chunk_ids": []}, "at least 1 item"),
             ("get_source_documents", {"chunk_ids": ["mango.md#7"]}, "holds no chunk 'mango.md#7'. Similar ones: mango"),
             ("answer_sources", {"question": "x", "context_window": 10}, "must be from 256 to 32000, not 10"),
@@ -377,6 +382,35 @@ class TestFailures:
         before, after = asyncio.run(run())
         assert "later.duckdb" in failure(before)
         assert given(after)["results"]
+
+    def test_a_call_past_its_time_ends(self, kb, monkeypatch):
+        ended = threading.Event()
+
+        def endless(*_, **__):
+            try:
+                while True:
+                    checkpoint()
+                    time.sleep(0.01)
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(sqlrag, "hybrid_query", endless)
+        monkeypatch.setattr(hosting, "SECONDS", 0.1)
+        (result,) = ask(in_process(kb), ("hybrid_query", {"query_text": "x"}))
+        assert "took longer than 0.1 seconds" in failure(result)
+        assert ended.wait(5)
+
+    def test_nothing_tells_the_folder_of_the_file(self, tmp_path):
+        make_small_store(tmp_path / "ready.duckdb")
+        found, fault = ask(
+            in_process(tmp_path / "ready.duckdb"),
+            ("hybrid_query", {"query_text": "duck"}),
+            ("get_source_documents", {"chunk_ids": ["none#0"]}),
+        )
+        (notice,) = given(found)["notices"]
+        for text in (notice, failure(fault)):
+            assert "ready.duckdb" in text
+            assert str(tmp_path) not in text
 
     def test_no_store(self, tmp_path):
         (tmp_path / "kb.duckdb").write_text("no database")
@@ -563,6 +597,15 @@ class TestHttp:
     def test_a_body_that_is_too_large(self, open_to_all):
         body = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y" * hosting.MOST_BODY_BYTES}}
         assert httpx2.post(open_to_all, json=body).status_code == 413
+
+    @pytest.mark.parametrize(("levels", "status"), [(150, 200), (100_000, 400)])
+    def test_deep_values_are_refused(self, open_to_all, levels, status):
+        deep = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "hybrid_query", "arguments": '
+        deep += '{"query_text": "x", "metadata": {"a": ' + "[" * levels + "]" * levels + "}}}}"
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        answer = httpx2.post(open_to_all, content=deep, headers=headers, timeout=60)
+        assert answer.status_code == status
+        assert "recursion limit" in answer.text if status == 400 else answer.json()["result"]["isError"]
 
     def test_names_that_are_allowed(self, kb):
         with http_server(kb, "--allow-host", "kb.Example.org") as address:

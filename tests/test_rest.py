@@ -30,7 +30,8 @@ from sqlrag.embedders import bundled
 from sqlrag.serving import table
 from sqlrag.serving.lending import Lender
 from sqlrag.serving.options import ServerOptions
-from sqlrag.serving.problems import Refused, problem
+from sqlrag.serving.problems import problem
+from sqlrag.serving.refusing import Refused
 from sqlrag.serving.service import Service
 from sqlrag.serving.working import Workers
 
@@ -185,7 +186,7 @@ class TestRoutes:
         assert answer.headers["content-range"].startswith("bytes */")
 
     def test_notices_are_short_whatever_is_asked(self, client):
-        phrase = '"' + "swan " * 5000 + '"'
+        phrase = '"' + "swan " * 1900 + '"'
         for more in ({}, {"tags_all": ["birds"]}):
             sent = {"query_text": phrase, "syntax": True, **more}
             (notice,) = client.post("/lexical_query", json=sent).json()["notices"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 from stores import make_small_store
@@ -16,7 +19,7 @@ import sqlrag
 from sqlrag.adapters.rest import create_app
 from sqlrag.serving.lending import Lender
 from sqlrag.serving.options import ServerOptions
-from sqlrag.serving.problems import Refused
+from sqlrag.serving.refusing import Refused
 from sqlrag.serving.service import Service
 from sqlrag.serving.working import Workers
 from sqlrag.stopping import Stopped, Work, checkpoint
@@ -60,13 +63,15 @@ class TestStopping:
         "work",
         [
             lambda: sqlrag.chunk("# a\n\nb c\n" * 50_000, SMALL),
+            lambda: sqlrag.chunk("ab c\n" * 400_000, SMALL),
+            lambda: sqlrag.chunk("ab c. " * 400_000, replace(SMALL, strategy="size")),
             lambda: sqlrag.package([sqlrag.Candidate("a", i, "x") for i in range(100)] * 3000),
             lambda: sqlrag.fit_context([{"text": "a b"}] * 100_000, 2**31 - 1),
             lambda: sqlrag.drop_near_duplicates(
                 [sqlrag.Candidate("a", i, f"{i} b c d") for i in range(5000)], threshold=0.9
             ),
         ],
-        ids=["chunk", "package", "fit_context", "drop_near_duplicates"],
+        ids=["headings", "one paragraph", "pieces", "package", "fit_context", "drop_near_duplicates"],
     )
     def test_python_ends_soon_after_its_time(self, work):
         ended = []
@@ -200,6 +205,20 @@ class TestTheFile:
 
         asyncio.run(run())
 
+    def test_who_waits_for_one_file_keeps_nobody_from_another(self, file, held, tmp_path):
+        make_small_store(tmp_path / "other.duckdb")
+
+        def wait():
+            with pytest.raises(sqlrag.StoreLockedError):
+                sqlrag.Store(file, wait_seconds=2)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.2)
+        sqlrag.Store(tmp_path / "other.duckdb").close()
+        assert waiting.is_alive()
+        waiting.join()
+
     def test_it_is_given_back_when_its_time_is_over(self, file):
         """Half a second after the last use, which leaves three quarters of the two that another process waits."""
 
@@ -244,19 +263,62 @@ class TestPaths:
             assert str(tmp_path).encode() not in answer.content
         assert "kb.duckdb holds no chunk" in answers[2].json()["detail"]
 
+    def test_notices_tell_them_to_nobody(self, file):
+        with client_of(file) as client:
+            (notice,) = client.post("/hybrid_query", json={"query_text": "duck"}).json()["notices"]
+        assert "kb.duckdb" in notice
+        assert str(file.parent) not in notice
+
+
+@contextmanager
+def serving(*command):
+    """Run a server at a free port; yield its process and its port."""
+    command = [sys.executable, "-m", "sqlrag", *map(str, command), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            yield server, int(server.stdout.readline().rsplit(":", 1)[1].strip().strip("/"))
+        finally:
+            server.kill()
+
 
 def test_a_server_ends_soon_while_python_works(file):
-    """It is told to end while a document is cut into a great many chunks, for a client that has gone."""
-    body = b'{"document": "' + b"ab c\\n" * 100_000 + b'", "policy": {"chunk_size": 1, "chunk_overlap": 0, '
-    body += b'"chunk_unit": "chars"}}'
-    head = "POST /chunk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    command = [sys.executable, "-m", "sqlrag", "serve", str(file), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        port = int(server.stdout.readline().rsplit(":", 1)[1].strip().strip("/"))
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            time.sleep(0.3)
+    """It is told to end while two documents are cut into a great many chunks; those who wait for them are told so."""
+    sent = {"document": "ab c\n" * 500_000, "policy": {"chunk_size": 1, "chunk_overlap": 0, "chunk_unit": "chars"}}
+    told = []
+    with serving("serve", file) as (server, port):
+
+        def ask():
+            told.append(httpx.post(f"http://127.0.0.1:{port}/chunk", json=sent, timeout=60))
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for one in threads:
+            one.start()
+        while b"sqlrag_requests_pending 2" not in httpx.get(f"http://127.0.0.1:{port}/metrics").content:
+            time.sleep(0.05)
         began = time.monotonic()
         server.terminate()
         assert server.wait(30) == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 6
+        for one in threads:
+            one.join()
+        assert {(answer.status_code, answer.json()["detail"][:20]) for answer in told} == {
+            (503, "The server is ending")
+        }
+        assert "Traceback" not in server.stderr.read()
+
+
+def test_another_command_gets_the_file_of_a_server_between_requests(tmp_path):
+    """With the wait that commands have by default: at once after requests, and when the server has rested."""
+    docs, path = tmp_path / "docs", tmp_path / "kb.duckdb"
+    docs.mkdir()
+    (docs / "a.md").write_text("# Ducks\n\nDucks swim.")
+    sqlrag.prepare_embeddings(docs, path, embedding_provider="hashing", verbose=False)
+    update = [sys.executable, "-m", "sqlrag", "update", str(docs), str(path)]
+    with serving("serve", path) as (_, port), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        for rest, name in ((0, "b.md"), (1, "c.md")):
+            assert client.post("/lexical_query", json={"query_text": "ducks"}).status_code == 200
+            (docs / name).write_text("# Geese\n\nGeese swim.")
+            time.sleep(rest)
+            done = subprocess.run(update, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            assert name in [row["doc_id"] for row in client.get("/documents").json()["documents"]]

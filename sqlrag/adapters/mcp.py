@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import sqlrag
-from sqlrag.errors import MissingExtraError, SqlragError
-from sqlrag.network import without_folders
+from sqlrag.errors import MissingExtraError
 from sqlrag.types import Fusion
 
 try:
-    from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import ToolAnnotations
     from pydantic import Field
 
-    from sqlrag.tooling import answering, binding, describing, hosting, shapes
+    from sqlrag.serving.working import Workers
+    from sqlrag.tooling import answering, binding, calling, describing, hosting, shapes
 except ImportError as error:
     raise MissingExtraError("sqlrag.adapters.mcp", "mcp") from error
 
@@ -28,10 +25,11 @@ if TYPE_CHECKING:
 
 _QUESTION = Annotated[str, Field(min_length=1, max_length=10_000)]
 _COUNT = Annotated[int, Field(ge=1, le=50)]
+_NAMES = Annotated[list[str], Field(max_length=100)]
 _FILTERS = {
-    "collection": str | list[str] | None,
-    "tags_any": list[str] | None,
-    "tags_all": list[str] | None,
+    "collection": str | _NAMES | None,
+    "tags_any": _NAMES | None,
+    "tags_all": _NAMES | None,
     "metadata": dict[str, Any] | None,
     "min_similarity": Annotated[float | None, Field(ge=-1, le=1)],
 }
@@ -71,8 +69,9 @@ def create_server(db_path: str | os.PathLike[str]) -> hosting.StrictServer:
     server = hosting.StrictServer(
         "sqlrag", version=sqlrag.__version__, instructions=answering.INSTRUCTIONS, log_level="WARNING"
     )
+    workers = Workers(hosting.THREADS, hosting.WAITING, hosting.SECONDS)
     for run, described, arguments, shape in _TOOLS:
-        tool = _told(binding.bound(run, db_path, described, arguments, shape), db_path)
+        tool = calling.told(binding.bound(run, db_path, described, arguments, shape), db_path, workers)
         server.add_tool(tool, description=describing.description(described), annotations=_READS)
     return server
 
@@ -82,16 +81,3 @@ def create_app(
 ) -> App:
     """Return the server as an ASGI application with the end point ``/mcp``; see :func:`hosting.guarded_app`."""
     return hosting.guarded_app(create_server(db_path), host, hosts, api_key)
-
-
-def _told(tool: Callable[..., Any], db_path: str | os.PathLike[str]) -> Callable[..., Any]:
-    """Return a tool whose failures the model is told with their remedies, and without the folder of the file."""
-
-    @functools.wraps(tool)
-    def run(**arguments: Any) -> Any:
-        try:
-            return tool(**arguments)
-        except SqlragError as error:
-            raise ToolError(without_folders(str(error), Path(db_path).expanduser().absolute().parent)) from error
-
-    return run

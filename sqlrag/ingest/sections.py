@@ -92,7 +92,8 @@ def _block_parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark")
     parser.core.ruler.disable("inline")
-    parser.block.ruler.before("code", "checkpoint", _checkpoint)
+    # Also a rule that could end a paragraph, which a whole document may be: it is asked at each line.
+    parser.block.ruler.before("code", "checkpoint", _checkpoint, {"alt": ["paragraph", "reference", "blockquote"]})
     return parser
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag.retrieval.terms import ASCII_NAME, ASCII_WORD, COMPOUND, asked, compound_parts, stop_words
-from sqlrag.stopping import checkpoint
+from sqlrag.stopping import watched
 from sqlrag.store.lexical import stem_words
 from sqlrag.store.schema import read_sql
 
@@ -51,7 +51,9 @@ def spans(
 def spans_of(con: duckdb.DuckDBPyConnection, question: Asked, texts: Sequence[str], stemmer: str) -> list[list[Span]]:
     """Do the same for a question that has been taken apart; ``con`` needs the macros of a store, not the store."""
     texts = [_SURROGATES.sub("\ufffd", text) for text in texts]  # as many characters as before
-    words = [list(_words_of(text, composed)) for text, composed in zip(texts, _composed(con, texts), strict=True)]
+    words = [
+        list(watched(_words_of(text, composed))) for text, composed in zip(texts, _composed(con, texts), strict=True)
+    ]
     folded = _spelled(con, "fold", (word.text for found in words for word in found))
     wanted = _wanted(con, question, set(folded.values()), stemmer)
     return [
@@ -80,17 +82,21 @@ def _in_phrases(found: list[_Word], folded: dict[str, str], phrases: list[list[s
     letters = {word: chr(number) for number, word in enumerate(sorted({w for phrase in phrases for w in phrase}), 1)}
     written = "".join(letters.get(folded[word.text], "\0") for word in plain)
     for phrase in dict.fromkeys("".join(letters[word] for word in phrase) for phrase in phrases):
+        # A phrase that repeats itself, such as "a a a", may begin again inside of itself: it is followed, not searched.
+        again = next(step for step in range(1, len(phrase) + 1) if phrase.startswith(phrase[step:]))
+        tail = phrase[-again:]
         start, done = written.find(phrase), 0
         while start >= 0:
-            checkpoint()
             end = start + len(phrase)
+            while written.startswith(tail, end):
+                end += again
             yield from (word.span for word in plain[max(start, done) : end])
-            start, done = written.find(phrase, start + 1), end
+            start, done = written.find(phrase, end - len(phrase) + 1), end
 
 
 def _merged(found: Iterable[Span]) -> list[Span]:
     merged: list[Span] = []
-    for start, end in sorted(found):
+    for start, end in watched(sorted(found)):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
@@ -155,9 +161,13 @@ def _words_of(text: str, composed: _Composed) -> Iterator[_Word]:
 
 def _parts(text: str, names: re.Pattern[str]) -> Iterator[_Word]:
     """Yield the parts of compound names."""
+    known: dict[str, list[str]] = {}
     for name in names.finditer(text):
+        written = name[0]
+        if written not in known:
+            known[written] = compound_parts(written) if COMPOUND.search(written) else []
         end = name.start()
-        for part in compound_parts(name[0]) if COMPOUND.search(name[0]) else ():
+        for part in known[written]:
             start = text.index(part, end)
             end = start + len(part)
             yield _Word(part, (start, end), False)

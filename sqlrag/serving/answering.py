@@ -11,7 +11,8 @@ from starlette.responses import Response, StreamingResponse
 import sqlrag
 from sqlrag.serving import table
 from sqlrag.serving.calling import PROBLEMS, described, replaced_types, summary, typed
-from sqlrag.serving.problems import Refused, as_json
+from sqlrag.serving.problems import as_json
+from sqlrag.serving.refusing import Refused
 from sqlrag.serving.schemas import model_of, request_model, to_python
 from sqlrag.serving.service import while_connected
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 
-from sqlrag.serving.problems import Refused
+from sqlrag.serving.refusing import Refused
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -16,8 +16,10 @@ from starlette.responses import Response
 import sqlrag
 from sqlrag import docstrings
 from sqlrag.ingest.chunking import iter_chunks
+from sqlrag.network import without_folders
 from sqlrag.serving import table
-from sqlrag.serving.problems import MEDIA_TYPE, SCHEMA, Refused, as_json
+from sqlrag.serving.problems import MEDIA_TYPE, SCHEMA, as_json
+from sqlrag.serving.refusing import Refused
 from sqlrag.serving.schemas import Plain, model_of, request_model, to_plain, to_python
 from sqlrag.stopping import checkpoint
 
@@ -80,6 +82,8 @@ def _endpoint(call: table.Call, service: Service) -> Any:
         def work(store: Store) -> bytes:
             _check_model(given, store)
             found = function(**given, **_of_server(parameters, store, service.options))
+            if isinstance(found, (sqlrag.Results, sqlrag.Candidates)):
+                found.notices[:] = [without_folders(notice, service.lender.path.parent) for notice in found.notices]
             return answer_of(call.answer, found, service.options.max_answer_bytes)
 
         content = await (service.changing if call.changes else service.on_store)(request, work)

@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 import sqlrag
 from sqlrag.serving.calling import PROBLEMS, refuse_to_change, with_etag
-from sqlrag.serving.problems import Refused, as_json
+from sqlrag.serving.problems import as_json
+from sqlrag.serving.refusing import Refused
 from sqlrag.serving.schemas import Plain, model_of, to_plain
 from sqlrag.store.schema import read_sql
 

@@ -14,7 +14,8 @@ from starlette.staticfiles import StaticFiles
 from sqlrag.errors import SqlragError
 from sqlrag.serving import facets, mapping
 from sqlrag.serving.calling import PROBLEMS
-from sqlrag.serving.problems import Refused, as_json
+from sqlrag.serving.problems import as_json
+from sqlrag.serving.refusing import Refused
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from sqlrag import errors
 from sqlrag.network import without_folders
+from sqlrag.serving.refusing import Refused
 
 if TYPE_CHECKING:
     import os
@@ -53,16 +54,6 @@ _STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.StoreError, 503),
 )
 _RETRY_SECONDS = {503: "1"}
-
-
-class Refused(Exception):  # noqa: N818 - a refusal is an answer
-    """A request that is not done: its status and why."""
-
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status = status
-        self.detail = detail
-        self.headers = dict(headers or {})
-        super().__init__(detail)
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:

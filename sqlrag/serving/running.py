@@ -15,7 +15,8 @@ from sqlrag.serving.connections import TimedProtocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_GRACE_SECONDS = 30
+# What is not done by then is stopped: who ends a server does not wait for a long answer.
+_GRACE_SECONDS = 2
 _IDLE_SECONDS = 20
 _HEADER_BYTES = 32_768
 # Both together, and the files of the store, stay below 1,024: as many files a process may open on most systems.

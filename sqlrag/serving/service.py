@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlrag
 from sqlrag.serving.lending import Lender
-from sqlrag.serving.problems import CLIENT_GONE, Refused
+from sqlrag.serving.problems import CLIENT_GONE
+from sqlrag.serving.refusing import Refused
 from sqlrag.serving.working import Workers, end, in_time
 from sqlrag.stopping import Work
 
@@ -143,6 +144,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         if not working.done():
             raise Refused(CLIENT_GONE, "The client has gone.")
         return working.result()
+    except asyncio.CancelledError as error:
+        raise Refused(503, "The server is ending. Try again in a moment.") from error
     finally:
         working.cancel()
         watching.cancel()

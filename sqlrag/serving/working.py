@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlrag.serving.problems import Refused
+from sqlrag.serving.refusing import Refused
 from sqlrag.stopping import Work
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_WAIT = Settings.wait_seconds
+_AGAIN_SECONDS = 0.05
 
 NODE_COLUMNS = frozenset({"node_id", "text", "embedding", "metadata_"})
 """The columns of a table of llama-index's DuckDBVectorStore, which sqlrooms-rag and sqlrag have as well."""
@@ -52,17 +53,31 @@ _lock = threading.RLock()
 
 
 def acquire(real: Path, read_only: bool, wait_seconds: float) -> Handle:
-    """Return the handle of a file for one more user: the one that is there, or a new one."""
+    """Return the handle of a file for one more user: the one that is there, or a new one.
+
+    Another process that holds the file is waited for without the lock, so that other files can be opened meanwhile.
+    """
+    deadline = time.monotonic() + wait_seconds
     _wait_until_rewritten(real, wait_seconds)
+    while True:
+        try:
+            return _acquired(real, read_only)
+        except StoreLockedError as error:
+            if error.pid == os.getpid() or time.monotonic() >= deadline:
+                raise
+        time.sleep(_AGAIN_SECONDS)
+
+
+def _acquired(real: Path, read_only: bool) -> Handle:
     with _lock:
         if real in _reserved:
             raise _rewriting(real)
         _check_other_names(real, read_only)
         handle = next((one for one in _handles.get(real, []) if one.file == identity(real)), None)
         if handle is None and real in _handles:
-            handle = _open_beside(real, read_only, wait_seconds)
+            handle = _open_beside(real, read_only)
         elif handle is None:
-            handle = _open(real, real, read_only, wait_seconds)
+            handle = _open(real, real, read_only)
         elif handle.read_only and not read_only:
             raise StoreLockedError(
                 real,
@@ -173,15 +188,15 @@ def _rewriting(path: Path) -> StoreLockedError:
     return StoreLockedError(path, f"{path} is being rewritten by this process. Wait until it is done.", os.getpid())
 
 
-def _open(real: Path, name: Path, read_only: bool, wait_seconds: float) -> Handle:
+def _open(real: Path, name: Path, read_only: bool) -> Handle:
     """Open a file by one of its names and remember it by its real one."""
-    handle = Handle(real, connect(name, read_only, wait_seconds), read_only)
+    handle = Handle(real, connect(name, read_only, 0.0), read_only)
     _check_is_store(handle)
     _handles.setdefault(real, []).append(handle)
     return handle
 
 
-def _open_beside(real: Path, read_only: bool, wait_seconds: float) -> Handle:
+def _open_beside(real: Path, read_only: bool) -> Handle:
     """Open a file that was put in the place of one that this process still has open.
 
     DuckDB knows a database by its path and would hand out the old one again, so the new one gets a second name for as
@@ -200,7 +215,7 @@ def _open_beside(real: Path, read_only: bool, wait_seconds: float) -> Handle:
             os.getpid(),
         ) from error
     try:
-        return _open(real, name, read_only, wait_seconds)
+        return _open(real, name, read_only)
     finally:
         name.unlink()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from mcp.server import MCPServer
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 MOST_BODY_BYTES = 256 * 1024
 _BODY_SECONDS = 30.0
+# Of calls: how many at once, how many others may wait, and how long each may take.
+THREADS = max(2, os.cpu_count() or 2)
+WAITING = 200
+SECONDS = 30.0
 
 
 class StrictServer(MCPServer[Any]):
