@@ -173,6 +173,7 @@ class TestMap:
     def test_what_is_missing_is_said(self, path, monkeypatch):
         for module in ("umap", "sklearn.cluster", "matplotlib.figure"):
             monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.delitem(sys.modules, "sqlrag.exploring.picture", raising=False)
         calls = [lambda: corpus_map(path, method="umap"), lambda: corpus_map(path, clusters="hdbscan")]
         for call in [*calls, lambda: sqlrag.plot_lengths(path)]:
             with pytest.raises(MissingExtraError, match=r"pip install 'sqlrag-duckdb\[explore\]'"):

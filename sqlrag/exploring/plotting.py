@@ -176,10 +176,10 @@ def _figure(theme: str, width: float, height: float) -> tuple[Figure, Axes, Them
     """Return an empty figure in a theme, apart from pyplot and its settings."""
     colours = THEMES[choice("theme", theme, THEMES)]
     try:
-        from matplotlib.figure import Figure
+        from sqlrag.exploring.picture import Picture
     except ImportError as error:
         raise MissingExtraError("A picture", "explore") from error
-    figure = Figure(figsize=(width, height), dpi=120, facecolor=colours.ground, layout="constrained")
+    figure = Picture(figsize=(width, height), dpi=120, facecolor=colours.ground, layout="constrained")
     axes = figure.add_subplot(facecolor=colours.ground)
     axes.tick_params(colors=colours.text)
     for side, spine in axes.spines.items():

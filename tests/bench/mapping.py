@@ -1,18 +1,24 @@
-"""How long a map takes, by stage, and how much memory: python -m tests.bench.mapping [--chunks 100000] [--umap]
+"""How long a map takes, whole and by stage, and how much memory: python -m tests.bench.mapping [--chunks 100000] [--umap]
 
-Vectors are the documentation chunks of the shared data, repeated with noise; the words are not counted.
+The whole is ``corpus_map`` of a file: vectors are read from it, and the labels and the map are written. The stages are
+measured apart, on vectors of the same kind in memory. "peak" is the greatest memory of the process so far, which began
+with the filling of the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
+from sqlrag import corpus_map
 from sqlrag.exploring.clustering import default_clusters, k_means
 from sqlrag.exploring.projecting import principal_components, umap_places
 from tests.bench.common import DATA, environment, markdown_table, peak_mb
+from tests.bench.corpora import fill
 
 BLOCK = 16_384
 
@@ -39,6 +45,10 @@ def main() -> None:
         lines.append([name, f"{wall:.1f}", f"{used:.1f}", f"{peak_mb():,.0f}"])
         return result
 
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder) / "kb.duckdb", options.chunks)
+        timed("the file filled", lambda: None)
+        timed("corpus_map", lambda: corpus_map(Path(folder) / "kb.duckdb"))
     scores = timed("principal components", lambda: principal_components(blocks, real.shape[1]))
     timed("k-means", lambda: k_means(scores, default_clusters(len(scores))))
     if options.umap:
