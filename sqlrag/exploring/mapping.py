@@ -80,7 +80,8 @@ def corpus_map(
     Notes
     -----
     Vectors are read in blocks, never all at once. For each point 400 bytes are kept (50 numbers), twice that for a
-    moment, and for level "document" 8 bytes a dimension beside it. UMAP took 160 MB more for 5,000 points, its library included.
+    moment, and for level "document" 8 bytes a dimension beside it. UMAP took 160 MB more for 5,000
+    points, its library included.
 
     Examples
     --------

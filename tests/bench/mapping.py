@@ -1,4 +1,4 @@
-"""How long a map takes, whole and by stage, and how much memory: python -m tests.bench.mapping [--chunks 100000] [--umap]
+"""How long a map takes, whole and by stage, and its memory: python -m tests.bench.mapping [--chunks 100000] [--umap]
 
 The whole is ``corpus_map`` of a file: vectors are read from it, and the labels and the map are written. The stages are
 measured apart, on vectors of the same kind in memory. "peak" is the greatest memory of the process so far, which began
