@@ -18,7 +18,7 @@ import typer.testing
 from sqllogic import run_blocks
 from stores import check_views, make_small_store
 
-from sqlrag.store import handles
+from sqlrag.store import handles, schema
 
 try:
     import fcntl
@@ -68,9 +68,12 @@ def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     To create its macros and views takes 0.4 s, and there are hundreds of new stores in a run.
     """
     folder = tmp_path_factory.mktemp("empty")
-    write_empty = handles.write_empty
+    write_empty, read_sql = handles.write_empty, schema.read_sql
 
     def copy_empty(path: Path, dimensions: int) -> None:
+        if schema.read_sql is not read_sql:  # a test has changed the SQL
+            write_empty(path, dimensions)
+            return
         empty = folder / f"{dimensions}.duckdb"
         if not empty.exists():
             write_empty(empty, dimensions)
