@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import cache
+from itertools import accumulate
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
@@ -76,8 +78,7 @@ def markdown_links(
     parser = _parser()
     for block in parser.parse(body, environment):
         if block.type == "inline" and block.map and _MAY_LINK.search(block.content):
-            first = block.map[0]
-            place = _places(block.content.split("\n"), lines[first:], starts[first:])
+            place = _places(block.content.split("\n"), block.map[0], lines, starts)
             for token, label in _links_of(parser.inline.parse(block.content, parser, environment, [])):
                 url = str(token.attrs["href"])
                 target, fragment = resolve(url, doc_id, collection)
@@ -163,19 +164,20 @@ def _links_of(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
             yield token, plain(tokens[i + 1 : close])
 
 
-def _places(content: list[str], lines: list[str], starts: list[int]) -> Callable[[int], int]:
+def _places(content: list[str], first: int, lines: list[str], starts: list[int]) -> Callable[[int], int]:
     """Return what turns an offset in the content of a block into one in the text.
 
-    The lines of a block are those of the text without what stands before them, such as the mark of a quote.
+    The lines of a block, from line ``first`` on, are those of the text without what stands before them, such as the
+    mark of a quote; and without those lines at its beginning that hold nothing but blanks of any kind.
     """
+    begins = [0, *accumulate(len(line) + 1 for line in content[:-1])]
+    while content[0].strip() not in lines[first]:
+        first += 1
 
     def place(offset: int) -> int:
-        row = 0
-        while offset > len(content[row]):
-            offset -= len(content[row]) + 1
-            row += 1
+        row = bisect_right(begins, offset) - 1
         written = content[row].strip()  # the parser writes tabs at the beginning of a line as spaces
         indent = len(content[row]) - len(content[row].lstrip())
-        return starts[row] + lines[row].rfind(written) + offset - indent
+        return starts[first + row] + lines[first + row].rfind(written) + offset - begins[row] - indent
 
     return place

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -17,7 +18,7 @@ from sqlrag.console.printing import silence_broken_pipe, tell, write
 from sqlrag.errors import SqlragError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 app = typer.Typer(
@@ -85,14 +86,17 @@ def _explain(error: BaseException) -> int:
     return 1
 
 
-def log_to_stderr() -> None:
+@contextmanager
+def logging_to_stderr() -> Iterator[None]:
     """Print what a server has to tell while it runs: the warnings of sqlrag, and the errors of all."""
-    if _debug:
-        return
-    handler = logging.StreamHandler()
+    handler = logging.NullHandler() if _debug else logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_is_told)
     logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _is_told(record: logging.LogRecord) -> bool:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
-from sqlrag.console.app import command, log_to_stderr
+from sqlrag.console.app import command, logging_to_stderr
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
 from sqlrag.console.printing import tell, write
@@ -98,5 +98,5 @@ def serve(
 
     with Store(path):
         tell(f"Serving {path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
-    log_to_stderr()
-    run(app, host, port, started=lambda url: write(f"{url}/"))
+    with logging_to_stderr():
+        run(app, host, port, started=lambda url: write(f"{url}/"))

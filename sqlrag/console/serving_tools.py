@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqlrag.console.app import command, log_to_stderr
+from sqlrag.console.app import command, logging_to_stderr
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
 from sqlrag.console.printing import tell
@@ -42,13 +42,13 @@ def mcp(
         tell(f"note: {path} does not exist; calls fail until it does.")
     if not http:
         _check_unused(host=host != "127.0.0.1", port=port != 8766, api_key_env=api_key_env, allow_host=allow_host)
-        log_to_stderr()
-        # Standard output is the protocol's alone; the SDK sends whatever else is written there to standard error.
-        create_server(path).run("stdio")
+        with logging_to_stderr():
+            # Standard output is the protocol's alone; the SDK sends whatever else is written there to standard error.
+            create_server(path).run("stdio")
         return
     app = create_app(path, host=host, hosts=allow_host or (), api_key=_key(api_key_env))
-    log_to_stderr()
-    run(app, host, port, started=lambda url: tell(f"{path} is served at {url}/mcp. End with Ctrl-C."))
+    with logging_to_stderr():
+        run(app, host, port, started=lambda url: tell(f"{path} is served at {url}/mcp. End with Ctrl-C."))
 
 
 def _check_unused(**given: object) -> None:
