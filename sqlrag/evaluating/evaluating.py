@@ -110,7 +110,10 @@ def _parsed(measures: Sequence[str]) -> dict[str, Any]:
     names = items("measures", measures, str(list(DEFAULT_MEASURES)))
     for name in (not_blank("Each of measures", name) for name in names):
         try:
-            parsed[name] = ir_measures.parse_measure(name)
+            measure = parsed[name] = ir_measures.parse_measure(name)
+            # trec_eval ends the whole process at a cutoff below 1.
+            if int(measure.params.get("cutoff", 1)) < 1:
+                raise ValueError(name)
         except Exception as error:  # noqa: PERF203 - NameError, ValueError and others, by what is wrong
             raise InputError(
                 f"There is no measure {name!r}; names are those of ir-measures: nDCG@10, R@100."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _KEYS = {"id": ("id", "_id", "query_id"), "query": ("query", "text", "query_text", "question")}
+_GRADE = re.compile(r"-?[0-9]{1,4}(\.0+)?")
 _EXAMPLE = '[{"query": "How do I filter?", "relevant": ["guides/filters.md"]}]'
 
 
@@ -80,15 +81,14 @@ def _of_beir(path: Path) -> list[Question]:
         raise NotFoundError(f"{path} is no folder in BEIR layout: queries.jsonl and qrels/test.tsv have to be there.")
     texts = {str(row.get("_id")): row.get("text") for row in _json_lines(queries)}
     judged: dict[str, dict[str, int]] = {}
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        for line, row in enumerate(rows, start=1):
-            if line == 1 and row[:1] in (["query-id"], ["query_id"]):
-                continue
-            if len(row) < 3 or not row[-1].lstrip("-").isdigit():
-                raise InputError(f"{table}, line {line}: query-id, corpus-id and score are wanted, between tabs.")
-            # TREC's own tables have an iteration in the second of four columns.
-            judged.setdefault(row[0], {})[row[-2]] = int(row[-1])
+    for line, text in _lines(table):
+        row = text.split("\t")
+        if line == 1 and row[0] in ("query-id", "query_id"):
+            continue
+        if len(row) < 3 or not _GRADE.fullmatch(row[-1]):
+            raise InputError(f"{table}, line {line}: query-id, corpus-id and score are wanted, between tabs.")
+        # TREC's own tables have an iteration in the second of four columns.
+        judged.setdefault(row[0], {})[row[-2]] = int(float(row[-1]))
     missing = sorted(set(judged) - set(texts))
     if missing:
         raise InputError(f"{queries} has no question {missing[0]!r}, which {table} judges.")
@@ -99,17 +99,23 @@ def _of_beir(path: Path) -> list[Question]:
 
 
 def _json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except ValueError as error:
-                raise InputError(f"{path}, line {line} is no JSON: {error}") from error
-            if not isinstance(row, Mapping):
-                raise InputError(f"{path}, line {line} is no JSON object.")
-            yield row
+    for line, text in _lines(path):
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {line} is no JSON: {error}") from error
+        if not isinstance(row, Mapping):
+            raise InputError(f"{path}, line {line} is no JSON object.")
+        yield row
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, with their numbers."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            yield from ((line, text.rstrip("\n")) for line, text in enumerate(file, start=1) if text.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as UTF-8 text: {error}") from error
 
 
 def _question(row: Any, number: int, where: str) -> Question:

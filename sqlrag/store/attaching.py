@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import os
 
 _INDEX = "fts_main_documents"
-_RESERVED = frozenset({"main", "memory", "system", "temp"})
+_RESERVED = frozenset({"main", "memory", "system", "temp", "information_schema", "pg_catalog", _INDEX})
 
 
 def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
@@ -57,9 +57,15 @@ def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
         dimensions = int(required_metadata(database)["embedding_dimensions"])
         path = str(database.path).replace("'", "''")
     call = identifier(f"{name}_lexical_query")
+    literal = name.replace("'", "''")
+    # The second statement fails where another file goes by the name; being no SELECT, it prints nothing.
     attach = (
         f"-- Macros of this session for an attached file, such as FROM {call}('window functions', k := 5).\n"
-        f"ATTACH IF NOT EXISTS '{path}' AS {identifier(name)} (READ_ONLY);"
+        f"ATTACH IF NOT EXISTS '{path}' AS {identifier(name)} (READ_ONLY);\n"
+        f"SET VARIABLE {identifier(f'{name}_path')} = (\n"
+        f"    SELECT CASE WHEN path = '{path}' THEN path\n"
+        "           ELSE error('Another file is attached by this name: ' || path || '. DETACH it first.') END\n"
+        f"    FROM duckdb_databases() WHERE lower(database_name) = lower('{literal}'));"
     )
     macros = [for_dimensions(_in_session(read_sql(f"macros/{macro}"), name), dimensions) for macro in MACROS]
     return "\n".join([attach, *macros])
