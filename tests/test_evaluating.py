@@ -126,6 +126,7 @@ def test_it_is_text_a_frame_html_and_trec_files(small, tmp_path):
         (QUESTIONS, {"a": 3}, {}, "plan 'a'"),
         (QUESTIONS, {}, {}, "empty"),
         (QUESTIONS, LEXICAL, {"measures": ["gain"]}, "no measure 'gain'"),
+        (QUESTIONS, LEXICAL, {"measures": ["nDCG@0"]}, "no measure 'nDCG@0'"),  # trec_eval would end the process
         (QUESTIONS, LEXICAL, {"measures": []}, "empty"),
         (QUESTIONS, LEXICAL, {"depth": 0}, "depth"),
     ],
@@ -134,6 +135,23 @@ def test_it_is_text_a_frame_html_and_trec_files(small, tmp_path):
 def test_what_is_wrong_is_said(small, questions, plans, options, message):
     with pytest.raises(sqlrag.InputError, match=message):
         sqlrag.evaluate(questions, small, plans, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("q.jsonl", b'{"query": "caf\xe9", "relevant": ["b.md"]}', "q.jsonl cannot be read as UTF-8"),
+        ("q.jsonl", b"[" * 100_000, "q.jsonl, line 1 is no JSON"),
+        ("qrels.tsv", b"query-id\tcorpus-id\tscore\n1\tb.md\t--1\n", "qrels.tsv, line 2"),
+        ("qrels.tsv", "1\tb.md\t²\n".encode(), "qrels.tsv, line 1"),
+    ],
+    ids=["bytes", "deep", "minus", "square"],
+)
+def test_a_file_that_is_wrong_is_said(small, tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "queries.jsonl").write_text('\ufeff{"_id": "1", "text": "x"}\n', encoding="utf-8")
+    with pytest.raises(sqlrag.InputError, match=message):
+        sqlrag.evaluate(tmp_path / name, small, LEXICAL)
 
 
 def test_ids_that_the_file_lacks_are_told_and_missed(small):

@@ -183,7 +183,7 @@ def test_it_is_text_data_and_html(kb):
     assert json.loads(json.dumps(told.to_dict()))["lexical"]["terms"][0]["term"] == told.lexical.terms[0].term
     html = told._repr_html_()
     assert "<by>" not in html
-    assert "<th>idf</th>" in html
+    assert ">idf</th>" in html
 
 
 def test_conjunctive_is_of_the_lexical_search_alone(kb):

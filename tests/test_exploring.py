@@ -154,6 +154,30 @@ class TestMap:
         sqlrag.reembed(path, "hashing-16", provider="hashing", verbose=False)
         assert rows(path, "FROM corpus_map") == rows(path, "FROM map_status") == []
 
+    def test_documents_that_change_while_it_is_drawn_and_damaged_vectors_are_not_on_it(self, path, monkeypatch):
+        from sqlrag.exploring import mapping
+
+        def meanwhile(*given):
+            with Store(path, read_only=False) as store:
+                store.upsert([Document("cars.md", "new")], [Chunk("cars.md", 0, "new")], np.eye(8)[:1])
+            return k_means(*given)
+
+        with duckdb.connect(str(path)) as con:
+            con.execute("UPDATE documents SET embedding = [NULL, 1, 0, 0, 0, 0, 0, 0] WHERE node_id = 'birds.md#0'")
+            con.execute(
+                "UPDATE documents SET embedding = ['nan'::FLOAT, 1, 0, 0, 0, 0, 0, 0] WHERE node_id = 'birds.md#1'"
+            )
+        k_means = mapping._clusters
+        monkeypatch.setattr(mapping, "_clusters", meanwhile)
+        drawn = corpus_map(path)
+        assert {row["doc_id"] for row in drawn} == {"birds.md", "bread.md"}
+        assert np.isfinite([row["x"] for row in drawn]).all()
+        off = rows(
+            path, "SELECT node_id FROM documents WHERE node_id NOT IN (SELECT node_id FROM corpus_map) ORDER BY 1"
+        )
+        assert off == [("birds.md#0",), ("birds.md#1",), ("cars.md#0",)]
+        assert rows(path, "SELECT missing, in_step FROM map_status") == [(3, False)]
+
     def test_an_empty_file_and_one_without_a_map(self, tmp_path):
         path = tmp_path / "none.duckdb"
         Store.create(path, 8).close()

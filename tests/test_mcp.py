@@ -539,7 +539,7 @@ class TestProcesses:
             "try: main()\n"
             "except SystemExit as end: print(end.code)"
         )
-        line = "sqlrag.adapters.mcp needs an optional package. Install it with: pip install 'sqlrag-duckdb[mcp]'"
+        line = "The MCP server needs an optional package. Install it with: pip install 'sqlrag-duckdb[mcp]'"
         assert python(code, kb).splitlines() == [line, f"error: {line}", "1"]
 
     def test_an_older_sdk_is_as_good_as_none(self):

@@ -15,7 +15,7 @@ try:
     from sqlrag.serving.working import Workers
     from sqlrag.tooling import answering, binding, calling, describing, hosting, shapes
 except ImportError as error:
-    raise MissingExtraError("sqlrag.adapters.mcp", "mcp") from error
+    raise MissingExtraError("The MCP server", "mcp") from error
 
 if TYPE_CHECKING:
     import os

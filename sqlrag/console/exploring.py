@@ -74,6 +74,10 @@ def draw_map(
 
     path = one_file(file, db)
     wanted: Any = int(clusters) if clusters.isdecimal() else None if clusters == "none" else clusters
+    if png:
+        from sqlrag.exploring.plotting import plot_map, require_matplotlib
+
+        require_matplotlib()  # before the work
     drawn = corpus_map(path, method=method.value, level=level.value, clusters=wanted)
     written: list[Path] = []
     if html:
@@ -81,8 +85,6 @@ def draw_map(
 
         written.append(export_map_html(path, html, overwrite=True))
     if png:
-        from sqlrag.exploring.plotting import plot_map
-
         plot_map(drawn, theme=theme.value).savefig(png)
         written.append(png)
     if parquet:

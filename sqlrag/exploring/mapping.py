@@ -103,20 +103,22 @@ def corpus_map(
         pass  # if it cannot be written, say so before the work
     # Others can read the file meanwhile; what they delete before the map is written does not come onto it.
     with opened(db_path) as store:
-        points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
+        chunks, points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
     places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
     labels = _clusters(scores, places, clusters)
     with opened(db_path, read_only=False) as store:
         with store._database.transaction() as con:
-            _write(con, points, places, labels)
+            _write(con, chunks, points, places, labels)
             facts = {"level": level, "method": method, "clusters": clusters}
             write_metadata(con, {"corpus_map": json.dumps(facts)})
         store._database.checkpoint()
         return stored_map(store)
 
 
-def _points(con: duckdb.DuckDBPyConnection, dimensions: int, level: str) -> tuple[pa.Table, NDArray[np.float64]]:
-    """Return node_id and doc_id of every point, in reading order, and its scores on the principal components."""
+def _points(
+    con: duckdb.DuckDBPyConnection, dimensions: int, level: str
+) -> tuple[pa.Table, pa.Table, NDArray[np.float64]]:
+    """Return the chunks, node_id and doc_id of every point in reading order, and its scores on the components."""
     chunks = con.sql(read_sql("exploring/map_chunks")).to_arrow_table()
     rids = chunks["rid"].to_numpy()
     order = np.argsort(rids)
@@ -125,7 +127,7 @@ def _points(con: duckdb.DuckDBPyConnection, dimensions: int, level: str) -> tupl
         found = principal_components(blocks, dimensions)
         scores = np.empty_like(found)
         scores[order] = found
-        return chunks.drop_columns(["rid"]), scores
+        return chunks, chunks.select(["node_id", "doc_id"]), scores
     documents = chunks["doc_id"].combine_chunks().dictionary_encode()
     sums = np.zeros((len(documents.dictionary), dimensions))
     of_row, done = documents.indices.to_numpy(zero_copy_only=False)[order], 0
@@ -135,7 +137,7 @@ def _points(con: duckdb.DuckDBPyConnection, dimensions: int, level: str) -> tupl
     lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
     means = sums / np.where(lengths > 1e-12, lengths, 1)  # chunks that point against each other have no direction
     points = pa.table({"node_id": pa.nulls(len(means), pa.string()), "doc_id": documents.dictionary})
-    return points, principal_components(lambda: iter([means]), dimensions)
+    return chunks, points, principal_components(lambda: iter([means]), dimensions)
 
 
 def _vectors(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32]) -> Iterator[Vectors]:
@@ -158,15 +160,20 @@ def _clusters(
 
 
 def _write(
-    con: duckdb.DuckDBPyConnection, points: pa.Table, places: NDArray[np.float64], labels: NDArray[np.int32]
+    con: duckdb.DuckDBPyConnection,
+    chunks: pa.Table,
+    points: pa.Table,
+    places: NDArray[np.float64],
+    labels: NDArray[np.int32],
 ) -> None:
     columns = {"x": places[:, 0], "y": places[:, 1], "cluster": labels, "place": np.arange(len(points))}
     for name, values in columns.items():
         points = points.append_column(name, pa.array(np.ascontiguousarray(values)))
     con.register("new_map", points)
+    con.register("read_chunks", chunks)
     run_script(con, "exploring/stage_map")
     con.register("new_labels", con.sql(read_sql("exploring/cluster_labels"), params={"words": _WORDS}).to_arrow_table())
     run_script(con, "exploring/insert_map")
     con.execute("DROP TABLE staged_clusters")
-    con.unregister("new_labels")
-    con.unregister("new_map")
+    for name in ("new_labels", "new_map", "read_chunks"):
+        con.unregister(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlrag.exploring.points import stored_map
-from sqlrag.exploring.themes import COLOURS
+from sqlrag.exploring.themes import THEMES
 from sqlrag.formats.files import new_output
 from sqlrag.options import path as checked_path
 from sqlrag.options import text
@@ -72,7 +72,7 @@ def export_map_html(
         "level": drawn.level,
         "method": drawn.method,
         "notices": drawn.notices,
-        "colours": COLOURS,
+        "colours": {name: theme.clusters for name, theme in THEMES.items()},
         "topics": topics,
         **{column: table[column].to_pylist() for column in table.column_names},
     }

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.exploring.points import CorpusMap, stored_map
-from sqlrag.exploring.themes import COLOURS, SHAPES, THEMES, Theme, mark
+from sqlrag.exploring.themes import SHAPES, THEMES, Theme, mark
 from sqlrag.options import choice, items
 from sqlrag.retrieval.querying import opened
 from sqlrag.store.schema import read_sql
@@ -105,7 +105,9 @@ def plot_lengths(db_path: str | os.PathLike[str] | Store, *, theme: Literal["lig
         if not len(lengths):
             raise InputError(f"{store.path} holds no chunks, so there are no lengths to draw.")
     figure, axes, colours = _figure(theme, 8, 4.5)
-    axes.hist(lengths, bins=min(60, max(5, round(len(lengths) ** 0.5))), color=COLOURS[0], edgecolor=colours.ground)
+    axes.hist(
+        lengths, bins=min(60, max(5, round(len(lengths) ** 0.5))), color=colours.clusters[0], edgecolor=colours.ground
+    )
     axes.set_xlabel("characters of a chunk", color=colours.text)
     axes.set_ylabel("chunks", color=colours.text)
     axes.set_title(counted(len(lengths), "chunk"), color=colours.text, fontsize=11, loc="left")
@@ -148,7 +150,7 @@ def plot_ranks(results: Sequence[Mapping[str, Any]], *, theme: Literal["light", 
     places = np.arange(1, len(rows) + 1)
     spans = np.array([[rank or missing for rank in ranks] for ranks in legs.values()] + [places])
     axes.hlines(places, spans.min(axis=0), spans.max(axis=0), color=colours.faint, linewidth=1.5, zorder=1)
-    for (leg, ranks), colour, shape, shift in zip(legs.items(), COLOURS, SHAPES, (-0.12, 0.12), strict=False):
+    for (leg, ranks), colour, shape, shift in zip(legs.items(), colours.clusters, SHAPES, (-0.12, 0.12), strict=False):
         found = np.array([rank is not None for rank in ranks])
         at, heights = np.array([rank or missing for rank in ranks]), places + shift
         axes.scatter(at[found], heights[found], c=colour, marker=shape, s=42, label=f"{leg} leg", zorder=2)
@@ -172,13 +174,20 @@ def _stored(db_path: str | os.PathLike[str] | Store) -> CorpusMap:
         return stored_map(store)
 
 
+def require_matplotlib() -> None:
+    """Raise MissingExtraError where no picture can be drawn."""
+    try:
+        from sqlrag.exploring import picture  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("A picture", "explore") from error
+
+
 def _figure(theme: str, width: float, height: float) -> tuple[Figure, Axes, Theme]:
     """Return an empty figure in a theme, apart from pyplot and its settings."""
     colours = THEMES[choice("theme", theme, THEMES)]
-    try:
-        from sqlrag.exploring.picture import Picture
-    except ImportError as error:
-        raise MissingExtraError("A picture", "explore") from error
+    require_matplotlib()
+    from sqlrag.exploring.picture import Picture
+
     figure = Picture(figsize=(width, height), dpi=120, facecolor=colours.ground, layout="constrained")
     axes = figure.add_subplot(facecolor=colours.ground)
     axes.tick_params(colors=colours.text)

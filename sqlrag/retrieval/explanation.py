@@ -98,18 +98,25 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         lines = [self._headline(), *self._vector_lines(), *self._lexical_lines()]
-        said = "<br>".join(html.escape(line.strip()) for line in lines)
+        said = "<br>".join(html.escape(line).replace("  ", "&emsp;") for line in lines)
         head, *rows = self._cells() or [[]]
         marked = [("th", head), *(("td", row) for row in rows)]
         body = "".join(
-            "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>" for tag, row in marked
+            "<tr>"
+            + "".join(
+                f'<{tag} style="text-align:{"left" if at < 2 else "right"}">{html.escape(cell)}</{tag}>'
+                for at, cell in enumerate(row)
+            )
+            + "</tr>"
+            for tag, row in marked
         )
         table = f"<table>{body}</table>" if rows else ""
         return f'<div class="tex2jax_ignore mathjax_ignore"><p>{said}</p>{table}</div>'
 
     def _headline(self) -> str:
         if self.score is None:
-            return f"{self.node_id}: not found, neither leg has it among its candidates"
+            one = "the leg does not have" if self.vector is None or self.lexical is None else "neither leg has"
+            return f"{self.node_id}: not found, {one} it among its candidates"
         legs = [(name, part) for name, part in (("vector", self.vector), ("lexical", self.lexical)) if part]
         added = " + ".join(f"{part.contribution:.9f} ({name})" for name, part in legs)
         return f"{self.node_id}: rank {self.rank}, score {self.score:.9f} ({self.score_type}) = {added}"

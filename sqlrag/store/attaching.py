@@ -60,7 +60,7 @@ def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
     literal = name.replace("'", "''")
     # The second statement fails where another file goes by the name; being no SELECT, it prints nothing.
     attach = (
-        f"-- Macros of this session for an attached file, such as FROM {call}('window functions', k := 5).\n"
+        f"-- Macros of this session for an attached file, such as FROM {call}('window functions', k := 5).\n"  # noqa: S608 - what is put in is escaped
         f"ATTACH IF NOT EXISTS '{path}' AS {identifier(name)} (READ_ONLY);\n"
         f"SET VARIABLE {identifier(f'{name}_path')} = (\n"
         f"    SELECT CASE WHEN path = '{path}' THEN path\n"
