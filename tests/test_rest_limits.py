@@ -9,7 +9,9 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
+import duckdb
 import httpx
 import pytest
 from pydantic import ValidationError
@@ -58,6 +60,34 @@ def held(file):
 def client_of(file, **options):
     app = create_app(file, ServerOptions(**options))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+def told(file, method, path, *headers):
+    """Return what an application sends to a server for a request."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def run():
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+        app = create_app(file)
+        async with app.router.lifespan_context(app):
+            await app(scope, There().receive, send)
+
+    asyncio.run(run())
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+@pytest.mark.parametrize(
+    ("url", "status"), [("http://LocalHost:8000/documents", 200), ("http://localhost@a.example/documents", 421)]
+)
+def test_a_whole_url_is_a_request_to_its_host(file, url, status):
+    assert told(file, "GET", url, (b"host", b"localhost" if status == 421 else b"a.example"))[0] == status
+
+
+def test_a_head_that_is_too_large_has_no_body_in_its_answer(file):
+    assert told(file, "HEAD", "/health", (b"host", b"localhost"), (b"content-length", b"5000000")) == (413, b"")
 
 
 class TestStopping:
@@ -112,6 +142,15 @@ class TestStopping:
 
         asyncio.run(run())
 
+    def test_a_closed_connection_keeps_no_other_from_its_end(self):
+        work, interrupted = Work(), []
+        closed = duckdb.connect()
+        closed.close()
+        work.uses(closed)
+        work.uses(SimpleNamespace(interrupt=lambda: interrupted.append(True)))
+        work.stop()
+        assert interrupted
+
     def test_without_work_nothing_ends(self):
         checkpoint()
         work = Work()
@@ -149,6 +188,12 @@ class TestBounds:
             answer = client.post(path, json=sent)
             assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
             assert told in answer.json()["detail"]
+
+    @pytest.mark.parametrize("path", ["documents", "facets", "documents/a.md"])
+    def test_every_answer_is_bounded(self, file, path):
+        with client_of(file, max_answer_bytes=20) as client:
+            answer = client.get(f"/{path}")
+        assert (answer.status_code, "larger than 20 bytes" in answer.json()["detail"]) == (413, True)
 
     def test_the_schema_tells_the_limits(self, file):
         schemas = create_app(file).openapi()["components"]["schemas"]
@@ -272,6 +317,14 @@ class TestTheFile:
         with lender.lend() as store, lender.lend(wait=False) as same:
             assert store is same
         lender.close()
+
+    def test_a_file_that_is_gone_is_no_document_that_is_missing(self, tmp_path):
+        path = tmp_path / "kb.duckdb"
+        make_small_store(path)
+        with client_of(path, idle_seconds=0) as client:
+            path.rename(tmp_path / "other.duckdb")
+            answer = client.get("/documents")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
 class TestPaths:

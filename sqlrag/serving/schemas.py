@@ -100,7 +100,7 @@ def json_type(hint: Any) -> Any:
     if origin is list:
         return _list_of(json_type(args[0]))
     # What else there is, such as a function, is no type of JSON.
-    return dict[tuple(json_type(arg) for arg in args)] if origin is dict else hint
+    return origin[tuple(json_type(arg) for arg in args)] if origin is dict else hint
 
 
 @cache
