@@ -77,9 +77,9 @@ def _endpoint(call: table.Call, service: Service) -> Any:
             refuse_to_change(service.options)
         if "input_dir" in parameters and service.options.input_dir is None:
             raise Refused(409, "The server has no folder to read; start it with --input-dir FOLDER.")
-        given = {name: to_python(getattr(body, name)) for name in type(body).model_fields} if body else {}
 
         def work(store: Store) -> bytes:
+            given = {name: to_python(getattr(body, name)) for name in type(body).model_fields} if body else {}
             _check_model(given, store)
             found = function(**given, **_of_server(parameters, store, service.options))
             if isinstance(found, (sqlrag.Results, sqlrag.Candidates)):
