@@ -8,12 +8,17 @@ import os
 import re
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine in the header ``Host``."""
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{0,5})?", re.ASCII)
+_ABSOLUTE = re.compile(r"https?://([^/]*)(.*)", re.DOTALL | re.IGNORECASE)
 NO_KEY = "Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
 
 
@@ -56,6 +61,15 @@ def host_of_origin(origin: str) -> str | None:
     """Return the host of a header ``Origin``; None where it is that of no page."""
     scheme, _, authority = origin.lower().partition("://")
     return host_of(authority) if scheme in ("http", "https") else None
+
+
+def to_origin_form(scope: MutableMapping[str, Any]) -> None:
+    """Make a request of ASGI for a whole URL one for its path, at the host of the URL (RFC 9112, section 3.2.2)."""
+    found = _ABSOLUTE.fullmatch(scope.get("path", "")) if scope["type"] == "http" else None
+    if found:
+        scope["path"] = found[2] or "/"
+        others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        scope["headers"] = [*others, (b"host", found[1].encode("utf-8", "replace"))]
 
 
 def in_url(host: str) -> str:

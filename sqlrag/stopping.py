@@ -7,14 +7,14 @@ would do it in any code, but also between taking a lock and giving it back.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+import duckdb
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import duckdb
 
 T = TypeVar("T")
 
@@ -48,7 +48,8 @@ class Work:
         with self._lock:
             self.stopped = True
             for connection in self._connections.values():
-                connection.interrupt()
+                with suppress(duckdb.ConnectionException):  # it is closed already
+                    connection.interrupt()
 
     def uses(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Say that its statements are part of this work."""

@@ -345,6 +345,7 @@ class TestFailures:
             ("hybrid_query", {"query_text": ""}, "at least 1 character"),
             ("hybrid_query", {"query_text": " "}, "blank"),
             ("hybrid_query", {"query_text": "x", "topk": 3}, "takes no topk; it takes query_text, top_k"),
+            ("hybrid_query", {"query_text": "x", "y" * 300: 3}, "takes no y{200}…; it takes"),
             ("hybrid_query", {"query_text": "x", "db_path": "/etc/passwd"}, "takes no db_path"),
             ("hybrid_query", {"query_text": "x", "top_k": 0}, "top_k must be from 1 to 50, not 0"),
             ("hybrid_query", {"query_text": "x", "top_k": 51}, "top_k must be from 1 to 50, not 51"),

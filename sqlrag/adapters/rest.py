@@ -14,7 +14,7 @@ try:
     from starlette.middleware import Middleware
     from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
-    from sqlrag.serving import answering, asking, calling, counting, documents, downloading, pages, problems
+    from sqlrag.serving import answering, asking, bodies, calling, counting, documents, downloading, pages, problems
     from sqlrag.serving.guarding import Guard
     from sqlrag.serving.limiting import BodyInTime
     from sqlrag.serving.options import ServerOptions
@@ -69,11 +69,12 @@ def create_app(db_path: str | os.PathLike[str], options: ServerOptions | None = 
             Middleware(counting.Counting, requests=requests),
             Middleware(Guard, api_key=options.api_key, hosts=options.hosts),
             Middleware(BodyInTime, seconds=options.seconds),
-            Middleware(problems.AsProblems),
             Middleware(asking.Head),
+            Middleware(problems.AsProblems),
             Middleware(RequestBodyLimitMiddleware, max_body_size=options.max_body_bytes),
         ],
     )
+    app.router.route_class = bodies.route_class(service)
     folders = [options.input_dir] if options.input_dir is not None else []
     problems.install(app, service.lender.path.parent, tempfile.gettempdir(), *folders)
     calling.add_routes(app, service)

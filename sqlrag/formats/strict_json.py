@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from math import isfinite
 from typing import Any
 
 from sqlrag.errors import FormatError
+from sqlrag.options import shortened, shown
 
 
 def strict_json(data: str | bytes | memoryview, where: str) -> Any:
@@ -14,24 +17,26 @@ def strict_json(data: str | bytes | memoryview, where: str) -> Any:
     Raises
     ------
     FormatError
-        It is no JSON, or holds NaN or one key twice in an object.
+        It is no JSON, or holds NaN, a number that is too large, or one key twice in an object.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) != len(pairs):
             names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise FormatError(f"{where}: the key {twice!r} is there twice in one object. Remove one of them.")
+            twice = next(name for name, times in Counter(names).items() if times > 1)
+            raise FormatError(f"{where}: the key {shown(twice)} is there twice in one object. Remove one of them.")
         return made
 
     def refuse(constant: str) -> Any:
-        raise FormatError(f"{where}: {constant} is no JSON. Replace it by null or a text.")
+        raise FormatError(f"{where}: {shortened(constant)} is no number of JSON. Replace it by null or a text.")
+
+    def finite(digits: str) -> float:
+        return number if isfinite(number := float(digits)) else refuse(digits)
 
     try:
-        return json.loads(
-            data if isinstance(data, str) else str(data, "utf-8"), object_pairs_hook=unique, parse_constant=refuse
-        )
+        text = data if isinstance(data, str) else str(data, "utf-8")
+        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except UnicodeDecodeError as error:
         raise FormatError(f"{where} is no UTF-8 (byte {error.start}). Store the file in UTF-8.") from error
     except RecursionError as error:

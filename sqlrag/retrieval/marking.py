@@ -68,7 +68,8 @@ def _wanted(con: duckdb.DuckDBPyConnection, question: Asked, words: set[str], st
     stems = {*question.stems, *stem_words(sorted(quoted), stemmer)}
     found = sorted(words)
     by_stem = {word for word, stem in zip(found, stem_words(found, stemmer), strict=True) if stem in stems}
-    return by_stem | {word for word in words if word.startswith(tuple(question.prefixes))}
+    prefixes = tuple(question.prefixes)
+    return by_stem | {word for word in (watched(found) if prefixes else ()) if word.startswith(prefixes)}
 
 
 def _single(found: list[_Word], folded: dict[str, str], wanted: set[str]) -> Iterator[Span]:

@@ -12,7 +12,7 @@ import sqlrag
 from sqlrag.serving import table
 from sqlrag.serving.calling import PROBLEMS, described, replaced_types, summary, typed
 from sqlrag.serving.problems import as_json
-from sqlrag.serving.refusing import Refused
+from sqlrag.serving.refusing import Refused, within
 from sqlrag.serving.schemas import model_of, request_model, to_python
 from sqlrag.serving.service import while_connected
 
@@ -50,7 +50,7 @@ def add_route(app: FastAPI, service: Service) -> None:
         events = _Events(await while_connected(request, service.searched(asked)), service)
         if stream:
             return _Stream(events)
-        return await while_connected(request, _whole(events))
+        return await while_connected(request, _whole(events, options.max_answer_bytes))
 
     model = request_model(
         sqlrag.answer, without=table.KEPT, instead=replaced_types("answer", service.options), options=service.options
@@ -91,13 +91,15 @@ class _Events:
         await self._events.aclose()
 
 
-async def _whole(events: _Events) -> Response:
+async def _whole(events: _Events, most_bytes: int) -> Response:
     try:
         async for event in events:
             if event.error is not None:
                 raise Refused(502, event.error)
             if event.answer is not None:
-                return Response(as_json(event.answer.as_dict()), media_type="application/json")
+                content = as_json(event.answer.as_dict())
+                within(len(content), most_bytes)
+                return Response(content, media_type="application/json")
         raise Refused(502, "The answer has no end.")
     finally:
         await events.close()

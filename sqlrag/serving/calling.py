@@ -19,7 +19,7 @@ from sqlrag.ingest.chunking import iter_chunks
 from sqlrag.network import without_folders
 from sqlrag.serving import table
 from sqlrag.serving.problems import MEDIA_TYPE, SCHEMA, as_json
-from sqlrag.serving.refusing import Refused
+from sqlrag.serving.refusing import Refused, within
 from sqlrag.serving.schemas import Plain, model_of, request_model, to_plain, to_python
 from sqlrag.stopping import checkpoint
 
@@ -77,9 +77,9 @@ def _endpoint(call: table.Call, service: Service) -> Any:
             refuse_to_change(service.options)
         if "input_dir" in parameters and service.options.input_dir is None:
             raise Refused(409, "The server has no folder to read; start it with --input-dir FOLDER.")
-        given = {name: to_python(getattr(body, name)) for name in type(body).model_fields} if body else {}
 
         def work(store: Store) -> bytes:
+            given = {name: to_python(getattr(body, name)) for name in type(body).model_fields} if body else {}
             _check_model(given, store)
             found = function(**given, **_of_server(parameters, store, service.options))
             if isinstance(found, (sqlrag.Results, sqlrag.Candidates)):
@@ -180,8 +180,7 @@ def answer_of(name: str, value: Any, most_bytes: int) -> bytes:
         checkpoint()
         parts.append(as_json(without_paths(name, to_plain(one))))
         size += len(parts[-1]) + 1
-        if size > most_bytes:
-            raise Refused(413, f"The answer is larger than {most_bytes:,} bytes; ask for less, or in several requests.")
+        within(size, most_bytes)
     others = as_json({one: to_plain(getattr(value, one)) for one in beside})[1:]
     return b'{"%b":[%b]%b%b' % (name.encode(), b",".join(parts), b"," if beside else b"", others)
 

@@ -11,6 +11,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response
 
 import sqlrag
+from sqlrag.options import shortened
 from sqlrag.serving.calling import PROBLEMS, refuse_to_change, with_etag
 from sqlrag.serving.problems import as_json
 from sqlrag.serving.refusing import Refused
@@ -136,7 +137,7 @@ def _add_upload(app: FastAPI, service: Service) -> None:
 def _refuse_other_fields(form: Iterable[str]) -> None:
     known = ("files", "doc_ids", "collection")
     if unknown := sorted(set(form) - set(known)):
-        raise Refused(422, f"There is no field {', '.join(unknown)}; the fields are {', '.join(known)}.")
+        raise Refused(422, f"There is no field {shortened(', '.join(unknown))}; the fields are {', '.join(known)}.")
 
 
 def _names_of(files: Sequence[UploadFile], doc_ids: Sequence[str] | None) -> Sequence[str]:

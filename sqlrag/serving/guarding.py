@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from sqlrag.network import LOOPBACK, NO_KEY, has_key, host_of
+from sqlrag.network import LOOPBACK, NO_KEY, has_key, host_of, to_origin_form
 from sqlrag.serving.problems import problem
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        to_origin_form(scope)
         headers = Headers(scope=scope)
         app = self.app
         if "*" not in self.hosts and host_of(headers.get("host", "")) not in self.hosts:

@@ -10,7 +10,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlrag import Store, StoreLockedError
+from sqlrag import NotFoundError, Store, StoreError, StoreLockedError
 from sqlrag.stopping import checkpoint
 
 if TYPE_CHECKING:
@@ -162,7 +162,10 @@ class Lender:
     def _open(self, wait_seconds: float | None = None) -> _Opened:
         file = self._file()
         embedder = self._kept[1] if self._kept else None
-        store = Store(self.path, read_only=not self.writable, embedder=embedder, wait_seconds=wait_seconds)
+        try:
+            store = Store(self.path, read_only=not self.writable, embedder=embedder, wait_seconds=wait_seconds)
+        except NotFoundError as error:  # which is what clients are told of documents
+            raise StoreError(self.path, str(error)) from error
         model = store.get_embedding_metadata()["embedding"]
         if self._kept and self._kept[0] != model:
             store.close()

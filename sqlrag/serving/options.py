@@ -41,9 +41,10 @@ class ServerOptions:
     max_body_bytes, max_upload_bytes
         The largest body of a request, and of one with documents.
     max_answer_bytes
-        The largest answer, but for downloads and streams; more is refused (413).
+        The largest answer, but for downloads, streams and what a change reports; more is refused (413).
     max_items
-        How many entries a list of a request may have, and how many objects and lists all its lists together (422).
+        How many entries a list and how many names an object of a request may have, and how many objects and lists all
+        its lists together (422).
     max_question_chars
         How long a question may be, in characters (422).
     max_chunks

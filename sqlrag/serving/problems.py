@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from sqlrag import errors
 from sqlrag.network import without_folders
+from sqlrag.options import shortened
 from sqlrag.serving.refusing import Refused
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def install(app: FastAPI, *folders: str | os.PathLike[str]) -> None:
     async def invalid(request: Request, error: Any) -> Response:
         # Neither what was sent nor a link goes back: it may be large, or no JSON.
         found = error.errors()
-        told = [f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in found[:10]]
+        told = [f"{shortened('.'.join(map(str, one['loc']))) or 'body'}: {one['msg']}" for one in found[:10]]
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         unread = any(tuple(one["loc"]) == ("body",) and one["type"] != "missing" for one in found)
         if unread and kind != "application/json" and not kind.endswith("+json"):

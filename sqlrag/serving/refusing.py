@@ -16,3 +16,9 @@ class Refused(Exception):  # noqa: N818 - a refusal is an answer
         self.detail = detail
         self.headers = dict(headers or {})
         super().__init__(detail)
+
+
+def within(size: int, most_bytes: int) -> None:
+    """Refuse an answer that is too large."""
+    if size > most_bytes:
+        raise Refused(413, f"The answer is larger than {most_bytes:,} bytes; ask for less, or in several requests.")

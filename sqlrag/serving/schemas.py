@@ -12,9 +12,9 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from sqlrag import docstrings
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sqlrag.serving.options import ServerOptions
 
 MOST_RESULTS = 1000
-DEEPEST = 100
 # Greater whole numbers are not the same in every program that reads JSON.
 _LARGEST = 2**53 - 1
 _COUNTS = ("top_k", "vector_top_k", "fts_top_k", "k", "candidate_pool", "feedback", "expansion", "depth", "top_n")
@@ -54,32 +53,6 @@ class Plain(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Asked(Plain):
-    """A request: no deeper than :data:`DEEPEST`, and with no more in its lists than ``most_items``."""
-
-    most_items: ClassVar[int]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_small(cls, value: Any) -> Any:
-        """Look at it level by level, before anything that goes down into it."""
-        level, depth, items = _containers([value]), 0, 0
-        while level:
-            below: list[Any] = []
-            for one in level:
-                inner = _containers(one.values() if isinstance(one, dict) else one)
-                items += 0 if isinstance(one, dict) else len(inner)
-                below += inner
-            level, depth = below, depth + 1
-            if depth > DEEPEST:
-                raise ValueError(f"It is nested more than {DEEPEST} levels deep; send flatter values.")
-            if items > cls.most_items:
-                raise ValueError(
-                    f"Its lists hold more than {cls.most_items:,} objects and lists together; send several requests."
-                )
-        return value
-
-
 def request_model(
     function: Callable[..., Any], *, without: typing.Collection[str], instead: Mapping[str, Any], options: ServerOptions
 ) -> type[BaseModel]:
@@ -102,8 +75,7 @@ def request_model(
             limits["max_length"] = options.max_question_chars
         fields[name] = (_counted(_bare(hint), options.max_items), Field(default, description=text or None, **limits))
     name = "".join(part.title() for part in function.__name__.split("_")) + "Request"
-    base = type("Asked", (Asked,), {"most_items": options.max_items, "__module__": __name__, "__doc__": None})
-    return create_model(name, __base__=base, __doc__=None, **fields)
+    return create_model(name, __base__=Plain, __doc__=None, **fields)
 
 
 def json_type(hint: Any) -> Any:
@@ -125,8 +97,10 @@ def json_type(hint: Any) -> Any:
         return Annotated[_list_of(json_type(args[0])), Field(min_length=len(args), max_length=len(args))]
     if origin is tuple:
         return _list_of(json_type(args[0]))
-    # list and dict; what else there is, such as a function, is no type of JSON.
-    return origin[tuple(json_type(arg) for arg in args)] if origin in (list, dict) else hint
+    if origin is list:
+        return _list_of(json_type(args[0]))
+    # What else there is, such as a function, is no type of JSON.
+    return origin[tuple(json_type(arg) for arg in args)] if origin is dict else hint
 
 
 @cache
@@ -178,10 +152,6 @@ def _known_hints(cls: type) -> dict[str, Any]:
     return _hints(cls, list(model_of(cls).model_fields))
 
 
-def _containers(values: typing.Iterable[Any]) -> list[Any]:
-    return [value for value in values if isinstance(value, (dict, list))]
-
-
 def _hints(of: Any, names: list[str]) -> dict[str, Any]:
     """Return the types of parameters or fields, also where a module imports them for type checkers alone."""
     import sqlrag
@@ -220,15 +190,16 @@ def _limits(name: str, hint: Any, text: str) -> dict[str, Any]:
 def _counted(kind: Any, most: int) -> Any:
     """Return a type whose lists have at most so many entries."""
     origin, args = get_origin(kind), get_args(kind)
-    if origin is list:
-        return Annotated[_list_of(_counted(args[0], most)), Field(max_length=most)]
+    if origin is Annotated and get_origin(args[0]) is list:
+        return Annotated[_list_of(_counted(get_args(args[0])[0], most)), Field(max_length=most)]
     if origin in (Union, types.UnionType):
         return Union[tuple(_counted(arg, most) for arg in args)]  # noqa: UP007 - it is not known before it runs
     return kind
 
 
 def _list_of(kind: Any) -> Any:
-    return list[kind]
+    """Return the type of a list, of which the first wrong entry alone is told: there may be many thousands."""
+    return Annotated[list[kind], Field(fail_fast=True)]
 
 
 def _bare(hint: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import sqlrag
 from sqlrag.serving.lending import Lender
 from sqlrag.serving.problems import CLIENT_GONE
-from sqlrag.serving.refusing import Refused
+from sqlrag.serving.refusing import Refused, within
 from sqlrag.serving.working import Workers, end, in_time
 from sqlrag.stopping import Work
 
@@ -41,8 +41,13 @@ class Service:
         self._changing = asyncio.Lock()
 
     async def on_store(self, request: Request, work: Callable[[Store], T], seconds: float | None = None) -> T:
-        """Return what a function of the store returns, which runs in a thread while the client waits for it."""
-        return await while_connected(request, self._run(work, seconds))
+        """Return what a function of the store returns, which runs in a thread while the client waits for it.
+
+        Bytes are an answer, which may be too large; a change is told whatever its report takes.
+        """
+        found = await while_connected(request, self._run(work, seconds))
+        within(len(found) if isinstance(found, bytes) else 0, self.options.max_answer_bytes)
+        return found
 
     async def looking(self, request: Request, work: Callable[[Store], T]) -> T:
         """Return what a short function of the store returns, without waiting for other requests or processes."""

@@ -6,12 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import docstrings
-from sqlrag.options import shown
+from sqlrag.options import shortened, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pydantic import ValidationError
+
+_MOST_TOLD = 10
 
 
 def description(function: Callable[..., Any]) -> str:
@@ -42,8 +44,8 @@ def refusal(tool: str, error: ValidationError, properties: Mapping[str, Any]) ->
     ``properties`` are those of the tool's input schema.
     """
     lines = []
-    for one in error.errors(include_url=False):
-        name = ".".join(map(str, one["loc"]))
+    for one in error.errors(include_url=False)[:_MOST_TOLD]:
+        name = shortened(".".join(map(str, one["loc"])))
         if one["type"] == "missing":
             lines.append(f"{name} is missing")
             continue

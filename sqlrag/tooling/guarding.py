@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.network import NO_KEY, has_key, host_of, host_of_origin
+from sqlrag.network import NO_KEY, has_key, host_of, host_of_origin, to_origin_form
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -27,6 +27,7 @@ class HostGuard:
         self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
     ) -> None:
         """Handle a request."""
+        to_origin_form(scope)
         sent = {key: value.decode("latin-1") for key, value in scope.get("headers", ())}
         if scope["type"] != "http":
             await self._app(scope, receive, send)

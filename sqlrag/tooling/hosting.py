@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sqlrag.errors import InputError
 from sqlrag.network import LOOPBACK, in_url, is_loopback
+from sqlrag.options import shortened
 from sqlrag.serving.limiting import BodyInTime
 from sqlrag.tooling.describing import refusal
 from sqlrag.tooling.guarding import HostGuard, KeyGuard
@@ -48,7 +49,9 @@ class StrictServer(MCPServer[Any]):
         if name in schemas:
             unknown = sorted(arguments.keys() - known.keys())
             if unknown:
-                raise ToolError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(known) or 'no arguments'}.")
+                raise ToolError(
+                    f"{name} takes no {shortened(', '.join(unknown))}; it takes {', '.join(known) or 'no arguments'}."
+                )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
