@@ -29,10 +29,12 @@ def strict_json(data: str | bytes | memoryview, where: str) -> Any:
         return made
 
     def refuse(constant: str) -> Any:
-        raise FormatError(f"{where}: {shortened(constant)} is no number of JSON. Replace it by null or a text.")
+        raise FormatError(f"{where}: {constant} is no JSON. Replace it by null or a text.")
 
     def finite(digits: str) -> float:
-        return number if isfinite(number := float(digits)) else refuse(digits)
+        if not isfinite(number := float(digits)):
+            raise FormatError(f"{where}: the number {shortened(digits)} is too large. Replace it by null or a text.")
+        return number
 
     try:
         text = data if isinstance(data, str) else str(data, "utf-8")
