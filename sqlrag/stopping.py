@@ -48,7 +48,7 @@ class Work:
         with self._lock:
             self.stopped = True
             for connection in self._connections.values():
-                with suppress(duckdb.ConnectionException):  # it is closed already
+                with suppress(duckdb.Error):  # it is closed already
                     connection.interrupt()
 
     def uses(self, connection: duckdb.DuckDBPyConnection) -> None:

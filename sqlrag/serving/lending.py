@@ -166,7 +166,11 @@ class Lender:
             store = Store(self.path, read_only=not self.writable, embedder=embedder, wait_seconds=wait_seconds)
         except NotFoundError as error:  # which is what clients are told of documents
             raise StoreError(self.path, str(error)) from error
-        model = store.get_embedding_metadata()["embedding"]
+        try:
+            model = store.get_embedding_metadata()["embedding"]
+        except BaseException:
+            store.close()
+            raise
         if self._kept and self._kept[0] != model:
             store.close()
             store = Store(self.path, read_only=not self.writable)
