@@ -86,7 +86,7 @@ def test_it_holds_every_module_statement_and_page(names):
     conformance = ROOT / "data" / "conformance"
     wanted |= {f"sqlrag/conformance_data/{name}" for name in below(conformance, "*.*")}
     wanted |= {f"sqlrag/serving/page/{name}" for name in below(ROOT / "sqlrag" / "serving" / "page", "*.*")}
-    wanted.add("sqlrag/py.typed")
+    wanted |= {"sqlrag/py.typed", "sqlrag/exploring/map.html"}
     assert {"sqlrag/sql/schema.sql", "sqlrag/handbook/guides/filters.md", "sqlrag/handbook/field-guide.pdf"} <= wanted
     assert {"sqlrag/serving/page/index.html", "sqlrag/serving/page/page.css", "sqlrag/serving/page/main.js"} <= wanted
     assert {name for name in names if ".dist-info/" not in name} == wanted
@@ -119,7 +119,7 @@ def test_its_metadata(wheel):
     assert metadata["Requires-Python"] == ">=3.10"
     assert set(metadata.get_all("Provides-Extra")) == {
         "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook",
-        "test",
+        "explore", "shell", "test",
     }  # fmt: skip
     # What the code of this version imports.
     assert core == {
