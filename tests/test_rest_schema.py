@@ -34,7 +34,9 @@ TOLD = (501, 503, 504)
 
 FILE = Path(mkdtemp(prefix="sqlrag-rest-")) / "small.duckdb"
 make_small_store(FILE)
-app = create_app(FILE, ServerOptions(write=True, hosts=("testserver",), seconds=20))
+# Small limits, since what is sent goes as far as they do, and a little further.
+OPTIONS = ServerOptions(write=True, hosts=("testserver",), seconds=20, max_items=12, max_question_chars=60)
+app = create_app(FILE, OPTIONS)
 schema = schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
