@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import InputError, NotFoundError
 from sqlrag.options import items, not_blank, shown, whole
+from sqlrag.store.schema import read_sql
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -145,10 +146,8 @@ def unit_of(con: duckdb.DuckDBPyConnection, judged: Iterable[Question]) -> tuple
         The file has none of the ids, or some are documents and others chunks.
     """
     ids = {judged_id for one in judged for judged_id in one.relevant}
-    known = {
-        unit: ids & {row[0] for row in con.execute(f"SELECT DISTINCT {unit} FROM documents").fetchall()}  # noqa: S608
-        for unit in ("doc_id", "node_id")
-    }
+    rows = con.execute(read_sql("evaluating/known_ids")).fetchall()
+    known = {unit: ids & {row[place] for row in rows} for place, unit in enumerate(("doc_id", "node_id"))}
     unknown = sorted(ids - known["doc_id"] - known["node_id"])
     some = ", ".join(map(repr, unknown[:3]))
     if len(unknown) == len(ids):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from sqlrag.errors import MissingExtraError, NotFoundError
+from sqlrag.store.metadata import read_metadata
 from sqlrag.store.schema import read_sql
 from sqlrag.wording import counted
 
@@ -104,12 +105,12 @@ def stored_map(store: Store) -> CorpusMap:
         None has been drawn.
     """
     con = store.cursor()
-    found = con.execute("SELECT value FROM embedding_metadata WHERE key = 'corpus_map'").fetchall()
-    if not found:
+    found = read_metadata(con).get("corpus_map")
+    if found is None:
         raise NotFoundError(
             f"{store.path} has no map yet. Draw it with corpus_map({str(store.path)!r}) or: sqlrag map {store.path}"
         )
-    facts = json.loads(found[0][0])
+    facts = json.loads(found)
     missing = con.execute("SELECT missing FROM map_status").fetchall()[0][0]
     notices = (
         [f"{counted(missing, facts['level'])} written since the map was drawn; draw it again to see them."]

@@ -9,7 +9,7 @@ from sqlrag.formats.files import new_folder
 from sqlrag.options import path as checked_path
 from sqlrag.retrieval.querying import opened
 from sqlrag.store.files import real_path
-from sqlrag.store.schema import object_names, read_sql
+from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
     import os
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.store import Store
 
 _POINTS, _LINKS = "map.parquet", "map_links.parquet"
-_NO_LINKS = "CREATE OR REPLACE TEMP TABLE viewer_links (source_id VARCHAR, target_id VARCHAR)"
 
 
 class ExportedMap(NamedTuple):
@@ -76,8 +75,7 @@ def export_map_parquet(
 
 
 def _tables(con: duckdb.DuckDBPyConnection) -> tuple[pa.Table, pa.Table]:
-    # A file of a version without links has none.
-    con.execute(read_sql("exploring/viewer_links") if "main.links" in object_names(con) else _NO_LINKS)
+    con.execute(read_sql("exploring/viewer_links"))
     points = con.sql(read_sql("exploring/viewer_points")).to_arrow_table()
     links = con.sql("FROM viewer_links ORDER BY source_id, target_id").to_arrow_table()
     con.execute("DROP TABLE viewer_links")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.store.calls import quoted
 from sqlrag.types import DEFAULT_ALPHA
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def literal(value: Any) -> str:
         return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, dict):
         return literal(json.dumps(value, ensure_ascii=False))
-    return "'" + str(value).replace("'", "''") + "'"
+    return quoted(str(value))
 
 
 def _not_default(plan: Plan, **defaults: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from sqlrag.errors import InputError
-from sqlrag.store.calls import identifier, qualified
+from sqlrag.store.calls import identifier, qualified, quoted
 from sqlrag.store.database import Database
 from sqlrag.store.metadata import required_metadata
 from sqlrag.store.schema import MACROS, for_dimensions, read_sql, wanted_objects
@@ -55,20 +55,15 @@ def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
     _check_name(name)
     with Database.open(db_path) as database:
         dimensions = int(required_metadata(database)["embedding_dimensions"])
-        path = str(database.path).replace("'", "''")
+        path = str(database.path)
     call = identifier(f"{name}_lexical_query")
-    literal = name.replace("'", "''")
-    # The second statement fails where another file goes by the name; being no SELECT, it prints nothing.
-    attach = (
-        f"-- Macros of this session for an attached file, such as FROM {call}('window functions', k := 5).\n"  # noqa: S608 - what is put in is escaped
-        f"ATTACH IF NOT EXISTS '{path}' AS {identifier(name)} (READ_ONLY);\n"
-        f"SET VARIABLE {identifier(f'{name}_path')} = (\n"
-        f"    SELECT CASE WHEN path = '{path}' THEN path\n"
-        "           ELSE error('Another file is attached by this name: ' || path || '. DETACH it first.') END\n"
-        f"    FROM duckdb_databases() WHERE lower(database_name) = lower('{literal}'));"
-    )
+    told = f"-- Macros of this session for an attached file, such as FROM {call}('window functions', k := 5)."
+    names = {"'kb.duckdb'": quoted(path), "'kb'": quoted(name), '"kb"': identifier(name)}
+    names['"kb_path"'] = identifier(f"{name}_path")
+    # All at once, since a path may hold what stands for a name.
+    attach = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], read_sql("attach"))
     macros = [for_dimensions(_in_session(read_sql(f"macros/{macro}"), name), dimensions) for macro in MACROS]
-    return "\n".join([attach, *macros])
+    return "\n".join([told, attach, *macros])
 
 
 def _check_name(name: str) -> None:

@@ -92,3 +92,8 @@ def qualified(names: Sequence[str]) -> str:
 def identifier(name: str) -> str:
     """Return one name, quoted."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def quoted(text: str) -> str:
+    """Return a text as a SQL literal, for statements that are shown or cannot be given values."""
+    return "'" + text.replace("'", "''") + "'"
