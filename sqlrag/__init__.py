@@ -85,11 +85,11 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.compressing import CompressPolicy, compress
     from sqlrag.retrieval.cross_encoders import load_reranker
     from sqlrag.retrieval.duplicates import drop_near_duplicates
+    from sqlrag.retrieval.explaining import explain
     from sqlrag.retrieval.explanation import Explanation, LexicalPart, TermPart, VectorPart
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
     from sqlrag.retrieval.highlighting import highlight
     from sqlrag.retrieval.querying import (
-        explain,
         get_embedding_metadata,
         get_source_documents,
         hybrid_query,
@@ -305,7 +305,7 @@ _LAZY = {
     "delete_documents": "sqlrag.retrieval.changing",
     "drop_near_duplicates": "sqlrag.retrieval.duplicates",
     "evaluate": "sqlrag.evaluating.evaluating",
-    "explain": "sqlrag.retrieval.querying",
+    "explain": "sqlrag.retrieval.explaining",
     "export_faiss_json": "sqlrag.formats.faiss_json",
     "export_map_html": "sqlrag.exploring.page",
     "export_map_parquet": "sqlrag.exploring.viewer",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from sqlrag.errors import MissingExtraError
+from sqlrag.frames import frames
 from sqlrag.options import choice, path, whole
 
 if TYPE_CHECKING:
@@ -102,11 +102,9 @@ class Evaluation:
         MissingExtraError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("Evaluation.df()", "notebook") from error
-        return pd.DataFrame(self.per_query() if per_query else self.rows())
+        pandas = frames("pandas", "Evaluation.df()")
+        frame: pd.DataFrame = pandas.DataFrame(self.per_query() if per_query else self.rows())
+        return frame
 
     def compare(self, plan: str, other: str, measure: str | None = None) -> Comparison:
         """Compare two plans question by question, by the first measure unless another is named.

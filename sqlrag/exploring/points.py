@@ -7,7 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from sqlrag.errors import MissingExtraError, NotFoundError
+from sqlrag.errors import NotFoundError
+from sqlrag.frames import frames
 from sqlrag.store.metadata import read_metadata
 from sqlrag.store.schema import read_sql
 from sqlrag.wording import counted
@@ -44,19 +45,13 @@ class CorpusMap(Sequence[dict[str, Any]]):
 
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame, one row per point; MissingExtraError where pandas is not installed."""
-        try:
-            import pandas as pd  # noqa: F401 - pyarrow's own message would not say how to install it
-        except ImportError as error:
-            raise MissingExtraError("CorpusMap.df()", "notebook") from error
+        frames("pandas", "CorpusMap.df()")  # pyarrow's own message would not say how to install it
         return self._table.to_pandas()
 
     def pl(self) -> pl.DataFrame:
         """Return a polars DataFrame, one row per point; MissingExtraError where polars is not installed."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingExtraError("CorpusMap.pl()", "notebook") from error
-        return pl.DataFrame(self._table)
+        made: pl.DataFrame = frames("polars", "CorpusMap.pl()").DataFrame(self._table)
+        return made
 
     def topics(self) -> list[dict[str, Any]]:
         """Return the clusters, the largest first: ``cluster``, ``label`` and how many ``points`` it has."""

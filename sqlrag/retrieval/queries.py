@@ -9,7 +9,7 @@ from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.retrieval.candidates import BM25
-from sqlrag.retrieval.explaining import explained
+from sqlrag.retrieval.contributions import explained
 from sqlrag.retrieval.filters import Filters, strings
 from sqlrag.retrieval.marking import spans
 from sqlrag.retrieval.passages import chunks_at

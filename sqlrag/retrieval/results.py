@@ -9,7 +9,7 @@ import sys
 import unicodedata
 from typing import TYPE_CHECKING, Any, SupportsIndex, TextIO, overload
 
-from sqlrag.errors import MissingExtraError
+from sqlrag.frames import frames
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -158,11 +158,10 @@ class Results(list[dict[str, Any]]):
         MissingExtraError
             If pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("Results.df()", "notebook") from error
-        frame = pd.DataFrame([[row.get(name) for name in RESULT_KEYS] for row in self], columns=list(RESULT_KEYS))
+        pandas = frames("pandas", "Results.df()")
+        frame: pd.DataFrame = pandas.DataFrame(
+            [[row.get(name) for name in RESULT_KEYS] for row in self], columns=list(RESULT_KEYS)
+        )
         numbers = {"int32": "Int64", "float64": "float64"}
         return frame.astype({name: numbers[kind] for name, kind in COLUMN_TYPES.items() if kind in numbers})
 
@@ -174,11 +173,8 @@ class Results(list[dict[str, Any]]):
         MissingExtraError
             If polars is not installed.
         """
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingExtraError("Results.pl()", "notebook") from error
-        return pl.DataFrame(self.arrow())
+        made: pl.DataFrame = frames("polars", "Results.pl()").DataFrame(self.arrow())
+        return made
 
     def __repr__(self) -> str:
         lines = [f"Results for {_clean(self.query_text)!r}: {len(self) or 'none'}"]
