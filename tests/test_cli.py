@@ -825,7 +825,7 @@ class TestExplaining:
 
     def test_one_chunk_is_explained(self, kb):
         shown = run("explain", "sweet mango", "guides/pump.md#0", "--db", kb, "--mode", "lexical", "--all-words")
-        assert "neither leg" in shown.stdout
+        assert "not found, the leg does not have it among its candidates" in shown.stdout
         terms = run("explain", "sweet mango", "mango.md#0", "--db", kb, "--format", "csv").stdout
         assert terms.startswith("term,words,document_frequency,idf,tf,heading_tf,boost,contribution")
         unknown = run("explain", "mango", "mango.md#9", "--db", kb)
