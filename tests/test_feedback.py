@@ -39,16 +39,16 @@ def test_the_vector_moves_as_the_formula_says(store: Store) -> None:
     rows = store.cursor().execute("SELECT embedding FROM documents WHERE rid IN (1, 2) ORDER BY rid").fetchall()
     mean = np.mean([row[0] for row in rows], axis=0)
     wanted = 0.6 * query + 0.4 * mean
-    moved = moved_vector(store.cursor(), query, ["1.txt#0", "2.txt#0"], 0.4)
+    moved = moved_vector(query, store.vectors(["1.txt#0", "2.txt#0"]), 0.4)
     assert moved == pytest.approx(wanted / np.linalg.norm(wanted), abs=1e-6)
-    assert moved_vector(store.cursor(), query, ["1.txt#0"], 0.0) == pytest.approx(query)
+    assert moved_vector(query, store.vectors(["1.txt#0"]), 0.0) == pytest.approx(query)
 
 
 def test_feedback_searches_with_the_moved_vector(store: Store) -> None:
     """The second search is the one that its two best chunks lead to: same scores as with that vector given."""
     query = np.eye(8, dtype=np.float32)[0]
     first = store.hybrid_query("heat pump", query_vector=query, fusion="convex")
-    moved = moved_vector(store.cursor(), query, [row["node_id"] for row in first[:2]], 0.4)
+    moved = moved_vector(query, store.vectors([row["node_id"] for row in first[:2]]), 0.4)
     again = store.hybrid_query("heat pump", query_vector=moved, fusion="convex")
     found = store.hybrid_query("heat pump", query_vector=query, fusion="convex", feedback=2)
     assert [(r["node_id"], r["score"]) for r in found] == [(r["node_id"], r["score"]) for r in again]
@@ -60,7 +60,7 @@ def test_feedback_searches_with_the_moved_vector(store: Store) -> None:
 def test_a_damaged_vector_is_no_feedback(store: Store) -> None:
     store.cursor().execute("UPDATE documents SET embedding = array_value(" + "'nan'::FLOAT, " * 7 + "0) WHERE rid = 1")
     query = np.eye(8, dtype=np.float32)[0]
-    assert moved_vector(store.cursor(), query, ["1.txt#0"], 0.4) == pytest.approx(query)
+    assert moved_vector(query, store.vectors(["1.txt#0"]), 0.4) == pytest.approx(query)
 
 
 def test_expansion_adds_the_terms_that_tell_the_best_chunks(store: Store) -> None:

@@ -21,7 +21,7 @@ _STORED_OPTIONS = ("base_url", "dimensions", "max_tokens", "dtype")
 _ADDRESS = {"openai": "OPENAI_BASE_URL", "ollama": "OLLAMA_HOST"}
 
 
-def load_stored(path: Path, identity: ModelIdentity, remedy: str) -> Embedder:
+def load_stored(path: Path | str, identity: ModelIdentity, remedy: str) -> Embedder:
     """Load the model that a file names.
 
     Raises

@@ -70,11 +70,12 @@ class BM25:
 
 @dataclass
 class Leg:
-    """What one leg found, the ``node_id`` of each ``rid``, and how it was searched."""
+    """What one leg found, the ``node_id`` of each ``rid``, how it was searched, and how many the sign codes gave."""
 
     hits: list[LegHit] = field(default_factory=list)
     node_ids: dict[int, str] = field(default_factory=dict)
     method: str = ""
+    pool: int | None = None
 
 
 def default_pool(chunks: int, dimensions: int, k: int = 50) -> int:
@@ -104,7 +105,7 @@ def vector_leg(
     arguments: dict[str, Any] = {"query_vector": as_text(vector)}
     if pool is None:
         return _leg(con, "exact_vector_search", arguments, options, "exact: every vector compared")
-    pool = max(pool, k)
+    asked, pool = pool, max(pool, k)
     options["pool"] = pool
     arguments.update({name: str(words) for name, words in query_code(vector)._asdict().items()})
     if chunks <= pool:
@@ -112,7 +113,9 @@ def vector_leg(
     else:
         method = f"sign codes, then the exact cosines of the best {pool:,}"
         method += "; exact if the filters leave no more" if filters else ""
-    return _leg(con, "vector_search", arguments, options, method)
+    leg = _leg(con, "vector_search", arguments, options, method)
+    leg.pool = asked
+    return leg
 
 
 def lexical_leg(

@@ -26,7 +26,7 @@ _NO_FILTERS: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all
 _FILTERED = "It does not pass the filters."
 
 
-def explained(run: Run, node_id: str) -> Explanation:
+def explained(run: Run, con: duckdb.DuckDBPyConnection, node_id: str) -> Explanation:
     """Return why a chunk has its rank in a search whose legs have run.
 
     Raises
@@ -34,11 +34,10 @@ def explained(run: Run, node_id: str) -> Explanation:
     NotFoundError
         The file has no such chunk.
     """
-    con = run.searcher.database.cursor()
     filters = {**_NO_FILTERS, **run.filters}
     found = con.execute(read_sql("explaining/place"), {**filters, "node_id": node_id}).fetchall()
     if not found:
-        raise NotFoundError(f"{run.searcher.database.path} has no chunk {node_id!r}.")
+        raise NotFoundError(f"{run.engine.path} has no chunk {node_id!r}.")
     rid, passes = found[0]
     parts: dict[int, tuple[float, float]] = {}
     hits, score_type = run.fused(parts)
@@ -128,7 +127,7 @@ def _term_parts(run: Run, con: duckdb.DuckDBPyConnection, rid: int, chunks: int)
     frequency = dict(zip(terms.termids, terms.dfs, strict=True))
     boost = dict(zip(terms.termids, terms.boosts or [1.0] * len(terms.termids), strict=True))
     clause = dict(zip(terms.termids, terms.clauses, strict=False))
-    words = _words(terms, run.searcher.metadata["stemmer"])
+    words = _words(terms, run.engine.metadata["stemmer"])
     parts = []
     for termid, term, tf, heading_tf, contribution in rows:
         df = frequency[termid]

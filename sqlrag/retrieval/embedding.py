@@ -36,7 +36,7 @@ class QuestionEmbedder:
     wait for a second only; an answer that comes later than that is kept for the next time.
     """
 
-    def __init__(self, path: Path, identity: ModelIdentity, embedder: Embedder | None) -> None:
+    def __init__(self, path: Path | str, identity: ModelIdentity, embedder: Embedder | None) -> None:
         self._path = path
         self._identity = identity
         self._embedder = embedder

@@ -19,22 +19,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sqlrag.retrieval.terms import Terms
+    from sqlrag.types import Vectors
 
 # The share of the added terms in an expanded question, and the chunks that they are taken from.
 EXPANSION_WEIGHT = 0.5
 EXPANSION_CHUNKS = 10
 
 
-def moved_vector(
-    con: duckdb.DuckDBPyConnection, vector: NDArray[np.float32], node_ids: Sequence[str], weight: float
-) -> NDArray[np.float32]:
-    """Return the unit vector of ``(1 - weight) * vector + weight * mean`` of the chunks' vectors.
+def moved_vector(vector: NDArray[np.float32], vectors: Vectors, weight: float) -> NDArray[np.float32]:
+    """Return the unit vector of ``(1 - weight) * vector + weight * mean`` of some chunks' vectors.
 
-    Rocchio's method with the best chunks taken for relevant; chunks with a damaged vector are left out.
+    Rocchio's method with the best chunks taken for relevant; damaged vectors are left out.
     """
-    rows = select_by_key(con, "SELECT node_id, embedding FROM documents WHERE node_id IN (...)", node_ids)
-    found = dict(rows)
-    vectors = np.array([found[node_id] for node_id in node_ids], dtype=np.float32)
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
     if not len(vectors):
         return vector

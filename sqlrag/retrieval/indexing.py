@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.retrieval.searching import Searcher
+    from sqlrag.store.database import Database
     from sqlrag.types import Chunk, Vectors
 
 
-def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike | None) -> IndexReport:
+def index_chunks(
+    searcher: Searcher, database: Database, chunks: Sequence[Chunk], vectors: ArrayLike | None
+) -> IndexReport:
     """Write all chunks of some documents in place of the documents; see :func:`sqlrag.index`."""
     given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
     if not given:
         return IndexReport([], 0, 0)
     dimensions = searcher.identity.dimensions
-    documents, placed = with_sources(searcher.database.cursor(), given)
+    documents, placed = with_sources(database.cursor(), given)
     embedded = 0
     if vectors is None:
         rows, embedded = _embedded(searcher, placed)
@@ -36,13 +39,13 @@ def index_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike
         unit = unit_vectors(vectors, dimensions, [chunk.node_id for chunk in given])
         _check_count(given, unit)
         rows = {chunk.node_id: row for chunk, row in zip(given, unit, strict=True)}
-    writing.upsert(
-        searcher.database, documents, placed, [rows[chunk.node_id] for chunk in placed], dimensions=dimensions
-    )
+    writing.upsert(database, documents, placed, [rows[chunk.node_id] for chunk in placed], dimensions=dimensions)
     return IndexReport([document.doc_id for document in documents], len(placed), embedded)
 
 
-def add_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike | None) -> IndexReport:
+def add_chunks(
+    searcher: Searcher, database: Database, chunks: Sequence[Chunk], vectors: ArrayLike | None
+) -> IndexReport:
     """Add chunks beside those that their documents have; see :meth:`sqlrag.Store.add_chunks`."""
     given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
     if not given:
@@ -53,7 +56,7 @@ def add_chunks(searcher: Searcher, chunks: Sequence[Chunk], vectors: ArrayLike |
         rows = [made[chunk.node_id] for chunk in given]
     unit = unit_vectors(rows, searcher.identity.dimensions, [chunk.node_id for chunk in given])
     _check_count(given, unit)
-    return IndexReport(keeping.add_chunks(searcher.database, given, unit), len(given), embedded)
+    return IndexReport(keeping.add_chunks(database, given, unit), len(given), embedded)
 
 
 def _check_count(chunks: Sequence[Chunk], vectors: Vectors) -> None:
@@ -66,7 +69,7 @@ def _embedded(searcher: Searcher, chunks: Sequence[Chunk]) -> tuple[dict[str, ND
     """Return the vector of each chunk by its node_id, and how many texts were embedded."""
     from sqlrag.embedders import embed_texts
 
-    headers = searcher.metadata.get("include_headers") == "True"
+    headers = searcher.engine.metadata.get("include_headers") == "True"
     texts = {chunk.node_id: chunk.embedding_text(headers) for chunk in chunks}
     for node_id, text in texts.items():
         if not text.strip():

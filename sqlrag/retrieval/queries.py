@@ -9,15 +9,10 @@ from sqlrag import options
 from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
 from sqlrag.retrieval.candidates import BM25
-from sqlrag.retrieval.contributions import explained
 from sqlrag.retrieval.filters import Filters, strings
-from sqlrag.retrieval.marking import spans
-from sqlrag.retrieval.passages import chunks_at
 from sqlrag.retrieval.planning import Plan
 from sqlrag.retrieval.query_log import logged
-from sqlrag.retrieval.rows import source_documents, sources_of_chunks, vectors_of
-from sqlrag.store.keeping import read_chunks
-from sqlrag.store.metadata import nested_metadata, read_metadata
+from sqlrag.store.metadata import nested_metadata
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Candidates
 
 if TYPE_CHECKING:
@@ -28,11 +23,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from sqlrag.retrieval.engine import Engine
     from sqlrag.retrieval.explanation import Explanation
     from sqlrag.retrieval.query_log import QueryLog
     from sqlrag.retrieval.results import Results
     from sqlrag.retrieval.searching import Searcher
-    from sqlrag.store.database import Database
     from sqlrag.types import Candidate, Chunk, Embedder, Fusion, RetrievePlan
 
 DEFAULT_HEADING_WEIGHT = 3.0
@@ -41,14 +36,14 @@ DEFAULT_HEADING_WEIGHT = 3.0
 class Queries:
     """What :class:`sqlrag.Store` can be asked; it changes nothing."""
 
-    path: Path
-    _database: Database
+    path: Path | str
+    _engine: Engine
     _searcher: Searcher
     _log: QueryLog | None
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return this thread's DuckDB cursor, for SQL of your own: tables, views and macros answer to it."""
-        return self._database.cursor()
+        return self._engine.cursor()
 
     def hybrid_query(
         self,
@@ -241,7 +236,7 @@ class Queries:
         return self._searcher.run(
             query_text,
             plan,
-            lambda run: explained(run, node_id),
+            lambda run: self._engine.explained(run, node_id),
             query_vector=None if mode == "lexical" else query_vector,
             model_name=None if mode == "lexical" else model_name,
         )
@@ -256,15 +251,15 @@ class Queries:
         query_text = without_surrogates(options.not_blank("query_text", query_text))
         given = [options.text("each of texts", text) for text in options.items("texts", texts, "['Open the valve.']")]
         syntax = options.flag("syntax", syntax)
-        return spans(self.cursor(), query_text, given, self._searcher.metadata["stemmer"], syntax=syntax)
+        return self._engine.spans(query_text, given, syntax=syntax)
 
     def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
-        return source_documents(self.cursor(), doc_ids)
+        return self._engine.source_documents(doc_ids)
 
     def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
         """Return the chunks that there are at ``places``, (``doc_id``, ``chunk_index``) each, ordered by these."""
-        return chunks_at(self.cursor(), places)
+        return self._engine.chunks_at(places)
 
     def chunks(
         self, *, node_ids: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
@@ -289,7 +284,7 @@ class Queries:
             A condition is of the wrong type.
         """
         ids = strings("node_ids", node_ids)
-        return read_chunks(self.cursor(), {**Filters(metadata=metadata).parameters(), "node_ids": ids})
+        return self._engine.read_chunks({**Filters(metadata=metadata).parameters(), "node_ids": ids})
 
     def _ask(
         self, query_text: str, plan: Plan, *, query_vector: ArrayLike | None = None, model_name: str | None = None
@@ -299,7 +294,7 @@ class Queries:
         return logged(self._log, self.path, query_text, plan, search)
 
     def _bm25(self, k1: float, b: float, heading_weight: float | None, fields: str | Sequence[str] | None) -> BM25:
-        stored = float(self._searcher.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
+        stored = float(self._engine.metadata.get("header_weight", DEFAULT_HEADING_WEIGHT))
         return BM25.of(k1, b, stored if heading_weight is None else heading_weight, fields)
 
     def embedder(self) -> Embedder:
@@ -358,12 +353,12 @@ class Queries:
         NotFoundError
             The file has no such chunk.
         """
-        return vectors_of(self.cursor(), self.path, node_ids, self._searcher.identity.dimensions)
+        return self._engine.vectors_of(node_ids)
 
     def get_source_documents(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the whole documents that chunks come from; see :func:`get_source_documents`."""
-        return sources_of_chunks(self.cursor(), self.path, chunk_ids)
+        return self._engine.sources_of_chunks(chunk_ids)
 
     def get_embedding_metadata(self) -> dict[str, Any]:
         """Return what the file says of itself; see :func:`get_embedding_metadata`."""
-        return nested_metadata(read_metadata(self.cursor()))
+        return nested_metadata(self._engine.settings())

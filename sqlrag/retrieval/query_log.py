@@ -58,7 +58,7 @@ _logs: dict[Path, QueryLog] = {}
 _lock = threading.Lock()
 
 
-def query_log(path: str | os.PathLike[str], store: Path) -> QueryLog:
+def query_log(path: str | os.PathLike[str], store: Path | str) -> QueryLog:
     """Return the log of a file, one for the whole process; raises InputError where that file is the store itself."""
     real = real_path(path)
     if real.exists() and (real.samefile(store) or not (real.is_file() or real.is_dir())):
@@ -86,7 +86,13 @@ class QueryLog:
         atexit.register(self.flush, _SECONDS_AT_EXIT)
 
     def add(
-        self, store: Path, query_text: object, plan: Plan, outcome: Results | Exception, began: datetime, seconds: float
+        self,
+        store: Path | str,
+        query_text: object,
+        plan: Plan,
+        outcome: Results | Exception,
+        began: datetime,
+        seconds: float,
     ) -> None:
         """Take down one query with its results or its error."""
         try:
@@ -124,7 +130,9 @@ class QueryLog:
             log.warning("The query log %s cannot be written; queries are answered all the same: %s", self.path, error)
 
 
-def logged(log: QueryLog | None, store: Path, query_text: object, plan: Plan, search: Callable[[], Results]) -> Results:
+def logged(
+    log: QueryLog | None, store: Path | str, query_text: object, plan: Plan, search: Callable[[], Results]
+) -> Results:
     """Search as a request with an id, and take the query down in the log if there is one."""
     with request(request_id_of(None)):
         asked_at, began = now(), time.perf_counter()
@@ -153,7 +161,7 @@ def _measured(plan: Plan, search: Callable[[], Results]) -> Results:
 
 
 def _row(
-    store: Path, query_text: object, plan: Plan, outcome: Results | Exception, began: datetime, seconds: float
+    store: Path | str, query_text: object, plan: Plan, outcome: Results | Exception, began: datetime, seconds: float
 ) -> list[Any]:
     text = str(query_text).encode("utf-8", "replace").decode()
     row: list[Any] = [request_id_of(None), began, str(store), plan.mode, text, plan.top_k]

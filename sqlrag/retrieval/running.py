@@ -6,20 +6,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
 from sqlrag.errors import InputError, ModelMismatchError, ProviderError, StoreError
 from sqlrag.options import shortened, shown
-from sqlrag.retrieval import candidates
 from sqlrag.retrieval.candidates import Leg
 from sqlrag.retrieval.embedding import EMBEDDING_FAILURES
-from sqlrag.retrieval.feedback import EXPANSION_CHUNKS, expanded_terms, moved_vector
+from sqlrag.retrieval.engine import NoLexicalIndexError
+from sqlrag.retrieval.feedback import EXPANSION_CHUNKS, moved_vector
 from sqlrag.retrieval.fusion import FusedHit, fuse_legs
 from sqlrag.retrieval.planning import DEFAULT_POOL
 from sqlrag.retrieval.results import Results
-from sqlrag.retrieval.rows import as_row, chunk_rows, source_documents
-from sqlrag.retrieval.statements import as_sql
-from sqlrag.retrieval.terms import Terms, query_terms
+from sqlrag.retrieval.rows import as_row
+from sqlrag.retrieval.terms import Terms
 from sqlrag.store.vectors import checked_vector
 from sqlrag.types import Candidate
 
@@ -40,6 +37,7 @@ class Run:
 
     def __init__(self, searcher: Searcher, query_text: str, plan: Plan) -> None:
         self.searcher = searcher
+        self.engine = searcher.engine
         self.query_text = query_text
         self.plan = plan
         self.asked_filters = plan.filters.parameters()
@@ -60,7 +58,7 @@ class Run:
         if not self.asked_filters:
             return
         began = time.perf_counter()
-        self.filters = candidates.passing_filters(self.searcher.database.cursor(), self.plan.filters)
+        self.filters = self.engine.passing_filters(self.plan.filters)
         self.timings["filter"] = time.perf_counter() - began
 
     def vector(self, given: ArrayLike | None) -> None:
@@ -102,12 +100,8 @@ class Run:
         began = time.perf_counter()
         plan = self.plan
         k = max(plan.top_k, plan.vector_top_k or DEFAULT_POOL)
-        chunks = self.searcher.chunks()
-        if not plan.exact:
-            self.pool = plan.codes_pool or candidates.default_pool(chunks, len(self.query_vector), k)
-        leg = candidates.vector_leg(
-            self.searcher.database.cursor(), self.query_vector, k, self.filters, pool=self.pool, chunks=chunks
-        )
+        leg = self.engine.vector_leg(self.query_vector, k, self.filters, plan)
+        self.pool = leg.pool
         if plan.min_similarity is not None:
             leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
         self.vector_hits = leg
@@ -116,36 +110,24 @@ class Run:
     def lexical(self) -> None:
         """Fill the lexical leg; without an index the vector leg answers alone, and says so."""
         began = time.perf_counter()
-        plan, con = self.plan, self.searcher.database.cursor()
+        plan = self.plan
         try:
-            self.terms = query_terms(
-                con,
-                self.query_text,
-                self.searcher.metadata["stemmer"],
-                syntax=plan.syntax,
-                conjunctive=plan.conjunctive,
-            )
+            self.terms = self.engine.query_terms(self.query_text, plan)
             if not self.terms.wanted and not self.terms.clauses:
                 self.notices.append("The question has no words that the lexical leg could look for.")
-            self._search_words(con)
-        except duckdb.CatalogException as error:
+            self._search_words()
+        except NoLexicalIndexError as error:
             if plan.mode == "lexical" or plan.strict:
-                path = self.searcher.database.path
+                path = self.engine.path
                 raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
             self.has_lexical_index = False
             self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
         self.timings["lexical"] = time.perf_counter() - began
 
-    def _search_words(self, con: duckdb.DuckDBPyConnection) -> None:
+    def _search_words(self) -> None:
         plan = self.plan
-        self.lexical_hits = candidates.lexical_leg(
-            con,
-            self.terms,
-            max(plan.top_k, plan.lexical_top_k or DEFAULT_POOL),
-            plan.bm25,
-            self.filters,
-            conjunctive=plan.conjunctive,
-        )
+        k = max(plan.top_k, plan.lexical_top_k or DEFAULT_POOL)
+        self.lexical_hits = self.engine.lexical_leg(self.terms, k, plan, self.filters)
 
     def refine(self) -> None:
         """Search again with what the best chunks of the first search add to the question, where that is asked for."""
@@ -153,46 +135,44 @@ class Run:
         if not plan.feedback and not plan.expansion:
             return
         began = time.perf_counter()
-        con = self.searcher.database.cursor()
         best = [self._node_ids()[hit.rid] for hit in self.fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
         if not best:
             return
         if plan.expansion and self.terms.clauses:
             self.notices.append(f"expansion={plan.expansion} has no effect with quotes or stars in the question.")
         elif plan.expansion and self.terms.termids:
-            self.terms = expanded_terms(
-                con, self.terms, best[:EXPANSION_CHUNKS], plan.expansion, self.searcher.metadata["stemmer"]
-            )
-            self._search_words(con)
+            self.terms = self.engine.expanded_terms(self.terms, best[:EXPANSION_CHUNKS], plan.expansion)
+            self._search_words()
         if plan.feedback and self.query_vector is not None:
-            self.query_vector = moved_vector(con, self.query_vector, best[: plan.feedback], plan.feedback_weight)
+            nearest = self.engine.vectors_of(best[: plan.feedback])
+            self.query_vector = moved_vector(self.query_vector, nearest, plan.feedback_weight)
             self._search_vectors()
         self.timings["feedback"] = time.perf_counter() - began
 
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
-        plan, con = self.plan, self.searcher.database.cursor()
+        plan = self.plan
         vector_empty = self.query_vector is not None and not self.vector_hits.hits
         words_empty = self._asks_for_words() and not self.lexical_hits.hits
         if not (vector_empty or words_empty):
             return
-        any_passes = not self.filters or candidates.any_passes(con, self.filters)
+        any_passes = not self.filters or self.engine.any_passes(self.filters)
         if not any_passes:
-            hints = candidates.filter_hints(con, plan.filters)
+            hints = self.engine.filter_hints(plan.filters)
             self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"
         if vector_empty and plan.min_similarity is not None:
             self.notices.append(f"No {passing} has a cosine of {plan.min_similarity} or more.")
         if words_empty:
-            self._explain_words(con, passing)
+            self._explain_words(passing)
 
-    def _explain_words(self, con: duckdb.DuckDBPyConnection, passing: str) -> None:
+    def _explain_words(self, passing: str) -> None:
         """Say what no chunk holds, and whether that is so with the filters only."""
         plan = self.plan
         quoted = shortened(", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases))
         asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
-        if asked and candidates.lexical_leg(con, self.terms, 1, plan.bm25, {}, conjunctive=plan.conjunctive).hits:
+        if asked and self.engine.lexical_leg(self.terms, 1, plan, {}).hits:
             self.notices.append(
                 f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
             )
@@ -217,14 +197,14 @@ class Run:
         found = self._found(hits, score_type)
         sources = {}
         if plan.include_source_docs:
-            sources = source_documents(self.searcher.database.cursor(), [candidate.doc_id for candidate in found])
+            sources = self.engine.source_documents([candidate.doc_id for candidate in found])
         # The statement gives these rows, so it is that of the leg which answered.
         stated = replace(plan, mode="lexical") if self.query_vector is None else plan
         self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
         results = Results(
             [as_row(candidate, sources.get(candidate.doc_id)) for candidate in found],
             query_text=self.query_text,
-            sql=as_sql(self.query_text, stated, self.terms, self.pool),
+            sql=self.engine.statement(self.query_text, stated, self.terms, self.pool),
             notices=self.notices,
             timings=self.timings,
             methods={
@@ -236,7 +216,7 @@ class Run:
         )
         results.found = tuple(found)
         if self.terms.asked is not None:
-            results.asked = (self.terms.asked, self.searcher.metadata["stemmer"])
+            results.asked = (self.terms.asked, self.engine.metadata["stemmer"])
         return results
 
     def fused(self, parts: dict[int, tuple[float, float]] | None = None) -> tuple[list[FusedHit], str]:
@@ -246,7 +226,7 @@ class Run:
             parts.update((hit.rid, (0.0, hit.score)) for hit in self.lexical_hits.hits)
             return [
                 FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
-            ], "bm25"
+            ], self.engine.lexical_score
         if plan.mode == "vector" or not self.has_lexical_index:
             parts.update((hit.rid, (hit.score, 0.0)) for hit in self.vector_hits.hits)
             return [
@@ -255,9 +235,7 @@ class Run:
         exact = None
         if plan.fusion == "convex":
             rids = sorted({hit.rid for hit in (*self.vector_hits.hits, *self.lexical_hits.hits)})
-            exact = candidates.pair_scores(
-                self.searcher.database.cursor(), self.query_vector, self.terms, rids, plan.bm25
-            )
+            exact = self.engine.pair_scores(self.query_vector, self.terms, rids, plan.bm25)
         fused = fuse_legs(
             self.vector_hits.hits,
             self.lexical_hits.hits,
@@ -273,7 +251,7 @@ class Run:
 
     def _found(self, hits: Sequence[FusedHit], score_type: str) -> list[Candidate]:
         node_ids = self._node_ids()
-        chunks = chunk_rows(self.searcher.database.cursor(), [node_ids[hit.rid] for hit in hits])
+        chunks = self.engine.chunk_rows([node_ids[hit.rid] for hit in hits])
         found = []
         for hit in hits:
             chunk = dict(chunks[node_ids[hit.rid]])

@@ -8,14 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import duckdb
-
 from sqlrag.embedders.base import without_surrogates
-from sqlrag.errors import InputError, ModelMismatchError, StoreError
+from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.options import not_blank
 from sqlrag.retrieval.embedding import QuestionEmbedder
 from sqlrag.retrieval.running import Run
-from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.metadata import model_identity
 
 if TYPE_CHECKING:
@@ -24,9 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from sqlrag.retrieval.engine import Engine
     from sqlrag.retrieval.planning import Plan
     from sqlrag.retrieval.results import Results
-    from sqlrag.store.database import Database
     from sqlrag.types import Embedder, ModelIdentity
 
 T = TypeVar("T")
@@ -35,28 +32,17 @@ _LOAD_FOLDERS = ("onnx", "huggingface")
 
 
 class Searcher:
-    """Searches one open database. Safe to use from several threads at once."""
+    """Searches one open store. Safe to use from several threads at once."""
 
-    def __init__(self, database: Database, metadata: dict[str, str], embedder: Embedder | None = None) -> None:
-        self.database = database
-        self.metadata = metadata
-        self.questions = QuestionEmbedder(database.path, self.identity, embedder)
-        self._counted = (-1, 0)
+    def __init__(self, engine: Engine, embedder: Embedder | None = None) -> None:
+        self.engine = engine
+        self.questions = QuestionEmbedder(engine.path, self.identity, embedder)
         self._use_workers()
 
     @property
     def identity(self) -> ModelIdentity:
         """The model that the file was filled with."""
-        return model_identity(self.metadata)
-
-    def chunks(self) -> int:
-        """Return how many chunks the file holds, counted once after each change."""
-        commits, chunks = self._counted
-        now = self.database.commits
-        if commits != now:
-            chunks = self.database.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
-            self._counted = (now, chunks)
-        return chunks
+        return model_identity(self.engine.metadata)
 
     def _use_workers(self) -> None:
         # It starts its threads when there is work for them.
@@ -83,7 +69,7 @@ class Searcher:
             check_identity(load_embedder(model_name, provider=provider), identity)
             return
         raise ModelMismatchError(
-            f"{self.database.path} was built with the model {identity.model_name!r}; you passed model_name="
+            f"{self.engine.path} was built with the model {identity.model_name!r}; you passed model_name="
             f"{model_name!r}. Leave it out to use the file's, or give the file another model: reembed(db_path, model)."
         )
 
@@ -123,15 +109,7 @@ class Searcher:
             run.refine()
             return finish(run)
 
-        try:
-            return self.database.read(answer)
-        except duckdb.OutOfMemoryException as error:
-            raise out_of_memory(self.database.path, error) from error
-        except duckdb.Error as error:
-            if not is_damage(error):
-                raise
-            path = self.database.path
-            raise StoreError(path, f"{path} cannot be read, it may be damaged or cut short: {error}") from error
+        return self.engine.read(answer)
 
     def _run_legs(self, run: Run, query_vector: ArrayLike | None) -> None:
         mode = run.plan.mode

@@ -9,6 +9,7 @@ from sqlrag.embedders.base import as_embedder, without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.retrieval.candidates import BM25, as_text
 from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
+from sqlrag.retrieval.file_engine import FileEngine
 from sqlrag.retrieval.filters import Filters, refuse_lack, strings
 from sqlrag.retrieval.indexing import add_chunks, index_chunks
 from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
@@ -19,12 +20,13 @@ from sqlrag.settings import Settings, checked_settings
 from sqlrag.store import checking, deleting, keeping, lexical, writing
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
-from sqlrag.store.metadata import initialize, now, required_metadata
+from sqlrag.store.metadata import initialize, now
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
@@ -65,6 +67,9 @@ class Store(Queries):
     ...     for question in questions:
     ...         store.hybrid_query(question, top_k=3)
     """
+
+    path: Path
+    _database: Database
 
     def __init__(
         self,
@@ -165,7 +170,8 @@ class Store(Queries):
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
             wrapped = None if embedder is None else as_embedder(embedder)
-            self._searcher = Searcher(database, required_metadata(database), wrapped)
+            self._engine = FileEngine(database)
+            self._searcher = Searcher(self._engine, wrapped)
         except BaseException:
             database.close()
             raise
@@ -267,7 +273,7 @@ class Store(Queries):
 
     def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
         """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""
-        return index_chunks(self._searcher, chunks, vectors)
+        return index_chunks(self._searcher, self._database, chunks, vectors)
 
     def add_chunks(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
         """Add chunks to what the store has: each in the place of the chunk with its ``node_id``, or as a new one.
@@ -293,7 +299,7 @@ class Store(Queries):
         StoreError
             The store is open for reading only.
         """
-        return add_chunks(self._searcher, chunks, vectors)
+        return add_chunks(self._searcher, self._database, chunks, vectors)
 
     def delete_chunks(
         self,
