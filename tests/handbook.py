@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from remembering import remembered
+
 from sqlrag import prepare_embeddings
 
 ROOT = Path(__file__).parents[1]
@@ -41,10 +43,11 @@ def pages() -> list[Path]:
 
 @cache
 def search_file(folder: Path) -> Path:
-    """Return the handbook as a search file in a folder, made once, with settings that its own pages name."""
-    built = prepare_embeddings(
-        HANDBOOK, folder / "handbook.duckdb", chunk_size=200, embed_model_name=MINILM, verbose=False
-    )
+    """Return the handbook as a search file in the worker's folder, made once, with settings that its pages name."""
+    with remembered(folder):
+        built = prepare_embeddings(
+            HANDBOOK, folder / "handbook.duckdb", chunk_size=200, embed_model_name=MINILM, verbose=False
+        )
     assert built.report.failures == []
     assert [file.path for file in built.report.skipped] == ["guides/search-defaults.svg"]
     return built.path

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import remembering
 from handbook import HANDBOOK, ROOT, blocks, pages, search_file
 from pypdf import PdfReader
+from remembering import remembered
 
 import sqlrag
 from sqlrag.embedders import bundled
@@ -42,12 +44,13 @@ def kb(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, tmp_path_factory, monkeypatch):
     """Return an empty working folder that holds the handbook as ``docs``, and where a checkout has it."""
     shutil.copytree(HANDBOOK, tmp_path / "docs")
     shutil.copytree(HANDBOOK, tmp_path / "data" / "handbook")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    with remembered(tmp_path_factory.getbasetemp()):
+        yield tmp_path
 
 
 def run_page(page):
@@ -99,10 +102,11 @@ def run_sql(text, where, *, may_be_empty):
 
 def run_shell(text, where):
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", 'sqlrag() { "$PYTHON" -m sqlrag "$@"; }\n' + text],
+        ["bash", "-euo", "pipefail", "-c", 'sqlrag() { "$PYTHON" "$COMMAND" "$@"; }\n' + text],
         env={
             **os.environ,
             "PYTHON": sys.executable,
+            "COMMAND": remembering.__file__,
             "PYTHONPATH": str(Path(sqlrag.__file__).parents[1]),
             "COLUMNS": "100",
         },

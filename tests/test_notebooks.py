@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import duckdb
 import nbformat
 import pytest
 from helpers import real_model
 from refresh_notebooks import NOTEBOOKS, printed, run, working_copy
+from remembering import remembered
 from test_documentation import numbers, words
 
 REFRESH = "python tests/refresh_notebooks.py"
@@ -17,7 +19,13 @@ REFRESH = "python tests/refresh_notebooks.py"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return the folder that all of them run in, so that the handbook is prepared once."""
-    return working_copy(tmp_path_factory.mktemp("checkout"))
+    checkout = tmp_path_factory.mktemp("checkout")
+    startup = checkout / "startup.py"
+    tests = str(Path(__file__).parent)
+    startup.write_text(f"import sys\nsys.path.append({tests!r})\nimport remembering\nremembering.remember()\n")
+    with remembered(tmp_path_factory.getbasetemp()), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONSTARTUP", str(startup))  # kernels run it
+        yield working_copy(checkout)
 
 
 class TestRuns:
