@@ -85,8 +85,13 @@ def as_alternatives(metadata: Mapping[str, Any]) -> dict[str, Any]:
     InputError
         There is no such operator, an operand is of the wrong type, or the filter is larger than 1,000 conditions.
     """
-    alternatives = [_merged(conditions) for conditions in _of_object(metadata)]
+    alternatives = [_merged(conditions) for conditions in alternatives_of(metadata)]
     return alternatives[0] if len(alternatives) == 1 else {"$or": alternatives}
+
+
+def alternatives_of(metadata: Mapping[str, Any]) -> Alternatives:
+    """Return a filter as alternatives, one of which has to hold: lists of conditions, all of which have to."""
+    return _of_object(metadata)
 
 
 def holds_for_any(metadata: Mapping[str, Any]) -> bool:

@@ -7,31 +7,38 @@ from typing import TYPE_CHECKING
 from sqlrag.errors import InputError
 from sqlrag.options import items
 from sqlrag.retrieval.cleaning import cleaned_chunk
-from sqlrag.store import keeping, writing
+from sqlrag.store import keeping
 from sqlrag.store.indexing import IndexReport, with_sources
 from sqlrag.store.vectors import unit_vectors
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from sqlrag.retrieval.searching import Searcher
-    from sqlrag.store.database import Database
-    from sqlrag.types import Chunk, Vectors
+    from sqlrag.store.keeping import Rows
+    from sqlrag.types import Chunk, Document, Vectors
 
 
 def index_chunks(
-    searcher: Searcher, database: Database, chunks: Sequence[Chunk], vectors: ArrayLike | None
+    searcher: Searcher,
+    chunks: Sequence[Chunk],
+    vectors: ArrayLike | None,
+    read: Callable[[Sequence[str]], Sequence[Document]],
+    changed: Callable[[Callable[[Rows], None]], None],
 ) -> IndexReport:
-    """Write all chunks of some documents in place of the documents; see :func:`sqlrag.index`."""
+    """Write all chunks of some documents in place of the documents; see :func:`sqlrag.index`.
+
+    ``read`` returns the documents of some ids that the store has, ``changed`` does work on its rows in a transaction.
+    """
     given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
     if not given:
         return IndexReport([], 0, 0)
     dimensions = searcher.identity.dimensions
-    documents, placed = with_sources(database.cursor(), given)
+    documents, placed = with_sources(read, given)
     embedded = 0
     if vectors is None:
         rows, embedded = _embedded(searcher, placed)
@@ -39,12 +46,16 @@ def index_chunks(
         unit = unit_vectors(vectors, dimensions, [chunk.node_id for chunk in given])
         _check_count(given, unit)
         rows = {chunk.node_id: row for chunk, row in zip(given, unit, strict=True)}
-    writing.upsert(database, documents, placed, [rows[chunk.node_id] for chunk in placed], dimensions=dimensions)
+    matrix = unit_vectors([rows[chunk.node_id] for chunk in placed], dimensions)
+    changed(lambda stored: stored.write(documents, placed, matrix, ()))
     return IndexReport([document.doc_id for document in documents], len(placed), embedded)
 
 
 def add_chunks(
-    searcher: Searcher, database: Database, chunks: Sequence[Chunk], vectors: ArrayLike | None
+    searcher: Searcher,
+    chunks: Sequence[Chunk],
+    vectors: ArrayLike | None,
+    changed: Callable[[Callable[[Rows], list[str]]], list[str]],
 ) -> IndexReport:
     """Add chunks beside those that their documents have; see :meth:`sqlrag.Store.add_chunks`."""
     given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
@@ -56,7 +67,8 @@ def add_chunks(
         rows = [made[chunk.node_id] for chunk in given]
     unit = unit_vectors(rows, searcher.identity.dimensions, [chunk.node_id for chunk in given])
     _check_count(given, unit)
-    return IndexReport(keeping.add_chunks(database, given, unit), len(given), embedded)
+    documents = changed(lambda stored: keeping.add_chunks(stored, given, unit))
+    return IndexReport(documents, len(given), embedded)
 
 
 def _check_count(chunks: Sequence[Chunk], vectors: Vectors) -> None:

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlrag import options
 from sqlrag.embedders.base import as_embedder, without_surrogates
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.retrieval.candidates import BM25, as_text
-from sqlrag.retrieval.cleaning import cleaned_chunk, cleaned_document
 from sqlrag.retrieval.file_engine import FileEngine
-from sqlrag.retrieval.filters import Filters, refuse_lack, strings
-from sqlrag.retrieval.indexing import add_chunks, index_chunks
-from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT, Queries
+from sqlrag.retrieval.queries import DEFAULT_HEADING_WEIGHT
 from sqlrag.retrieval.query_log import query_log
 from sqlrag.retrieval.searching import GIVEN, Searcher
 from sqlrag.retrieval.summarizing import summary, summary_html
+from sqlrag.retrieval.writes import Writes
 from sqlrag.settings import Settings, checked_settings
-from sqlrag.store import checking, deleting, keeping, lexical, writing
+from sqlrag.store import checking, deleting, lexical
 from sqlrag.store.database import Database, check_replaceable
 from sqlrag.store.files import check_memory_limit, check_output
+from sqlrag.store.keeping import FileRows
 from sqlrag.store.metadata import initialize, now
+from sqlrag.store.sources import read_documents
 from sqlrag.types import ChunkPolicy, ModelIdentity
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from numpy.typing import ArrayLike
-
     from sqlrag.store.deleting import DeleteReport
-    from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import AnyEmbedder, Chunk, Document, Embedder
+    from sqlrag.store.keeping import Rows
+    from sqlrag.types import AnyEmbedder, Document, Embedder
+
+T = TypeVar("T")
 
 
-class Store(Queries):
+class Store(Writes):
     """A store file, open for as many queries as you like. A context manager.
 
     Parameters
@@ -201,11 +201,6 @@ class Store(Queries):
             self._log.flush()
 
     @property
-    def dimensions(self) -> int:
-        """The length of the file's vectors."""
-        return self._searcher.identity.dimensions
-
-    @property
     def loaded_embedder(self) -> Embedder | None:
         """The model, once a question has needed it: another Store of a file of this model can take it over."""
         return self._searcher.questions.loaded
@@ -237,117 +232,17 @@ class Store(Queries):
                 [query_text, as_text(vector), self._searcher.identity.model_name, now()],
             )
 
-    def upsert(self, documents: Sequence[Document], chunks: Sequence[Chunk], embeddings: ArrayLike) -> None:
-        """Insert documents with their chunks and vectors, in place of what the store held of these documents.
+    def _changed(self, work: Callable[[Rows], T]) -> T:
+        with self._database.transaction() as con:
+            return work(FileRows(con))
 
-        Everything is written in one transaction and can be searched at once, by both legs.
+    def _stored_documents(self, doc_ids: Sequence[str]) -> list[Document]:
+        return read_documents(self._database.cursor(), doc_ids)
 
-        Parameters
-        ----------
-        documents
-            Each with a ``doc_id`` of its own. What the store held of it before is replaced, also where it was longer.
-            Lone surrogates become U+FFFD, metadata JSON values (dates as ISO 8601, NaN as null).
-        chunks
-            In any order; each belongs to one of the documents. Offsets are optional (leave both 0); where they are
-            given, ``document.text[i_start:i_end]`` must be the chunk's content.
-        embeddings
-            ``[len(chunks), dimensions] float32``, row i for chunk i. Brought to unit length.
-
-        Raises
-        ------
-        InputError
-            Ids repeat or are blank, a chunk has no document, is blank or is not the slice that its offsets cut, counts
-            differ, a field is of the wrong type, or a vector is zero or not finite.
-        ModelMismatchError
-            The vectors have another number of dimensions.
-        StoreError
-            The store is open for reading only.
-        """
-        writing.upsert(
-            self._database,
-            [cleaned_document(document) for document in options.items("documents", documents, "[sqlrag.Document(…)]")],
-            [cleaned_chunk(chunk) for chunk in options.items("chunks", chunks, "[sqlrag.Chunk(…)]")],
-            embeddings,
-            dimensions=self.dimensions,
-        )
-
-    def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
-        """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""
-        return index_chunks(self._searcher, self._database, chunks, vectors)
-
-    def add_chunks(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
-        """Add chunks to what the store has: each in the place of the chunk with its ``node_id``, or as a new one.
-
-        A new chunk comes behind the others of its document. Ids stay as they are, ``chunk_index`` is counted anew. The
-        text of a document is kept where it holds every chunk; else it becomes the chunks joined by blank lines, as in
-        :func:`sqlrag.index`. Everything is written in one transaction.
-
-        Parameters
-        ----------
-        chunks
-            Chunks of any documents, in the order that new ones get; each ``node_id`` once.
-        vectors
-            ``[len(chunks), dimensions] float32``, row i for chunk i, brought to unit length. None: the texts are
-            embedded with the file's model.
-
-        Raises
-        ------
-        InputError
-            A ``node_id`` is given twice, a chunk is blank or of another collection than its document, or counts differ.
-        ModelMismatchError, ModelUnavailableError, MissingExtraError, ProviderError
-            The vectors have another number of dimensions, or the file's model cannot make them here.
-        StoreError
-            The store is open for reading only.
-        """
-        return add_chunks(self._searcher, self._database, chunks, vectors)
-
-    def delete_chunks(
-        self,
-        *,
-        node_ids: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> list[str]:
-        """Delete single chunks, and each document that loses its last one; return their ids, in order.
-
-        The text of a document that came from a file stays whole; one that was joined of its chunks loses theirs.
-
-        Parameters
-        ----------
-        node_ids
-            Those to delete; ids that the file does not have change nothing.
-        metadata
-            As in a search. With ``node_ids`` both have to hold.
-
-        Raises
-        ------
-        InputError
-            Nothing says what to delete, a condition is of the wrong type, or ``metadata`` alone holds for every
-            chunk without its fields, as ``$ne`` does.
-        StoreError
-            The store is open for reading only.
-        """
-        ids = strings("node_ids", node_ids)
-        if ids is None and not metadata:
-            raise InputError("Nothing says what to delete. Pass node_ids or metadata, or see delete_documents.")
-        if ids is None:
-            refuse_lack(metadata, "chunk", "node_ids")
-        return keeping.delete_chunks(self._database, {**Filters(metadata=metadata).parameters(), "node_ids": ids})
-
-    def delete_documents(
-        self,
-        *,
-        doc_ids: str | Sequence[str] | None = None,
-        checksum: str | None = None,
-        collection: str | Sequence[str] | None = None,
-        tags_any: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
+    def _delete_documents(
+        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any]
     ) -> DeleteReport:
-        """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
-        checksum = None if checksum is None else without_surrogates(options.text("checksum", checksum))
-        ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
-        filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by(ids, checksum)
-        return deleting.delete_documents(self._database, ids, checksum, filters)
+        return deleting.delete_documents(self._database, doc_ids, checksum, filters)
 
     def check(self) -> list[checking.Problem]:
         """Run every check of ``sql/checks``; an empty list means that the file is sound."""

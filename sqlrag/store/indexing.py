@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlrag.errors import InputError
-from sqlrag.store.sources import read_documents
 from sqlrag.types import Chunk, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import duckdb
+    from collections.abc import Callable, Collection, Sequence
 
 BETWEEN_CHUNKS = "\n\n"
 
@@ -32,13 +29,14 @@ class IndexReport:
 
 
 def with_sources(
-    con: duckdb.DuckDBPyConnection, chunks: Sequence[Chunk], joined: Collection[str] = ()
+    read: Callable[[Sequence[str]], Sequence[Document]], chunks: Sequence[Chunk], joined: Collection[str] = ()
 ) -> tuple[list[Document], list[Chunk]]:
     """Return the documents of chunks, by id, and the chunks in their order with the offsets that they have there.
 
-    A document that the file has is kept where its text holds every chunk: at the chunk's offsets, or, where they are
+    A document that the store has is kept where its text holds every chunk: at the chunk's offsets, or, where they are
     not known (both 0), in order anywhere. Else its text, and that of a new document, is the chunks joined by blank
-    lines; so is that of the documents in ``joined``, whatever the file has.
+    lines; so is that of the documents in ``joined``, whatever the store has. ``read`` returns those of some ids that
+    the store has.
 
     Raises
     ------
@@ -48,7 +46,7 @@ def with_sources(
     groups: dict[str, list[Chunk]] = defaultdict(list)
     for chunk in chunks:
         groups[chunk.doc_id].append(chunk)
-    known = {document.doc_id: document for document in read_documents(con, list(groups))}
+    known = {document.doc_id: document for document in read(list(groups))}
     documents, placed = [], []
     for doc_id in sorted(groups):
         own = sorted(groups[doc_id], key=lambda chunk: chunk.chunk_index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from sqlrag.store.database import Database
-    from sqlrag.types import Vectors
+    from sqlrag.types import Document, Vectors
 
 _CONDITIONS = ("node_ids", "doc_ids", "collection", "tags_any", "tags_all", "metadata")
 
@@ -51,7 +50,58 @@ def _chunk(row: tuple[Any, ...]) -> Chunk:
     )  # fmt: skip
 
 
-def add_chunks(database: Database, chunks: Sequence[Chunk], vectors: Vectors) -> list[str]:
+class Rows(Protocol):
+    """The rows of a store inside a transaction."""
+
+    def read_chunks(self, conditions: Mapping[str, Any]) -> list[Chunk]:
+        """Return the chunks that meet every condition; see :func:`read_chunks`."""
+        ...
+
+    def read_documents(self, doc_ids: Sequence[str]) -> list[Document]:
+        """Return those of the documents that are there, in the order of their ids."""
+        ...
+
+    def read_vectors(self, node_ids: Sequence[str]) -> dict[str, Any]:
+        """Return the vectors of chunks by their ids."""
+        ...
+
+    def write(
+        self, documents: Sequence[Document], chunks: Sequence[Chunk], vectors: Vectors | None, gone: Sequence[str]
+    ) -> None:
+        """Write documents in place of what there is of them and of those in ``gone``."""
+        ...
+
+    def forget_collections(self) -> None:
+        """Forget collections without documents."""
+        ...
+
+
+class FileRows:
+    """The rows of a DuckDB file."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self._con = con
+
+    def read_chunks(self, conditions: Mapping[str, Any]) -> list[Chunk]:  # noqa: D102 - see Rows
+        return read_chunks(self._con, conditions)
+
+    def read_documents(self, doc_ids: Sequence[str]) -> list[Document]:  # noqa: D102
+        return read_documents(self._con, doc_ids)
+
+    def read_vectors(self, node_ids: Sequence[str]) -> dict[str, Any]:  # noqa: D102
+        statement = "SELECT node_id, embedding FROM documents WHERE node_id IN (...)"
+        return dict(select_by_key(self._con, statement, node_ids))
+
+    def write(  # noqa: D102
+        self, documents: Sequence[Document], chunks: Sequence[Chunk], vectors: Vectors | None, gone: Sequence[str]
+    ) -> None:
+        writing.write(self._con, documents, chunks, vectors, gone)
+
+    def forget_collections(self) -> None:  # noqa: D102
+        runs.forget_collections(self._con)
+
+
+def add_chunks(rows: Rows, chunks: Sequence[Chunk], vectors: Vectors) -> list[str]:
     """Add chunks, each in the place of the one with its id or else behind the others of its document.
 
     ``vectors`` are of unit length, one a chunk. Returns the ids of the documents that were written.
@@ -61,42 +111,38 @@ def add_chunks(database: Database, chunks: Sequence[Chunk], vectors: Vectors) ->
         twice = Counter(chunk.node_id for chunk in chunks).most_common(1)[0][0]
         raise InputError(f"The chunk {twice!r} is given more than once.")
     made = dict(zip((chunk.node_id for chunk in chunks), vectors, strict=True))
-    with database.transaction() as con:
-        moved = {chunk.doc_id for chunk in read_chunks(con, {"node_ids": list(new)})}
-        stored = read_chunks(con, {"doc_ids": sorted(moved | {chunk.doc_id for chunk in chunks})})
-        wanted: dict[str, list[Chunk]] = defaultdict(list)
-        left = dict(new)
-        for chunk in stored:
-            found = new.get(chunk.node_id)
-            if found is None:
-                wanted[chunk.doc_id].append(chunk)
-            elif found.doc_id == chunk.doc_id:
-                wanted[chunk.doc_id].append(left.pop(chunk.node_id))
-        for chunk in left.values():
+    moved = {chunk.doc_id for chunk in rows.read_chunks({"node_ids": list(new)})}
+    stored = rows.read_chunks({"doc_ids": sorted(moved | {chunk.doc_id for chunk in chunks})})
+    wanted: dict[str, list[Chunk]] = defaultdict(list)
+    left = dict(new)
+    for chunk in stored:
+        found = new.get(chunk.node_id)
+        if found is None:
             wanted[chunk.doc_id].append(chunk)
-        return _rewrite(con, stored, wanted, made)
+        elif found.doc_id == chunk.doc_id:
+            wanted[chunk.doc_id].append(left.pop(chunk.node_id))
+    for chunk in left.values():
+        wanted[chunk.doc_id].append(chunk)
+    return _rewrite(rows, stored, wanted, made)
 
 
-def delete_chunks(database: Database, conditions: Mapping[str, Any]) -> list[str]:
+def delete_chunks(rows: Rows, conditions: Mapping[str, Any]) -> list[str]:
     """Delete the chunks that meet every condition; a document that loses its last chunk goes with it.
 
     Returns the ids of the chunks that went, in order.
     """
-    with database.transaction() as con:
-        chosen = read_chunks(con, conditions)
-        going = {chunk.node_id for chunk in chosen}
-        stored = read_chunks(con, {"doc_ids": sorted({chunk.doc_id for chunk in chosen})})
-        wanted: dict[str, list[Chunk]] = defaultdict(list)
-        for chunk in stored:
-            if chunk.node_id not in going:
-                wanted[chunk.doc_id].append(chunk)
-        _rewrite(con, stored, wanted, {})
+    chosen = rows.read_chunks(conditions)
+    going = {chunk.node_id for chunk in chosen}
+    stored = rows.read_chunks({"doc_ids": sorted({chunk.doc_id for chunk in chosen})})
+    wanted: dict[str, list[Chunk]] = defaultdict(list)
+    for chunk in stored:
+        if chunk.node_id not in going:
+            wanted[chunk.doc_id].append(chunk)
+    _rewrite(rows, stored, wanted, {})
     return [chunk.node_id for chunk in chosen]
 
 
-def _rewrite(
-    con: duckdb.DuckDBPyConnection, stored: Sequence[Chunk], wanted: Mapping[str, list[Chunk]], made: dict[str, Any]
-) -> list[str]:
+def _rewrite(rows: Rows, stored: Sequence[Chunk], wanted: Mapping[str, list[Chunk]], made: dict[str, Any]) -> list[str]:
     """Write documents with the chunks that they are to have, in this order, each with the id that it has.
 
     ``stored`` are all chunks that the file has of the documents concerned, ``made`` the vectors of new ones.
@@ -108,18 +154,17 @@ def _rewrite(
     # The text of a document that its chunks were joined to follows them; that of a file stays whole.
     joined = [
         document.doc_id
-        for document in read_documents(con, sorted(before))
+        for document in rows.read_documents(sorted(before))
         if document.text == BETWEEN_CHUNKS.join(before[document.doc_id])
     ]
     numbered = [
         replace(chunk, chunk_index=i, given_id=chunk.node_id) for own in wanted.values() for i, chunk in enumerate(own)
     ]
-    documents, placed = with_sources(con, numbered, joined)
+    documents, placed = with_sources(rows.read_documents, numbered, joined)
     kept = [chunk.node_id for chunk in placed if chunk.node_id not in made]
-    rows = select_by_key(con, "SELECT node_id, embedding FROM documents WHERE node_id IN (...)", kept)
-    vectors = {**made, **dict(rows)}
+    vectors = {**made, **rows.read_vectors(kept)}
     matrix = np.array([vectors[chunk.node_id] for chunk in placed], dtype=np.float32) if placed else None
-    writing.write(con, documents, placed, matrix, gone)
+    rows.write(documents, placed, matrix, gone)
     if gone:
-        runs.forget_collections(con)
+        rows.forget_collections()
     return [document.doc_id for document in documents]

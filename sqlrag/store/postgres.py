@@ -1,0 +1,383 @@
+"""A store in Postgres with pgvector: its address, its connections, its migrations, its transactions."""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from sqlrag.errors import (
+    InputError,
+    MissingExtraError,
+    NotAStoreError,
+    SchemaVersionError,
+    StoreError,
+    StoreExistsError,
+    StoreLockedError,
+)
+from sqlrag.options import shown
+from sqlrag.store.schema import read_sql, sql_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import psycopg
+    import psycopg_pool
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+T = TypeVar("T")
+
+log = logging.getLogger("sqlrag.store")
+
+DEFAULT_SCHEMA = "sqlrag"
+MOST_DIMENSIONS = 16_000  # of pgvector's type; an HNSW index takes fewer
+INDEXED_DIMENSIONS = 2_000
+_SCHEMES = ("postgresql", "postgres")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filters starve a search by index
+_INDEX = re.compile(r"CREATE INDEX chunks_embedding[^;]*;")
+# How long a lost connection is tried again, in seconds: a restart takes a few.
+RETRY_SECONDS = 10.0
+
+
+def is_url(path: object) -> bool:
+    """Return whether a store's address is one of a Postgres server, and no file."""
+    return isinstance(path, str) and path.partition("://")[0].lower() in _SCHEMES and "://" in path
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a store is: what libpq connects to, the schema, and the address as messages show it, without a password."""
+
+    conninfo: str
+    schema: str
+    shown: str
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Return the parts of ``postgresql://user@host/database?schema=kb``.
+
+        Raises
+        ------
+        InputError
+            It is no such URL, or the name of the schema is none.
+        """
+        if not is_url(url):
+            raise InputError(f"{shown(url)} is no address of a Postgres server: postgresql://user@host/database.")
+        try:
+            parts = urlsplit(url)
+            parts.port  # noqa: B018 - raises ValueError
+        except ValueError as error:
+            raise InputError(f"The address of the Postgres server cannot be read: {error}.") from error
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        schema = dict(query).get("schema", DEFAULT_SCHEMA)
+        if not _NAME.fullmatch(schema) or schema.lower().startswith("pg_"):
+            raise InputError(f"schema={schema!r} in the address: a name has letters, digits and _ only, not pg_ first.")
+        others = [(name, value) for name, value in query if name != "schema"]
+        host = parts.netloc.rpartition("@")[2]
+        user = parts.username or ""
+        visible = [pair for pair in others if "password" not in pair[0].lower()]
+        visible += [("schema", schema)] if schema != DEFAULT_SCHEMA else []
+        return cls(
+            urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(others), "")),
+            schema,
+            urlunsplit(
+                ("postgresql", f"{user}@{host}" if user else host, parts.path, urlencode(visible, safe="/"), "")
+            ),
+        )
+
+
+class Server:
+    """Connections to the schema of one store. Safe to use from several threads at once."""
+
+    def __init__(self, url: str, *, read_only: bool, wait_seconds: float = RETRY_SECONDS) -> None:
+        self.address = Address.of(url)
+        self.read_only = read_only
+        self._wait = wait_seconds
+        self.closed = False
+        psycopg = _psycopg()
+        import psycopg_pool
+
+        self._errors = psycopg
+        # A lost connection, or a transaction that another one's change made void.
+        self._lost = (psycopg.OperationalError, psycopg.InterfaceError)
+        self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
+            self.address.conninfo,
+            min_size=0,
+            max_size=16,
+            open=False,
+            timeout=max(wait_seconds, 1.0),
+            reconnect_timeout=max(wait_seconds, 1.0),
+            kwargs={"autocommit": True, "connect_timeout": 10, "application_name": "sqlrag"},
+            configure=self._configure,
+        )
+
+    @property
+    def path(self) -> str:
+        """The address, without a password."""
+        return self.address.shown
+
+    def _configure(self, con: Connection) -> None:
+        from pgvector.psycopg import register_vector
+        from psycopg import sql
+
+        con.execute(sql.SQL("SET search_path TO {}, public").format(sql.Identifier(self.address.schema)))
+        if self.read_only:
+            con.execute("SET default_transaction_read_only TO on")
+        try:
+            register_vector(con)
+        except self._errors.ProgrammingError as error:
+            # Another user of the database may have put it into a schema of its own.
+            raise StoreError(self.path, self._no_pgvector(str(error))) from error
+
+    def _no_pgvector(self, why: str) -> str:
+        return f"{self.path} has no pgvector ({why}). Let its owner run: CREATE EXTENSION vector;"
+
+    def open(self) -> None:
+        """Connect, and make sure that there is a store of this version of sqlrag.
+
+        Raises
+        ------
+        StoreError
+            The server cannot be reached, or has no pgvector of 0.8 or later.
+        NotAStoreError, SchemaVersionError
+            The schema holds no store, or that of another version.
+        """
+        try:
+            self._connect_once()
+            self._pool.open()
+            version = self.read(self._version)
+            if version is None:
+                raise NotAStoreError(
+                    self.path,
+                    f"{self.path} holds no sqlrag store. sqlrag push FILE URL makes one, or PostgresStore.create.",
+                )
+            self._check_version(version)
+        except BaseException:
+            self.close()
+            raise
+
+    def create(
+        self, dimensions: int, configuration: str, fill: Callable[[Connection], None], *, overwrite: bool
+    ) -> None:
+        """Make the tables in a schema of their own, and let ``fill`` write what belongs into each new store.
+
+        All of it is there at the end or nothing.
+        """
+        from psycopg import sql
+
+        if self.read_only:
+            raise InputError("A store cannot be made over a connection for reading only.")
+        con = self._connect_once(new=True)
+        schema = sql.Identifier(self.address.schema)
+        try:
+            with self._told("Nothing was made"), con, con.transaction():
+                con.execute("SELECT pg_advisory_xact_lock(hashtext($1))".replace("$1", "%s"), [self._lock_name])
+                if self._version(con) is not None:
+                    if not overwrite:
+                        raise StoreExistsError(
+                            self.path, f"{self.path} holds a store already. Pass overwrite=True to replace it."
+                        )
+                    con.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(schema))
+                con.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+                con.execute(sql.SQL("SET LOCAL search_path TO {}, public").format(schema))
+                self._migrate(con, 0, dimensions, configuration)
+                fill(con)
+        finally:
+            con.close()
+
+    @property
+    def _lock_name(self) -> str:
+        return f"sqlrag {self.address.schema}"
+
+    def _migrate(self, con: Connection, version: int, dimensions: int, configuration: str) -> None:
+        for number, name in enumerate(migrations(), 1):
+            if number > version:
+                con.execute(fitted(read_sql(f"postgres/{name}"), dimensions, configuration))  # type: ignore[arg-type]
+                con.execute("INSERT INTO migrations (version, name) VALUES (%s, %s)", [number, name])
+
+    def _check_version(self, version: int) -> None:
+        known = len(migrations())
+        if version > known:
+            raise SchemaVersionError(
+                self.path, f"{self.path} was made by a later sqlrag (schema {version}, here {known}). Upgrade sqlrag."
+            )
+        if version < known:
+            raise SchemaVersionError(
+                self.path,
+                f"{self.path} was made by an earlier sqlrag (schema {version}, here {known}). "
+                "PostgresStore.migrate(url) brings it up to date.",
+            )
+
+    def migrate(self) -> list[str]:
+        """Apply the migrations that the store does not have yet, all or none; return their names."""
+        self._connect_once().close()
+        self._pool.open()
+        with self.transaction() as con:
+            con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
+            version = self._version(con)
+            if version is None:
+                raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
+            settings = read_settings(con)
+            self._migrate(con, version, int(settings["embedding_dimensions"]), settings["text_search_configuration"])
+        return list(migrations())[version:]
+
+    def _version(self, con: Connection) -> int | None:
+        from psycopg import sql
+
+        ((there,),) = con.execute("SELECT to_regclass(%s)", [f'"{self.address.schema}".migrations']).fetchall()
+        if there is None:
+            return None
+        statement = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
+        return int(con.execute(statement.format(sql.Identifier(self.address.schema))).fetchall()[0][0])
+
+    def _connect_once(self, *, new: bool = False) -> Connection:
+        """Connect outside of the pool, which would try for long where the address or the password is wrong."""
+        try:
+            con = self._errors.connect(self.address.conninfo, autocommit=True, connect_timeout=10)
+        except self._errors.OperationalError as error:
+            raise StoreError(
+                self.path,
+                f"{self.path} cannot be reached: {_first_line(error)}. See whether the server is running, and whether "
+                "address, user and password are right.",
+            ) from error
+        except self._errors.ProgrammingError as error:
+            raise InputError(f"The address {self.path} cannot be read: {_first_line(error)}.") from error
+        try:
+            if new:
+                con.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        except self._errors.Error as error:
+            con.close()
+            raise StoreError(self.path, self._no_pgvector(_first_line(error))) from error
+        found = con.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchall()
+        if not found:
+            con.close()
+            raise StoreError(self.path, self._no_pgvector("it is not installed in this database"))
+        if tuple(int(part) for part in found[0][0].split(".")[:2]) < _LEAST_PGVECTOR:
+            con.close()
+            raise StoreError(
+                self.path,
+                f"{self.path} has pgvector {found[0][0]}, and 0.8 is needed, whose searches go on until filters are "
+                "met. Let its owner run: ALTER EXTENSION vector UPDATE;",
+            )
+        if not new:
+            con.close()
+        return con
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Yield a connection of the pool."""
+        if self.closed:
+            raise StoreError(self.path, f"{self.path} is closed. Open it again.")
+        import psycopg_pool
+
+        try:
+            with self._pool.connection() as con:
+                yield con
+        except psycopg_pool.PoolTimeout as error:
+            raise StoreLockedError(
+                self.path,
+                f"{self.path} gave no connection within {self._wait:g} seconds: the server is down or has too many "
+                "clients. Try again later.",
+            ) from error
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Return what the work returns, which sees one state of the store; a lost connection is tried again."""
+
+        def attempt() -> T:
+            with self._told("Nothing was changed"), self.connection() as con, con.transaction():
+                con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                return work(con)
+
+        remedy = "Nothing was changed; see whether the server is running, and ask again."
+        return self._again(attempt, f"was lost while it was read. {remedy}")
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Return what the work returns, in one transaction; where its connection is lost, the work is done again.
+
+        So the work must lead to the same state when it is done twice.
+        """
+
+        def attempt() -> T:
+            with self.transaction() as con:
+                return work(con)
+
+        remedy = "The change is there as a whole or not at all; do it again when the server runs."
+        return self._again(attempt, f"was lost while it was written. {remedy}")
+
+    def _again(self, attempt: Callable[[], T], lost: str) -> T:
+        import tenacity
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(self._lost),
+            stop=tenacity.stop_after_delay(self._wait),
+            wait=tenacity.wait_exponential(multiplier=0.05, max=2),
+            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            reraise=True,
+        )
+        try:
+            return retrying(attempt)
+        except self._lost as error:
+            raise StoreError(self.path, f"{self.path} {lost} ({_first_line(error)})") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction, which is committed at the end or taken back by an error."""
+        if self.read_only:
+            raise StoreError(
+                self.path, f"{self.path} is open for reading only. Open it with PostgresStore(url, read_only=False)."
+            )
+        with self._told("The change was taken back"), self.connection() as con, con.transaction():
+            yield con
+
+    @contextmanager
+    def _told(self, consequence: str) -> Iterator[None]:
+        try:
+            yield
+        except self._lost:
+            raise
+        except self._errors.Error as error:
+            raise self._failed(error, consequence) from error
+
+    def _failed(self, error: Exception, consequence: str) -> StoreError:
+        return StoreError(self.path, f"{self.path} cannot answer: {_first_line(error)}. {consequence}.")
+
+    def close(self) -> None:
+        """End the connections."""
+        self.closed = True
+        self._pool.close()
+
+
+def migrations() -> list[str]:
+    """Return the names of the migrations, in the order in which they are applied."""
+    return sorted(path.stem for path in (sql_folder() / "postgres").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+
+
+def fitted(sql: str, dimensions: int, configuration: str) -> str:
+    """Fit SQL that is written for 384 dimensions and English to a store."""
+    if dimensions > INDEXED_DIMENSIONS:  # pgvector indexes no more; every vector is compared then
+        sql = _INDEX.sub("", sql)
+    return sql.replace("vector(384)", f"vector({int(dimensions)})").replace("'english'", f"'{configuration}'")
+
+
+def read_settings(con: Connection) -> dict[str, str]:
+    """Return every key of ``embedding_metadata`` with its value, in the order of the keys."""
+    return dict(con.execute("SELECT key, value FROM embedding_metadata ORDER BY key").fetchall())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _psycopg() -> Any:
+    try:
+        import pgvector.psycopg  # noqa: F401
+        import psycopg
+        import psycopg_pool  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("A store in Postgres", "postgres") from error
+    return psycopg

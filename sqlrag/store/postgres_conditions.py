@@ -1,0 +1,122 @@
+"""Filters as conditions of a WHERE clause in Postgres, every value bound; the same as the macro ``passes_filters``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# How two values are compared, where both are numbers or both are texts.
+_ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+class Where:
+    """A condition on rows of ``chunks`` (or ``documents``), and the values that it binds by name."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self.parts: list[str] = []
+        self.values: dict[str, Any] = dict(values or {})
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({part})" for part in self.parts) or "true"
+
+    def add(self, part: str, **values: Any) -> None:
+        """Ask for one more condition."""
+        self.parts.append(part)
+        self.values.update(values)
+
+    def bind(self, value: Any) -> str:
+        """Bind a value and return its place."""
+        name = f"value_{len(self.values)}"
+        self.values[name] = value
+        return f"%({name})s"
+
+
+def where(
+    *,
+    collection: Sequence[str] | None = None,
+    tags_any: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    alternatives: Sequence[Sequence[Any]] | None = None,
+    ids: Mapping[str, Sequence[str] | None] | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> Where:
+    """Return the condition that all of these hold; None leaves one out.
+
+    ``alternatives`` are those of :func:`sqlrag.retrieval.conditions.alternatives_of`; ``ids`` are columns with the
+    values that they may have; ``keys`` names the columns that stand for ``$doc_id`` and ``$node_id``.
+    """
+    found = Where()
+    for column, values in (ids or {}).items():
+        if values is not None:
+            found.add(f"{column} = ANY({found.bind(list(values))}::text[])")
+    if collection is not None:
+        found.add(f"collection = ANY({found.bind(list(collection))}::text[])")
+    if tags_any is not None:
+        found.add(f"tags && {found.bind(list(tags_any))}::text[]")
+    if tags_all is not None:
+        found.add(f"tags @> {found.bind(list(tags_all))}::text[]")
+    if alternatives is not None:
+        columns = keys or {"$doc_id": "doc_id", "$node_id": "node_id"}
+        any_of = [" AND ".join(_holds(found, one, columns) for one in group) or "true" for group in alternatives]
+        found.add(" OR ".join(f"({part})" for part in any_of) or "false")
+    return found
+
+
+def _holds(found: Where, condition: Any, columns: Mapping[str, str]) -> str:
+    operator, operand = condition.operator, condition.operand
+    negated = condition.negated
+    if operator in ("$ne", "$nin"):
+        operator, negated = {"$ne": "$eq", "$nin": "$in"}[operator], not negated
+    if condition.field in ("$doc_id", "$node_id"):
+        column = columns.get(condition.field)
+        value = f"to_jsonb({column})" if column else "NULL::jsonb"
+    else:
+        value = f"metadata -> {found.bind(condition.field)}::text"
+    text = _comparison(found, value, operator, operand)
+    return f"NOT coalesce({text}, false)" if negated else f"coalesce({text}, false)"
+
+
+def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
+    """Return an expression that is true where a JSON value (NULL: there is none) meets a condition."""
+
+    def bound(one: Any) -> str:
+        return f"{found.bind(json.dumps(one, ensure_ascii=False))}::jsonb"
+
+    def as_list(values: Sequence[Any]) -> str:
+        return f"{found.bind([json.dumps(one, ensure_ascii=False) for one in values])}::jsonb[]"
+
+    elements = f"CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END"
+    if operator == "$eq":
+        return f"coalesce({value}, 'null') = {bound(operand)}"
+    if operator == "$in":
+        wanted = as_list(operand)
+        return (
+            f"coalesce({value}, 'null') = ANY({wanted}) OR "
+            f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = ANY({wanted}))"
+        )
+    if operator in ("$contains", "$any"):
+        wanted = as_list([operand] if operator == "$contains" else operand)
+        return f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = ANY({wanted}))"
+    if operator == "$all":
+        wanted = as_list(operand)
+        return (
+            f"NOT EXISTS (SELECT FROM unnest({wanted}) AS w(v) WHERE NOT EXISTS "
+            f"(SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = w.v))"
+        )
+    if operator in _ORDERS:
+        kind, cast = ("string", '::text COLLATE "C"') if isinstance(operand, str) else ("number", "::numeric")
+        return (
+            f"CASE WHEN jsonb_typeof({value}) = '{kind}' THEN ({value} #>> '{{}}'){cast} "
+            f"{_ORDERS[operator]} {found.bind(str(operand))}{cast} END"
+        )
+    if operator in ("$text_match", "$text_match_insensitive"):
+        there, wanted = f"({value} #>> '{{}}')", f"{found.bind(operand)}::text"
+        if operator == "$text_match_insensitive":
+            there, wanted = f"lower({there})", f"lower({wanted})"
+        return f"jsonb_typeof({value}) = 'string' AND strpos({there}, {wanted}) > 0"
+    if operator == "$exists":
+        return f"(coalesce(jsonb_typeof({value}), 'null') <> 'null') = {found.bind(operand)}::boolean"
+    return f"(coalesce({value}, 'null') IN ('null', '\"\"', '[]')) = {found.bind(operand)}::boolean"
