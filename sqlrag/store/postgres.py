@@ -197,7 +197,7 @@ class Server:
     def _migrate(self, con: Connection, version: int, dimensions: int, configuration: str) -> None:
         for number, name in enumerate(migrations(), 1):
             if number > version:
-                con.execute(fitted(read_sql(f"postgres/{name}"), dimensions, configuration))  # type: ignore[arg-type]
+                con.execute(fitted(read_sql(f"postgres/{name}"), dimensions, configuration))
                 con.execute("INSERT INTO migrations (version, name) VALUES (%s, %s)", [number, name])
 
     def _check_version(self, version: int) -> None:
@@ -238,7 +238,7 @@ class Server:
     def _connect_once(self, *, new: bool = False) -> Connection:
         """Connect outside of the pool, which would try for long where the address or the password is wrong."""
         try:
-            con = self._errors.connect(self.address.conninfo, autocommit=True, connect_timeout=10)
+            con: Connection = self._errors.connect(self.address.conninfo, autocommit=True, connect_timeout=10)
         except self._errors.OperationalError as error:
             raise StoreError(
                 self.path,

@@ -102,10 +102,8 @@ def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
         return f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = ANY({wanted}))"
     if operator == "$all":
         wanted = as_list(operand)
-        return (
-            f"NOT EXISTS (SELECT FROM unnest({wanted}) AS w(v) WHERE NOT EXISTS "
-            f"(SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = w.v))"
-        )
+        missing = f"NOT EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = w.v)"
+        return f"NOT EXISTS (SELECT FROM unnest({wanted}) AS w(v) WHERE {missing})"
     if operator in _ORDERS:
         kind, cast = ("string", '::text COLLATE "C"') if isinstance(operand, str) else ("number", "::numeric")
         return (
