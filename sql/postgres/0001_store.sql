@@ -22,7 +22,7 @@ CREATE TABLE documents (
     file_name text NOT NULL,
     text text NOT NULL,
     metadata_ json NOT NULL,
-    created_at timestamp NOT NULL,
+    created_at timestamp NOT NULL DEFAULT (now() AT TIME ZONE 'UTC'),
     collection text COLLATE "C" NOT NULL REFERENCES collections,
     checksum text NOT NULL,
     mime text NOT NULL,

@@ -60,8 +60,8 @@ class Engine(Protocol):
         """Return this thread's DuckDB cursor, or raise InputError where there is no one file to ask."""
         ...
 
-    def read(self, work: Callable[[], T]) -> T:
-        """Return what the work returns, all of whose parts have seen the same state; errors are sqlrag's own."""
+    def read(self, work: Callable[[Engine], T]) -> T:
+        """Return what the work returns that asks the given engine, and sees one state; errors are sqlrag's own."""
         ...
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:

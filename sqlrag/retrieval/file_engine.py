@@ -10,7 +10,7 @@ from sqlrag.errors import StoreError
 from sqlrag.retrieval import candidates, feedback, rows
 from sqlrag.retrieval import terms as words
 from sqlrag.retrieval.contributions import explained
-from sqlrag.retrieval.engine import NoLexicalIndexError
+from sqlrag.retrieval.engine import Engine, NoLexicalIndexError
 from sqlrag.retrieval.marking import spans
 from sqlrag.retrieval.passages import chunks_at
 from sqlrag.retrieval.statements import as_sql
@@ -58,9 +58,9 @@ class FileEngine:
     def cursor(self) -> duckdb.DuckDBPyConnection:
         return self.database.cursor()
 
-    def read(self, work: Callable[[], T]) -> T:
+    def read(self, work: Callable[[Engine], T]) -> T:
         try:
-            return self.database.read(work)
+            return self.database.read(lambda: work(self))
         except duckdb.OutOfMemoryException as error:
             raise out_of_memory(self.path, error) from error
         except duckdb.Error as error:

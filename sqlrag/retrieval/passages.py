@@ -61,14 +61,7 @@ class Passage(NamedTuple):
 
 def chunks_at(con: duckdb.DuckDBPyConnection, places: Sequence[tuple[str, int]]) -> list[Candidate]:
     """Return the chunks of a store at these (doc_id, chunk_index), ordered by them."""
-    given = [options.items("One of places", place, "('a.md', 0)") for place in options.items("places", places, _PLACES)]
-    if not all(len(place) == 2 for place in given):
-        raise InputError(f"places must be pairs of doc_id and chunk_index, such as {_PLACES}.")
-    bound = {
-        "doc_ids": [without_surrogates(options.text("A doc_id", doc_id)) for doc_id, _ in given],
-        "indexes": [options.whole("A chunk_index", index, 0) for _, index in given],
-    }
-    rows = con.execute(read_sql("index/chunks_at"), bound).fetchall()
+    rows = con.execute(read_sql("index/chunks_at"), checked_places(places)).fetchall()
     return [
         Candidate(
             doc_id, index, text, node_id=node_id, collection=collection, heading_path=tuple(path), page=page,
@@ -76,6 +69,17 @@ def chunks_at(con: duckdb.DuckDBPyConnection, places: Sequence[tuple[str, int]])
         )
         for node_id, text, doc_id, index, collection, path, page, start, end in rows
     ]  # fmt: skip
+
+
+def checked_places(places: Sequence[tuple[str, int]]) -> dict[str, list[Any]]:
+    """Return pairs of doc_id and chunk_index as two lists to bind, or raise InputError."""
+    given = [options.items("One of places", place, "('a.md', 0)") for place in options.items("places", places, _PLACES)]
+    if not all(len(place) == 2 for place in given):
+        raise InputError(f"places must be pairs of doc_id and chunk_index, such as {_PLACES}.")
+    return {
+        "doc_ids": [without_surrogates(options.text("A doc_id", doc_id)) for doc_id, _ in given],
+        "indexes": [options.whole("A chunk_index", index, 0) for _, index in given],
+    }
 
 
 def passages_of(candidates: Sequence[Candidate], neighbours: int, store: ChunkReader | None) -> list[Passage]:

@@ -236,7 +236,7 @@ class Queries:
         return self._searcher.run(
             query_text,
             plan,
-            lambda run: self._engine.explained(run, node_id),
+            lambda run: run.engine.explained(run, node_id),
             query_vector=None if mode == "lexical" else query_vector,
             model_name=None if mode == "lexical" else model_name,
         )

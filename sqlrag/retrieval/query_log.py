@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -23,7 +24,6 @@ from sqlrag.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
-    from pathlib import Path
 
     from sqlrag.retrieval.planning import Plan
     from sqlrag.retrieval.results import Results
@@ -61,8 +61,9 @@ _lock = threading.Lock()
 def query_log(path: str | os.PathLike[str], store: Path | str) -> QueryLog:
     """Return the log of a file, one for the whole process; raises InputError where that file is the store itself."""
     real = real_path(path)
-    if real.exists() and (real.samefile(store) or not (real.is_file() or real.is_dir())):
-        what = f"the store {store} itself" if real.samefile(store) else "neither a file nor a name that is free"
+    is_store = isinstance(store, Path) and real.exists() and real.samefile(store)
+    if real.exists() and (is_store or not (real.is_file() or real.is_dir())):
+        what = f"the store {store} itself" if is_store else "neither a file nor a name that is free"
         raise InputError(f"query_log {real} is {what}. Name another file; it is made if there is none.")
     with _lock:
         return _logs.setdefault(real, QueryLog(real))

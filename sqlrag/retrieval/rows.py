@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sqlrag.store.calls import select_by_key
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import duckdb
@@ -65,7 +66,7 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
     rows = select_by_key(
         con,
         "SELECT doc_id, file_path, file_name, text, metadata_ FROM source_documents WHERE doc_id IN (...)",
-        sorted(set(_ids("doc_ids", doc_ids, "['guides/setup.md']"))),
+        sorted(set(ids_of("doc_ids", doc_ids, "['guides/setup.md']"))),
     )
     sources = [dict(zip(_SOURCE_COLUMNS, row, strict=True)) for row in rows]
     for source in sources:
@@ -75,10 +76,10 @@ def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> 
 
 def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them."""
-    wanted = _ids("chunk_ids", chunk_ids, "['guides/setup.md#3']")
+    wanted = ids_of("chunk_ids", chunk_ids, "['guides/setup.md#3']")
     rows = select_by_key(con, "SELECT node_id, doc_id FROM documents WHERE node_id IN (...)", wanted)
     doc_of = dict(rows)
-    _check_found(con, path, wanted, doc_of)
+    check_found(path, wanted, doc_of, partial(_near, con))
     sources = source_documents(con, list(doc_of.values()))
     return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
 
@@ -87,22 +88,25 @@ def vectors_of(
     con: duckdb.DuckDBPyConnection, path: Path, node_ids: Sequence[str], dimensions: int
 ) -> NDArray[np.float32]:
     """Return the vectors of chunks, ``[len(node_ids), dimensions] float32``, in the order in which they are named."""
-    wanted = _ids("node_ids", node_ids, "['guides/setup.md#3']")
+    wanted = ids_of("node_ids", node_ids, "['guides/setup.md#3']")
     found = dict(select_by_key(con, "SELECT node_id, embedding FROM documents WHERE node_id IN (...)", wanted))
-    _check_found(con, path, wanted, found)
+    check_found(path, wanted, found, partial(_near, con))
     return np.array([found[node_id] for node_id in wanted], dtype=np.float32).reshape(-1, dimensions)
 
 
-def _check_found(con: duckdb.DuckDBPyConnection, path: Path, wanted: list[str], found: Mapping[str, Any]) -> None:
+def check_found(
+    path: Path | str, wanted: list[str], found: Mapping[str, Any], similar: Callable[[str], Sequence[str]]
+) -> None:
+    """Raise NotFoundError where a chunk is not among those found; ``similar`` returns ids that are written alike."""
     missing = [node_id for node_id in wanted if node_id not in found]
     if missing:
         others = f" (nor {counted(len(missing) - 1, 'other')} of those asked for)" if missing[1:] else ""
-        near = ", ".join(_near(con, missing[0]))
+        near = ", ".join(similar(missing[0]))
         hint = f"Similar ones: {near}." if near else "A node_id looks like guides/setup.md#3; take it from a result."
         raise NotFoundError(f"{path} holds no chunk {missing[0]!r}{others}. {hint}")
 
 
-def _ids(name: str, values: object, example: str) -> list[str]:
+def ids_of(name: str, values: object, example: str) -> list[str]:
     """Return a list of ids as they can be bound."""
     ids = items(name, values, example)
     if not all(isinstance(value, str) for value in ids):

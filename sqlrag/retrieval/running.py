@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from sqlrag.retrieval.engine import Engine
     from sqlrag.retrieval.planning import Plan
     from sqlrag.retrieval.searching import Searcher
 
@@ -35,9 +36,9 @@ _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_ran
 class Run:
     """One query on its way through the stages."""
 
-    def __init__(self, searcher: Searcher, query_text: str, plan: Plan) -> None:
+    def __init__(self, searcher: Searcher, engine: Engine, query_text: str, plan: Plan) -> None:
         self.searcher = searcher
-        self.engine = searcher.engine
+        self.engine = engine
         self.query_text = query_text
         self.plan = plan
         self.asked_filters = plan.filters.parameters()

@@ -102,8 +102,8 @@ class Searcher:
         if model_name is not None:
             self.check_model_name(model_name)
 
-        def answer() -> T:
-            run = Run(self, "" if blank else without_surrogates(query_text), plan)
+        def answer(engine: Engine) -> T:
+            run = Run(self, engine, "" if blank else without_surrogates(query_text), plan)
             run.filter()
             self._run_legs(run, query_vector)
             run.refine()

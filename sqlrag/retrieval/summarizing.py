@@ -34,7 +34,7 @@ def summary(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> t
     return facts, amiss
 
 
-def summary_html(path: Path, facts: Mapping[str, str], amiss: Sequence[str]) -> str:
+def summary_html(path: Path | str, facts: Mapping[str, str], amiss: Sequence[str]) -> str:
     """Return a table of facts, escaped; it needs no style of its own."""
     rows = "".join(
         f'<tr><th style="text-align:left">{html.escape(name)}</th>'

@@ -34,10 +34,11 @@ def read_chunks(con: duckdb.DuckDBPyConnection, conditions: Mapping[str, Any]) -
     leaves nothing out.
     """
     bound = {name: conditions.get(name) for name in _CONDITIONS}
-    return [_chunk(row) for row in con.execute(read_sql("index/chosen_chunks"), bound).fetchall()]
+    return [chunk_of(row) for row in con.execute(read_sql("index/chosen_chunks"), bound).fetchall()]
 
 
-def _chunk(row: tuple[Any, ...]) -> Chunk:
+def chunk_of(row: tuple[Any, ...]) -> Chunk:
+    """Return a row of ``index/chosen_chunks`` as a chunk."""
     node_id, text, metadata_, doc_id, index, collection, start, end, page, path, tags = row
     metadata = json.loads(metadata_)
     content, kind = metadata.pop("_node_content", None), metadata.pop("_node_type", "TextNode")

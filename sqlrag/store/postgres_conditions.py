@@ -41,12 +41,11 @@ def where(
     tags_all: Sequence[str] | None = None,
     alternatives: Sequence[Sequence[Any]] | None = None,
     ids: Mapping[str, Sequence[str] | None] | None = None,
-    keys: Mapping[str, str] | None = None,
 ) -> Where:
     """Return the condition that all of these hold; None leaves one out.
 
     ``alternatives`` are those of :func:`sqlrag.retrieval.conditions.alternatives_of`; ``ids`` are columns with the
-    values that they may have; ``keys`` names the columns that stand for ``$doc_id`` and ``$node_id``.
+    values that they may have.
     """
     found = Where()
     for column, values in (ids or {}).items():
@@ -59,20 +58,18 @@ def where(
     if tags_all is not None:
         found.add(f"tags @> {found.bind(list(tags_all))}::text[]")
     if alternatives is not None:
-        columns = keys or {"$doc_id": "doc_id", "$node_id": "node_id"}
-        any_of = [" AND ".join(_holds(found, one, columns) for one in group) or "true" for group in alternatives]
+        any_of = [" AND ".join(_holds(found, one) for one in group) or "true" for group in alternatives]
         found.add(" OR ".join(f"({part})" for part in any_of) or "false")
     return found
 
 
-def _holds(found: Where, condition: Any, columns: Mapping[str, str]) -> str:
+def _holds(found: Where, condition: Any) -> str:
     operator, operand = condition.operator, condition.operand
     negated = condition.negated
     if operator in ("$ne", "$nin"):
         operator, negated = {"$ne": "$eq", "$nin": "$in"}[operator], not negated
     if condition.field in ("$doc_id", "$node_id"):
-        column = columns.get(condition.field)
-        value = f"to_jsonb({column})" if column else "NULL::jsonb"
+        value = f"to_jsonb({condition.field[1:]})"
     else:
         value = f"metadata -> {found.bind(condition.field)}::text"
     text = _comparison(found, value, operator, operand)

@@ -62,10 +62,11 @@ def read_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> li
         [list(doc_ids)],
     ).fetchall()
     names = [column[0] for column in con.description or ()]
-    return [_document(dict(zip(names, row, strict=True))) for row in rows]
+    return [document_of(dict(zip(names, row, strict=True))) for row in rows]
 
 
-def _document(row: dict[str, Any]) -> Document:
+def document_of(row: dict[str, Any]) -> Document:
+    """Return a row of ``source_documents`` as a document."""
     row["metadata"] = json.loads(row.pop("metadata_"))
     return Document(**{**row, "tags": tuple(row["tags"]), "page_starts": tuple(row["page_starts"])})
 

@@ -52,7 +52,7 @@ def write(
     gone: Sequence[str] = (),
 ) -> None:
     """Do the work of :func:`upsert` inside the caller's transaction; ``gone`` are documents that go with it."""
-    _check_rows(documents, chunks, 0 if vectors is None else len(vectors))
+    check_rows(documents, chunks, 0 if vectors is None else len(vectors))
     check_collections(con, {document.doc_id: document.collection for document in documents})
     # Read here, since another thread may have changed them.
     settings = read_metadata(con)
@@ -116,9 +116,9 @@ def insert_rows(
     None for chunks that a program made.
     """
     by_id = {document.doc_id: document for document in documents}
-    first = _insert_sources(con, _sources_table(documents, policy))
+    first = _insert_sources(con, sources_table(documents, policy))
     if chunks and vectors is not None:
-        insert_chunks(con, _chunk_columns(by_id, chunks, llama_index_compatible), vectors, first)
+        insert_chunks(con, chunk_columns(by_id, chunks, llama_index_compatible), vectors, first)
     return first
 
 
@@ -168,7 +168,8 @@ def insert_chunks(con: duckdb.DuckDBPyConnection, columns: Mapping[str, Any], ve
     con.unregister("new_chunks")
 
 
-def _check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors: int) -> None:
+def check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors: int) -> None:
+    """Raise InputError where rows that a program made cannot be stored together."""
     if n_vectors != len(chunks):
         raise InputError(
             f"There are {len(chunks)} chunks and {n_vectors} vectors; there must be one vector for each chunk."
@@ -209,6 +210,11 @@ def check_collections(con: duckdb.DuckDBPyConnection, wanted: Mapping[str, str])
         "SELECT doc_id, collection FROM source_documents WHERE doc_id IN (SELECT unnest($1)) ORDER BY doc_id",
         [list(wanted)],
     ).fetchall()
+    refuse_moved(found, wanted)
+
+
+def refuse_moved(found: Iterable[tuple[Any, ...]], wanted: Mapping[str, str]) -> None:
+    """Raise for the first of stored documents (doc_id, collection) that is wanted in another collection."""
     for doc_id, collection in found:
         if wanted[doc_id] != collection:
             raise InputError(
@@ -221,7 +227,8 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
-def _sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table:
+def sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table:
+    """Return documents as rows of ``source_documents``."""
     return pa.table(
         {
             "doc_id": [d.doc_id for d in documents],
@@ -242,9 +249,10 @@ def _sources_table(documents: Sequence[Document], policy: str | None) -> pa.Tabl
     )
 
 
-def _chunk_columns(
+def chunk_columns(
     documents: Mapping[str, Document], chunks: Sequence[Chunk], llama_index_compatible: bool
 ) -> dict[str, Any]:
+    """Return chunks as columns of ``documents``, without what follows from their vectors."""
     known = [chunk.i_end > 0 for chunk in chunks]
     return {
         "node_id": [c.node_id for c in chunks],

@@ -1,0 +1,12 @@
+-- The k chunks that a tsquery ranks highest (ts_rank_cd: cover density; Clarke, Cormack & Tudhope, Relevance Ranking for One to
+-- Three Term Queries, 1999) among those that match another and meet conditions. The weights are those of D, C, B and A: text is D,
+-- headings are A.
+SELECT rid, doc_id, chunk_index, node_id, round(score::numeric, 9)::double precision AS score
+FROM (
+    SELECT rid, doc_id, chunk_index, node_id,
+           ts_rank_cd(%(weights)s::real[], lexemes, %(ranked)s::tsquery, %(normalization)s) AS score
+    FROM chunks
+    WHERE lexemes @@ %(matched)s::tsquery AND (/* conditions */ true)
+) AS found
+ORDER BY score DESC, doc_id, chunk_index
+LIMIT %(k)s;

@@ -1,0 +1,309 @@
+"""Searches in Postgres: pgvector's cosine distance and ts_rank_cd, with the scores and the order of a DuckDB file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import numpy as np
+
+from sqlrag.errors import InputError
+from sqlrag.retrieval.candidates import Leg
+from sqlrag.retrieval.conditions import alternatives_of, compared_fields
+from sqlrag.retrieval.engine import Engine
+from sqlrag.retrieval.fusion import DECIMALS, LegHit
+from sqlrag.retrieval.marking import spans
+from sqlrag.retrieval.passages import checked_places
+from sqlrag.retrieval.rows import check_found, ids_of
+from sqlrag.retrieval.terms import Terms, asked, parse
+from sqlrag.retrieval.words import word_macros
+from sqlrag.store.postgres import INDEXED_DIMENSIONS, read_settings
+from sqlrag.store.postgres_conditions import Where, where
+from sqlrag.store.postgres_rows import PostgresRows, as_array
+from sqlrag.store.schema import read_sql
+from sqlrag.types import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import duckdb
+    from numpy.typing import NDArray
+
+    from sqlrag.retrieval.candidates import BM25
+    from sqlrag.retrieval.explanation import Explanation
+    from sqlrag.retrieval.filters import Filters
+    from sqlrag.retrieval.fusion import ExactScores
+    from sqlrag.retrieval.planning import Plan
+    from sqlrag.retrieval.running import Run
+    from sqlrag.store.postgres import Connection, Server
+    from sqlrag.types import Chunk, Vectors
+
+T = TypeVar("T")
+
+EXACT_UP_TO = 5_000
+"""So many chunks that pass the filters are compared one by one, which is as fast as the index and misses none."""
+_POOL = 200
+_MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
+_MARK = "/* conditions */ true"
+# Of ts_rank_cd: text without headings is D, headings are A; 1 divides by 1 + the logarithm of the length.
+_TEXT_WEIGHT = 0.1
+_NORMALIZATION = 1
+_CHUNK_COLUMNS = (
+    *("node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page"),
+    *("i_start", "i_end", "tags"),
+)
+_HIDDEN = ("_node_content", "_node_type")
+
+
+def parsed(metadata: str) -> Any:
+    """Return the alternatives of a metadata filter that is given as JSON."""
+    return alternatives_of(json.loads(metadata))
+
+
+class PostgresEngine(Engine):
+    """An engine over a server, or, inside of :meth:`read`, over one transaction on it."""
+
+    lexical_score = "ts_rank_cd"
+
+    def __init__(self, server: Server, metadata: dict[str, str], con: Connection | None = None) -> None:
+        self._server = server
+        self._metadata = metadata
+        self._con = con
+
+    @property
+    def path(self) -> str:
+        return self._server.path
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return self._metadata
+
+    @property
+    def closed(self) -> bool:
+        return self._server.closed
+
+    def close(self) -> None:
+        self._server.close()
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        self._refuse("DuckDB's SQL")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InputError(
+            f"{what} needs a DuckDB file, and {self.path} is in Postgres. sqlrag pull makes a file of it: "
+            "sqlrag pull URL kb.duckdb."
+        )
+
+    def read(self, work: Callable[[Engine], T]) -> T:
+        return self._server.read(lambda con: work(PostgresEngine(self._server, self._metadata, con)))
+
+    def _ask(self, ask: Callable[[Connection], T]) -> T:
+        return self._server.read(ask) if self._con is None else ask(self._con)
+
+    def _rows(self, name: str, values: Mapping[str, Any], conditions: Where | None = None) -> list[tuple[Any, ...]]:
+        statement = read_sql(f"postgres/{name}")
+        if conditions is not None:
+            statement = statement.replace(_MARK, str(conditions))
+            values = {**conditions.values, **values}
+
+        def ask(con: Connection) -> list[tuple[Any, ...]]:
+            with con.cursor(binary=True) as cursor:
+                return cursor.execute(statement, values).fetchall()
+
+        return self._ask(ask)
+
+    # Filters.
+
+    def passing_filters(self, filters: Filters) -> dict[str, Any]:
+        named = filters.parameters()
+        metadata = named.pop("metadata", None)
+        if metadata is not None:
+            named["alternatives"] = parsed(metadata)
+        return {"where": where(**named)} if named else {}
+
+    def any_passes(self, filters: dict[str, Any]) -> bool:
+        return self._passing(filters, 1) > 0
+
+    def _passing(self, filters: dict[str, Any], most: int) -> int:
+        return int(self._rows("passing", {"most": most}, filters.get("where", Where()))[0][0])
+
+    def filter_hints(self, filters: Filters) -> list[str]:
+        hints = []
+        for name, operators in compared_fields(filters.metadata or {}).items():
+            found = self._rows("field_hint", {"field": name})
+            if not found:
+                hints.append(f"No chunk has the metadata field {name!r}.")
+            elif found[0][0] == "array" and "$eq" in operators:
+                hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
+        return hints
+
+    # The legs.
+
+    def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: Plan) -> Leg:
+        conditions = filters.get("where", Where())
+        few = self._passing(filters, EXACT_UP_TO + 1) <= EXACT_UP_TO
+        if plan.exact or few or len(vector) > INDEXED_DIMENSIONS:
+            return self._exact(vector, k, conditions, "exact: every vector compared")
+        pool = plan.codes_pool or max(_POOL, 4 * k)
+        self._ask(lambda con: _search_widely(con, pool))
+        found = self._rows("vector_search", {"query_vector": vector, "pool": pool}, conditions)
+        if len(found) < min(k, EXACT_UP_TO):
+            # More pass, but the index has come to its end before it found them.
+            return self._exact(vector, k, conditions, "exact: the HNSW index found too few that pass the filters")
+        return _leg(found, vector, k, f"HNSW index, then the exact cosines of the best {len(found):,}")
+
+    def _exact(self, vector: NDArray[np.float32], k: int, conditions: Where, method: str) -> Leg:
+        found = self._rows("exact_vector_search", {"query_vector": vector, "k": k}, conditions)
+        return _leg(found, vector, k, method)
+
+    def query_terms(self, query_text: str, plan: Plan) -> Terms:
+        question = parse(query_text) if plan.syntax else None
+        words, phrases, prefixes = question or (query_text, [], [])
+        values = {"configuration": self._configuration, "words": words, "phrases": phrases}
+        lexemes, found = self._rows("query_lexemes", values)[0]
+        folded = [prefix.lower() for prefix in prefixes]
+        singles = [_quoted(lexeme) for lexeme in lexemes] + [f"{_quoted(prefix)}:*" for prefix in folded]
+        required = [f"({phrase})" for phrase in found if phrase]
+        ranked = [*singles, *required]
+        matched = " & ".join(ranked if plan.conjunctive else required) or " | ".join(ranked)
+        kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
+        taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
+        return Terms(wanted=len(ranked), texts=[matched, " | ".join(ranked)], phrases=kept, asked=taken)
+
+    @property
+    def _configuration(self) -> str:
+        return self.metadata["text_search_configuration"]
+
+    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int) -> Terms:  # noqa: ARG002
+        self._refuse("expansion")
+
+    def lexical_leg(self, terms: Terms, k: int, plan: Plan, filters: dict[str, Any]) -> Leg:
+        if not terms.wanted:
+            return Leg(method="nothing to look for")
+        values = {"matched": terms.texts[0], "k": k, **self._ranking(terms, plan.bm25)}
+        rows = self._rows("lexical_search", values, filters.get("where", Where()))
+        hits = [LegHit(rid, doc_id, index, score) for rid, doc_id, index, _, score in rows]
+        return Leg(hits, {row[0]: row[3] for row in rows}, "GIN index, every match ranked by ts_rank_cd")
+
+    def _ranking(self, terms: Terms, bm25: BM25) -> dict[str, Any]:
+        """Return what ts_rank_cd is told: text counts a tenth, headings by their weight beside it, at most 1."""
+        text = _TEXT_WEIGHT * bm25.text_weight
+        heading = min(1.0, _TEXT_WEIGHT * bm25.heading_weight)
+        return {
+            "ranked": terms.texts[1],
+            "weights": [text, text, text, heading],
+            "normalization": _NORMALIZATION,
+        }
+
+    def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
+        ranking = (
+            self._ranking(terms, bm25) if terms.wanted else {"ranked": "", "weights": [0.1] * 4, "normalization": 1}
+        )
+        rows = self._rows("pair_scores", {"rids": list(rids), **ranking})
+        cosines = _cosines([row[1] for row in rows], vector)
+        return {rid: (cosine, score) for (rid, _, score), cosine in zip(rows, cosines, strict=True)}
+
+    # Rows.
+
+    def chunk_rows(self, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        rows = self._rows("chunk_rows", {"node_ids": list(node_ids)})
+        chunks = [dict(zip(_CHUNK_COLUMNS, _reordered(row), strict=True)) for row in rows]
+        return {chunk["node_id"]: chunk for chunk in chunks}
+
+    def source_documents(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        documents = self._stored(ids_of("doc_ids", doc_ids, "['guides/setup.md']"))
+        return {
+            document.doc_id: {
+                "doc_id": document.doc_id,
+                "file_path": document.file_path,
+                "file_name": document.file_name,
+                "text": document.text,
+                "metadata": dict(document.metadata),
+            }
+            for document in documents
+        }
+
+    def _stored(self, doc_ids: Sequence[str]) -> list[Any]:
+        return self._ask(lambda con: PostgresRows(con, parsed).read_documents(sorted(set(doc_ids))))
+
+    def sources_of_chunks(self, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:
+        wanted = ids_of("chunk_ids", chunk_ids, "['guides/setup.md#3']")
+
+        def ask(engine: Engine) -> list[dict[str, Any]]:
+            doc_of = {node_id: row["doc_id"] for node_id, row in engine.chunk_rows(wanted).items()}
+            check_found(self.path, wanted, doc_of, self._similar)
+            sources = engine.source_documents(list(doc_of.values()))
+            return [sources[doc_id] for doc_id in dict.fromkeys(doc_of[chunk_id] for chunk_id in wanted)]
+
+        return self.read(ask) if self._con is None else ask(self)
+
+    def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
+        rows = self._rows("chunks_at", checked_places(places))
+        return [
+            Candidate(
+                doc_id, index, text, node_id=node_id, collection=collection, heading_path=tuple(path), page=page,
+                i_start=start, i_end=end,
+            )
+            for node_id, text, doc_id, index, collection, path, page, start, end in rows
+        ]  # fmt: skip
+
+    def read_chunks(self, conditions: Mapping[str, Any]) -> list[Chunk]:
+        return self._ask(lambda con: PostgresRows(con, parsed).read_chunks(conditions))
+
+    def vectors_of(self, node_ids: Sequence[str]) -> Vectors:
+        wanted = ids_of("node_ids", node_ids, "['guides/setup.md#3']")
+        found = self._ask(lambda con: PostgresRows(con, parsed).read_vectors(wanted))
+        check_found(self.path, wanted, found, self._similar)
+        dimensions = int(self.metadata["embedding_dimensions"])
+        return np.array([found[node_id] for node_id in wanted], dtype=np.float32).reshape(-1, dimensions)
+
+    def _similar(self, node_id: str) -> list[str]:
+        beginning = node_id.rpartition("#")[0] or node_id
+        return [found for (found,) in self._rows("similar_ids", {"beginning": beginning})]
+
+    def spans(self, query_text: str, texts: Sequence[str], *, syntax: bool) -> list[list[tuple[int, int]]]:
+        return spans(word_macros().cursor(), query_text, texts, self.metadata["stemmer"], syntax=syntax)
+
+    def statement(self, query_text: str, plan: Plan, terms: Terms, pool: int | None) -> str:  # noqa: ARG002
+        return f"-- sql/postgres/ has the statements of a search in {self.path}; they bind their values."
+
+    def explained(self, run: Run, node_id: str) -> Explanation:  # noqa: ARG002
+        self._refuse("explain")
+
+    def settings(self) -> dict[str, str]:
+        counts = dict(self._rows("counts", {}))
+        return {**self._ask(read_settings), **counts}
+
+
+def _search_widely(con: Connection, pool: int) -> None:
+    """Let searches by the index, in this transaction, go on until filters have left enough."""
+    con.execute(f"SET LOCAL hnsw.ef_search = {min(int(pool), _MOST_EF)}")
+    con.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
+
+
+def _cosines(vectors: Sequence[Any], vector: NDArray[np.float32]) -> list[float]:
+    """Return the cosines of unit vectors to another, as the DuckDB store rounds them."""
+    if not vectors:
+        return []
+    query = np.asarray(vector, dtype=np.float64)
+    matrix = np.array([as_array(one) for one in vectors], dtype=np.float64)
+    products = np.einsum("ij,j->i", matrix, query) / np.linalg.norm(query)
+    return [float(value) for value in np.clip(np.round(products, DECIMALS), -1, 1)]
+
+
+def _leg(rows: Sequence[tuple[Any, ...]], vector: NDArray[np.float32], k: int, method: str) -> Leg:
+    cosines = _cosines([row[4] for row in rows], vector)
+    hits = [LegHit(row[0], row[1], row[2], score) for row, score in zip(rows, cosines, strict=True)]
+    best = sorted(hits, key=lambda hit: (-hit.score, hit.doc_id, hit.chunk_index))[:k]
+    return Leg(best, {row[0]: row[3] for row in rows}, method)
+
+
+def _quoted(lexeme: str) -> str:
+    """Return a lexeme as a tsquery names it."""
+    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _reordered(row: Sequence[Any]) -> list[Any]:
+    node_id, text, metadata_, doc_id, index, collection, path, page, start, end, tags = row
+    metadata = {key: value for key, value in json.loads(metadata_).items() if key not in _HIDDEN}
+    return [node_id, text, metadata, doc_id, index, collection, path, page, start, end, tags]
