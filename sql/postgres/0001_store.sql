@@ -65,5 +65,3 @@ CREATE UNIQUE INDEX chunks_rid ON chunks (rid);
 CREATE INDEX chunks_doc_id ON chunks (doc_id, chunk_index);
 CREATE INDEX chunks_tags ON chunks USING gin (tags);
 CREATE INDEX chunks_metadata ON chunks USING gin (metadata jsonb_path_ops);
-CREATE INDEX chunks_lexemes ON chunks USING gin (lexemes);
-CREATE INDEX chunks_embedding ON chunks USING hnsw (embedding vector_cosine_ops) WITH (m = 16, ef_construction = 128);

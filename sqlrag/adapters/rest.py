@@ -76,7 +76,7 @@ def create_app(db_path: str | os.PathLike[str], options: ServerOptions | None = 
     )
     app.router.route_class = bodies.route_class(service)
     folders = [options.input_dir] if options.input_dir is not None else []
-    problems.install(app, service.lender.path.parent, tempfile.gettempdir(), *folders)
+    problems.install(app, *service.lender.folders, tempfile.gettempdir(), *folders)
     calling.add_routes(app, service)
     answering.add_route(app, service)
     documents.add_routes(app, service)

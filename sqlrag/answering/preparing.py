@@ -20,7 +20,6 @@ from sqlrag.embedders.scrubbing import scrub
 from sqlrag.errors import InputError
 from sqlrag.measuring import Measure, RequestLog, measured, request
 from sqlrag.retrieval.blocks import fuse
-from sqlrag.store.calls import select_by_key
 from sqlrag.types import RetrievePlan
 from sqlrag.wording import counted
 
@@ -207,9 +206,9 @@ class PromptRun:
 def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
     """Return a context manager of a store: a file's, closed at the end, or the one that was passed, left open."""
     if isinstance(db_path, (str, os.PathLike)):
-        from sqlrag.retrieval.store import Store
+        from sqlrag.retrieval.querying import opened_any
 
-        return Store(db_path)
+        return opened_any(db_path)
     if not callable(getattr(db_path, "retrieve", None)):
         raise InputError(f"db_path must be a path or a Store, not {options.shown(db_path)}.")
     return nullcontext(db_path)
@@ -217,7 +216,6 @@ def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
 
 def _checksums(store: Any, doc_ids: set[str]) -> dict[str, str]:
     """Return the SHA-256 of documents by doc_id; none where the store is of another engine."""
-    if not hasattr(store, "cursor"):
+    if not hasattr(store, "select"):
         return {}
-    sql = "SELECT doc_id, checksum FROM source_documents WHERE doc_id IN (...)"
-    return {doc_id: checksum for doc_id, checksum in select_by_key(store.cursor(), sql, sorted(doc_ids)) if checksum}
+    return dict(store.select("serving/checksums", doc_ids=sorted(doc_ids)))

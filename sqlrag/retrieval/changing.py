@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.retrieval.querying import opened
+from sqlrag.retrieval.querying import opened_any
 from sqlrag.retrieval.store import Store
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def delete_documents(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
-    with opened(db_path, read_only=False) as store:
+    with opened_any(db_path, read_only=False) as store:
         return store.delete_documents(
             doc_ids=doc_ids,
             checksum=checksum,
@@ -110,5 +110,5 @@ def index(
         of_another_engine: Any = store
         report: IndexReport = of_another_engine.index(chunks, vectors=vectors)
         return report
-    with opened(store, read_only=False) as target:
+    with opened_any(store, read_only=False) as target:
         return target.index(chunks, vectors=vectors)

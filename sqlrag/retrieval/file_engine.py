@@ -17,6 +17,7 @@ from sqlrag.retrieval.statements import as_sql
 from sqlrag.store.files import is_damage, out_of_memory
 from sqlrag.store.keeping import read_chunks
 from sqlrag.store.metadata import read_metadata, required_metadata
+from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,6 +145,9 @@ class FileEngine:
 
     def explained(self, run: Run, node_id: str) -> Explanation:
         return explained(run, self.cursor(), node_id)
+
+    def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return self.cursor().execute(read_sql(name), dict(values)).fetchall()
 
     def settings(self) -> dict[str, str]:
         return read_metadata(self.cursor())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlrag.retrieval.querying import opened
+from sqlrag.retrieval.querying import opened_any
 
 if TYPE_CHECKING:
     import os
@@ -52,5 +52,5 @@ def highlight(
     >>> highlight("How do I fill a pool?", ["Filling the ConnectionPool."], "kb.duckdb")  # doctest: +SKIP
     [[(0, 7), (22, 26)]]
     """
-    with opened(db_path) as store:
+    with opened_any(db_path) as store:
         return store.highlight(query_text, texts, syntax=syntax)

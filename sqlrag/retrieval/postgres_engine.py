@@ -270,6 +270,9 @@ class PostgresEngine(Engine):
     def explained(self, run: Run, node_id: str) -> Explanation:  # noqa: ARG002
         self._refuse("explain")
 
+    def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return self._rows(name, values)
+
     def settings(self) -> dict[str, str]:
         counts = dict(self._rows("counts", {}))
         return {**self._ask(read_settings), **counts}

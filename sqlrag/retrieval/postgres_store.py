@@ -48,7 +48,7 @@ _LANGUAGES = (
     *("romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish"),
 )
 _CHECKS = (
-    *("blank_chunks", "invalid_indexes", "not_unit_vectors", "wrong_collections", "wrong_places", "wrong_slices"),
+    *("blank_chunks", "invalid_indexes", "missing_indexes", "not_unit_vectors", "wrong_collections", "wrong_places", "wrong_slices"),
 )
 
 
@@ -253,8 +253,8 @@ class PostgresStore(Writes):
         return self._server.read(ask)
 
 
-def make_store(url: str, values: Mapping[str, object], *, overwrite: bool) -> None:
-    """Make an empty store with these keys of ``embedding_metadata``.
+def make_store(url: str, values: Mapping[str, object], *, overwrite: bool, indexed: bool = True) -> None:
+    """Make an empty store with these keys of ``embedding_metadata``; its indexes later, if it is not ``indexed``.
 
     Raises
     ------
@@ -276,6 +276,7 @@ def make_store(url: str, values: Mapping[str, object], *, overwrite: bool) -> No
             configuration,
             lambda con: PostgresRows(con, parsed).set_metadata(named),
             overwrite=overwrite,
+            indexed=indexed,
         )
     finally:
         server.close()

@@ -45,6 +45,13 @@ class Queries:
         """Return this thread's DuckDB cursor, for SQL of your own: tables, views and macros answer to it."""
         return self._engine.cursor()
 
+    def select(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of one of sqlrag's own statements, ``sql/{name}.sql``, with these parameters.
+
+        In Postgres it is ``sql/postgres/{name}.sql``; not every statement has such a twin.
+        """
+        return self._engine.select(name, values)
+
     def hybrid_query(
         self,
         query_text: str,

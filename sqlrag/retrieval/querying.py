@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.options import flag, path, whole
+from sqlrag.retrieval.postgres_store import PostgresStore
 from sqlrag.retrieval.searching import same_model
 from sqlrag.retrieval.store import Store
+from sqlrag.store.postgres import is_url
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from sqlrag.wording import counted
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from sqlrag.retrieval.results import Results
-    from sqlrag.types import Fusion
+    from sqlrag.types import AnyEmbedder, Fusion
 
 log = logging.getLogger("sqlrag.query")
 
@@ -140,7 +142,7 @@ def hybrid_query(
     """
     use_rrf, verbose = flag("use_rrf", use_rrf), flag("verbose", verbose)
     fts_top_k = None if fts_top_k is None else whole("fts_top_k", fts_top_k, 1)
-    with opened(db_path) as store:
+    with opened_any(db_path) as store:
         results = store.hybrid_query(
             query_text,
             top_k=top_k,
@@ -219,7 +221,7 @@ def vector_query(
     ModelUnavailableError, MissingExtraError, ProviderError
         The question cannot be embedded.
     """
-    with opened(db_path) as store:
+    with opened_any(db_path) as store:
         return store.vector_query(
             query_text,
             top_k=top_k,
@@ -286,7 +288,7 @@ def lexical_query(
     ----------
     Robertson, Zaragoza: The Probabilistic Relevance Framework: BM25 and Beyond, 2009, section 3.
     """
-    with opened(db_path) as store:
+    with opened_any(db_path) as store:
         return store.lexical_query(
             query_text,
             top_k=top_k,
@@ -328,7 +330,7 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
     NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     """
-    with opened(db_path) as store:
+    with opened_any(db_path) as store:
         return store.get_source_documents(chunk_ids)
 
 
@@ -351,7 +353,7 @@ def get_embedding_metadata(db_path: str | os.PathLike[str] | Store) -> dict[str,
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     """
-    with opened(db_path) as store:
+    with opened_any(db_path) as store:
         return store.get_embedding_metadata()
 
 
@@ -391,10 +393,34 @@ def validate_embedding_model(
 
 @contextmanager
 def opened(db_path: str | os.PathLike[str] | Store, *, read_only: bool = True) -> Iterator[Store]:
-    """Yield a store: the one that was passed, left open, or the file's, closed at the end."""
-    if isinstance(db_path, Store):
+    """Yield the store of a file: the one that was passed, left open, or the file's, closed at the end."""
+    with opened_any(db_path, read_only=read_only) as store:
+        if not isinstance(store, Store):
+            store.cursor()  # says that this needs a file
+        yield store  # type: ignore[misc]
+
+
+@contextmanager
+def opened_any(
+    db_path: str | os.PathLike[str] | Store | PostgresStore, *, read_only: bool = True
+) -> Iterator[Store | PostgresStore]:
+    """Yield a store: the one that was passed, left open, or that of a file or URL, closed at the end."""
+    if isinstance(db_path, (Store, PostgresStore)):
         yield db_path
         return
     path("db_path", db_path)
-    with Store(db_path, read_only=read_only) as store:
+    with open_store(db_path, read_only=read_only) as store:
         yield store
+
+
+def open_store(
+    db_path: str | os.PathLike[str],
+    *,
+    read_only: bool = True,
+    embedder: AnyEmbedder | None = None,
+    wait_seconds: float | None = None,
+) -> Store | PostgresStore:
+    """Return the open store of a file, or of a ``postgresql://`` URL."""
+    if is_url(db_path):
+        return PostgresStore(str(db_path), read_only=read_only, embedder=embedder, wait_seconds=wait_seconds)
+    return Store(db_path, read_only=read_only, embedder=embedder, wait_seconds=wait_seconds)

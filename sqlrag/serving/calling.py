@@ -83,7 +83,7 @@ def _endpoint(call: table.Call, service: Service) -> Any:
             _check_model(given, store)
             found = function(**given, **_of_server(parameters, store, service.options))
             if isinstance(found, (sqlrag.Results, sqlrag.Candidates)):
-                found.notices[:] = [without_folders(notice, service.lender.path.parent) for notice in found.notices]
+                found.notices[:] = [without_folders(notice, *service.lender.folders) for notice in found.notices]
             return answer_of(call.answer, found, service.options.max_answer_bytes)
 
         content = await (service.changing if call.changes else service.on_store)(request, work)
@@ -147,6 +147,8 @@ def replaced_types(name: str, options: ServerOptions) -> dict[str, Any]:
 def _of_server(parameters: Mapping[str, Any], store: Store, options: ServerOptions) -> dict[str, Any]:
     """Return the arguments that are the server's."""
     takes_store = "Store" in str(parameters["db_path"].annotation) if "db_path" in parameters else False
+    if not takes_store and "db_path" in parameters and not isinstance(store, sqlrag.Store):
+        raise sqlrag.InputError("This needs a DuckDB file, and the server's store is in Postgres.")
     given: dict[str, Any] = {"db_path": store if takes_store else store.path, "store": store}
     if options.input_dir is not None:
         given["input_dir"] = options.input_dir

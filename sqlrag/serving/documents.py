@@ -16,7 +16,6 @@ from sqlrag.serving.calling import PROBLEMS, refuse_to_change, with_etag
 from sqlrag.serving.problems import as_json
 from sqlrag.serving.refusing import Refused
 from sqlrag.serving.schemas import Plain, model_of, to_plain
-from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -153,8 +152,8 @@ def _names_of(files: Sequence[UploadFile], doc_ids: Sequence[str] | None) -> Seq
 def _rows(
     store: Store, *, doc_id: str | None = None, after: str = "", collection: str | None = None, most: int = 1
 ) -> list[dict[str, Any]]:
-    named = {"doc_id": doc_id, "after": after, "collection": collection, "most": most}
-    return [_row(values) for values in store.cursor().execute(read_sql("serving/documents"), named).fetchall()]
+    found = store.select("serving/documents", doc_id=doc_id, after=after, collection=collection, most=most)
+    return [_row(values) for values in found]
 
 
 def _row(values: tuple[Any, ...]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _endpoint(name: str, service: Service) -> Any:
     async def run(request: Request, body: Any) -> FileResponse:
         given = {field: to_python(getattr(body, field)) for field in type(body).model_fields}
         folder = scratch.Folder()
-        path = folder.path / f"{service.lender.path.stem}{suffix}"
+        path = folder.path / f"{service.lender.stem}{suffix}"
         abandoned = threading.Event()
 
         def work(store: Store) -> None:

@@ -12,7 +12,6 @@ from sqlrag.errors import NotFoundError
 from sqlrag.serving.calling import PROBLEMS, with_etag
 from sqlrag.serving.problems import as_json
 from sqlrag.store.facets import counted_names
-from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -41,13 +40,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _facets(store: Store, service: Service) -> dict[str, Any]:
-    con = store.cursor()
-
     def listed(kind: str) -> list[dict[str, Any]]:
-        return [{"name": one["name"], "chunks": one["chunks"]} for one in counted_names(con, kind, MOST)]
+        return [{"name": one["name"], "chunks": one["chunks"]} for one in counted_names(store.select, kind, MOST)]
 
     return {
-        "name": store.path.name,
+        "name": str(store.path).rpartition("/")[2],
         "chat_model": service.options.chat_model,
         "collections": listed("collections"),
         "tags": listed("tags"),
@@ -55,8 +52,8 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
 
 
 def _passage(store: Store, node_id: str) -> dict[str, Any]:
-    row = store.cursor().execute(read_sql("serving/passage"), {"node_id": node_id}).fetchone()
-    if row is None:
+    found = store.select("serving/passage", node_id=node_id)
+    if not found:
         raise NotFoundError(f"The file has no chunk {node_id!r}.")
-    start, end, page = row
+    start, end, page = found[0]
     return {"node_id": node_id, "spans": [] if start is None else [[start, end]], "page": page}

@@ -8,22 +8,27 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sqlrag import NotFoundError, Store, StoreError, StoreLockedError
+from sqlrag import NotFoundError, StoreError, StoreLockedError
+from sqlrag.retrieval.querying import open_store
 from sqlrag.stopping import checkpoint
+from sqlrag.store.files import without_password
+from sqlrag.store.postgres import is_url
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-    from sqlrag import Embedder
+    from sqlrag import Embedder, PostgresStore, Store
+
+    AnyStore: TypeAlias = Store | PostgresStore
 
 
 class _Opened:
     """An open store, which file it is, what that says of its model, and how many work on it."""
 
-    def __init__(self, store: Store, file: tuple[int, int], model: dict[str, Any]) -> None:
+    def __init__(self, store: AnyStore, file: tuple[int, int], model: dict[str, Any]) -> None:
         self.store = store
         self.file = file
         self.model = model
@@ -39,7 +44,7 @@ class Lender:
     Parameters
     ----------
     path
-        The file.
+        The file, or the URL of a store in Postgres, which stays open.
     writable
         Open it for writing, and never give it back before :meth:`close`.
     idle_seconds
@@ -47,7 +52,7 @@ class Lender:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, writable: bool = False, idle_seconds: float = 0.5) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path: Path | str = str(path) if is_url(path) else Path(path).expanduser().absolute()
         self.writable = writable
         self.idle_seconds = idle_seconds
         self.unused: Callable[[], object] = lambda: None
@@ -59,8 +64,18 @@ class Lender:
         self._last_use = 0.0
         self._kept: tuple[dict[str, Any], Embedder] | None = None
 
+    @property
+    def folders(self) -> list[Path]:
+        """Where the file lies; none for a store in Postgres."""
+        return [self.path.parent] if isinstance(self.path, Path) else []
+
+    @property
+    def stem(self) -> str:
+        """How a file that is made of the store is called, without its suffix."""
+        return self.path.stem if isinstance(self.path, Path) else "kb"
+
     @contextmanager
-    def lend(self, since: float | None = None, *, wait: bool = True) -> Iterator[Store]:
+    def lend(self, since: float | None = None, *, wait: bool = True) -> Iterator[AnyStore]:
         """Yield the store, shared with other requests.
 
         ``since`` is when the request came, in seconds of ``time.monotonic``: those that came before the file could not
@@ -71,10 +86,13 @@ class Lender:
             yield opened.store
 
     @contextmanager
-    def alone(self, since: float | None = None) -> Iterator[Store]:
+    def alone(self, since: float | None = None) -> Iterator[AnyStore]:
         """Yield a store of its own, for threads that end with their work; the model is shared."""
         came = time.monotonic() if since is None else since
-        with self._lent(came, wait=True) as opened, Store(self.path, embedder=opened.store.loaded_embedder) as store:
+        with (
+            self._lent(came, wait=True) as opened,
+            open_store(self.path, embedder=opened.store.loaded_embedder) as store,
+        ):
             yield store
             self._keep(opened.model, store)
 
@@ -109,7 +127,9 @@ class Lender:
                     self._opening = Future()
             if not wait:
                 if opening is not None:
-                    raise StoreLockedError(self.path, f"{self.path} is in use by another process.")
+                    raise StoreLockedError(
+                        self.path, f"{without_password(str(self.path))} is in use by another process."
+                    )
                 return self._placed(self._open(0.0))
             if opening is not None:
                 with suppress(Exception):
@@ -151,7 +171,7 @@ class Lender:
         with self._lock:
             current = self._current
             idle = time.monotonic() - self._last_use >= self.idle_seconds
-            if current is not None and current.users == 0 and idle and not self.writable:
+            if current is not None and current.users == 0 and idle and not self.writable and self.folders:
                 self._retire()
 
     def close(self) -> None:
@@ -163,7 +183,7 @@ class Lender:
         file = self._file()
         embedder = self._kept[1] if self._kept else None
         try:
-            store = Store(self.path, read_only=not self.writable, embedder=embedder, wait_seconds=wait_seconds)
+            store = open_store(self.path, read_only=not self.writable, embedder=embedder, wait_seconds=wait_seconds)
         except NotFoundError as error:  # which is what clients are told of documents
             raise StoreError(self.path, str(error)) from error
         try:
@@ -173,10 +193,10 @@ class Lender:
             raise
         if self._kept and self._kept[0] != model:
             store.close()
-            store = Store(self.path, read_only=not self.writable)
+            store = open_store(self.path, read_only=not self.writable)
         return _Opened(store, file, model)
 
-    def _keep(self, model: dict[str, Any], store: Store) -> None:
+    def _keep(self, model: dict[str, Any], store: AnyStore) -> None:
         if store.loaded_embedder is not None:
             self._kept = (model, store.loaded_embedder)
 
@@ -190,7 +210,7 @@ class Lender:
 
     def _file(self) -> tuple[int, int]:
         try:
-            found = self.path.stat()
+            found = Path(self.path).stat()
         except OSError:
             return (0, 0)
         return found.st_dev, found.st_ino

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request  # noqa: TC002 - FastAPI looks the names up
 from starlette.responses import Response  # noqa: TC002
 
+import sqlrag
 from sqlrag.errors import NotFoundError
 from sqlrag.serving.calling import PROBLEMS, with_etag
 from sqlrag.serving.problems import as_json
@@ -37,6 +38,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _map(store: Store) -> dict[str, Any]:
+    if not isinstance(store, sqlrag.Store):
+        raise NotFoundError("A map is drawn in a DuckDB file, and this store is in Postgres.")
     con = store.cursor()
     status = con.execute("SELECT level, points, missing FROM map_status ORDER BY ALL").fetchone()
     if status is None:

@@ -43,7 +43,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Return 200 where the file answers a query, else 503."""
 
         def look(store: Store) -> bytes:
-            store.cursor().execute("SELECT count(*) FROM embedding_metadata").fetchall()
+            store.select("serving/alive")
             return as_json({"status": "ok"})
 
         try:

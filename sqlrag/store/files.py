@@ -34,12 +34,22 @@ _PID = re.compile(r"\(PID (\d+)[^)]*\)")
 
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with links followed, or raise InputError for what cannot be a path here."""
+    if isinstance(path, str) and "://" in path:
+        raise InputError(
+            f"This needs a DuckDB file, and {without_password(path)} is an address. sqlrag pull URL kb.duckdb makes a "
+            "file of a store in Postgres."
+        )
     try:
         real = Path(path).expanduser().resolve()
         real.exists()
     except (TypeError, ValueError, OSError, RuntimeError) as error:
         raise InputError(f"{path!r} cannot be the path of a file: {error}.") from error
     return real
+
+
+def without_password(address: str) -> str:
+    """Return an address without what stands between its user and its host."""
+    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)
 
 
 def identity(path: Path) -> tuple[int, int]:

@@ -39,7 +39,7 @@ INDEXED_DIMENSIONS = 2_000
 _SCHEMES = ("postgresql", "postgres")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filters starve a search by index
-_INDEX = re.compile(r"CREATE INDEX chunks_embedding[^;]*;")
+_INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS chunks_embedding[^;]*;")
 # How long a lost connection is tried again, in seconds: a restart takes a few.
 RETRY_SECONDS = 10.0
 
@@ -162,7 +162,13 @@ class Server:
             raise
 
     def create(
-        self, dimensions: int, configuration: str, fill: Callable[[Connection], None], *, overwrite: bool
+        self,
+        dimensions: int,
+        configuration: str,
+        fill: Callable[[Connection], None],
+        *,
+        overwrite: bool,
+        indexed: bool = True,
     ) -> None:
         """Make the tables in a schema of their own, and let ``fill`` write what belongs into each new store.
 
@@ -186,6 +192,8 @@ class Server:
                 con.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
                 con.execute(sql.SQL("SET LOCAL search_path TO {}, public").format(schema))
                 self._migrate(con, 0, dimensions, configuration)
+                if indexed:
+                    con.execute(fitted(read_sql("postgres/indexes"), dimensions, configuration))
                 fill(con)
         finally:
             con.close()
@@ -212,6 +220,13 @@ class Server:
                 f"{self.path} was made by an earlier sqlrag (schema {version}, here {known}). "
                 "PostgresStore.migrate(url) brings it up to date.",
             )
+
+    def index(self, dimensions: int) -> None:
+        """Make the indexes of both legs where they are missing."""
+        with self.transaction() as con:
+            # What a build takes beside the data; the server's own limit is meant for small ones.
+            con.execute("SET LOCAL maintenance_work_mem = '1GB'")
+            con.execute(fitted(read_sql("postgres/indexes"), dimensions, ""))
 
     def migrate(self) -> list[str]:
         """Apply the migrations that the store does not have yet, all or none; return their names."""
@@ -295,6 +310,16 @@ class Server:
 
         remedy = "Nothing was changed; see whether the server is running, and ask again."
         return self._again(attempt, f"was lost while it was read. {remedy}")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction that reads and sees one state of the store, for as long as it takes."""
+        try:
+            with self._told("Nothing was changed"), self.connection() as con, con.transaction():
+                con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                yield con
+        except self._lost as error:
+            raise StoreError(self.path, f"{self.path} was lost while it was read. ({_first_line(error)})") from error
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Return what the work returns, in one transaction; where its connection is lost, the work is done again.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import sqlrag
 from sqlrag.answering.asking import prepare_prompt
+from sqlrag.retrieval.querying import opened_any
 from sqlrag.store.facets import KINDS, counted_names
 from sqlrag.tooling.fitting import shares
 
@@ -127,8 +128,8 @@ def answer_sources(
 
 def corpus_info(db_path: str | os.PathLike[str]) -> Corpus:
     """Tell what is in the file: model, counts, and the collections, tags and metadata fields to filter by."""
-    with sqlrag.Store(db_path) as store:
-        names = {kind: counted_names(store.cursor(), kind, MOST_NAMES) for kind in KINDS}
+    with opened_any(db_path) as store:
+        names = {kind: counted_names(store.select, kind, MOST_NAMES) for kind in KINDS}
         known: Any = {**sqlrag.get_embedding_metadata(store), **names}
     return known  # type: ignore[no-any-return]
 

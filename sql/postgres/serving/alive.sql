@@ -1,0 +1,2 @@
+-- Whether the store answers at all.
+SELECT count(*) FROM embedding_metadata;
