@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.measuring import metrics
+    from sqlrag.pushing.pushing import Pushed, push
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
     from sqlrag.retrieval.compressing import CompressPolicy, compress
@@ -156,6 +157,7 @@ __all__ = [
     "Problem",
     "Prompt",
     "ProviderError",
+    "Pushed",
     "RAGFile",
     "Record",
     "ReembedReport",
@@ -230,6 +232,7 @@ __all__ = [
     "plot_ranks",
     "prepare_embeddings",
     "print_results",
+    "push",
     "rag_service",
     "reciprocal_rank_fusion",
     "reembed",
@@ -268,6 +271,7 @@ _LAZY = {
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "Prompt": "sqlrag.answering.prompting",
+    "Pushed": "sqlrag.pushing.pushing",
     "RAGFile": "sqlrag.formats.ragfile_map",
     "Record": "sqlrag.formats.ragfile_map",
     "ReembedReport": "sqlrag.ingest.reembedding",
@@ -335,6 +339,7 @@ _LAZY = {
     "plot_ranks": "sqlrag.exploring.plotting",
     "prepare_embeddings": "sqlrag.ingest.preparing",
     "print_results": "sqlrag.retrieval.results",
+    "push": "sqlrag.pushing.pushing",
     "rag_service": "sqlrag.formats.service",
     "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
     "reembed": "sqlrag.ingest.reembedding",

@@ -71,7 +71,7 @@ class DocumentError(SqlragError):
 
 
 class StoreError(SqlragError):
-    """The file cannot be used as a store. ``path`` names it."""
+    """The file cannot be used as a store, or the store that is pushed to failed. ``path`` names it."""
 
     def __init__(self, path: object, message: str) -> None:
         self.path = str(path)

@@ -94,6 +94,7 @@ def stored_contents(
     tags_any: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    batch_chunks: int = BATCH_CHUNKS,
 ) -> Iterator[Contents]:
     """Open a store and yield what it holds: whole documents that pass the filters, themselves or by one chunk.
 
@@ -126,7 +127,7 @@ def stored_contents(
                 {name: values[name] for name in SETTINGS if name in values},
                 len(chosen),
                 sum(chunks for _, chunks in chosen),
-                _read_batches(con, chosen, dimensions),
+                _read_batches(con, chosen, dimensions, batch_chunks),
                 updated_at="" if newest is None else f"{newest.isoformat(timespec='seconds')}Z",
             )
 
@@ -191,13 +192,13 @@ def write_store(
 
 
 def _read_batches(
-    con: duckdb.DuckDBPyConnection, chosen: Sequence[tuple[str, int]], dimensions: int
+    con: duckdb.DuckDBPyConnection, chosen: Sequence[tuple[str, int]], dimensions: int, batch_chunks: int
 ) -> Iterator[Batch]:
-    """Yield documents (doc_id, number of chunks) about BATCH_CHUNKS chunks at a time."""
+    """Yield documents (doc_id, number of chunks) about ``batch_chunks`` chunks at a time."""
     first = 0
     while first < len(chosen):
         last, size = first, 0
-        while last < len(chosen) and (last == first or size + chosen[last][1] <= BATCH_CHUNKS):
+        while last < len(chosen) and (last == first or size + chosen[last][1] <= batch_chunks):
             size += chosen[last][1]
             last += 1
         ids = {"doc_ids": [doc_id for doc_id, _ in chosen[first:last]]}

@@ -1,0 +1,1 @@
+"""The way of a file's chunks and vectors into other stores."""

@@ -1,0 +1,179 @@
+"""Fills another store with what a file holds, batch by batch; a push that was ended goes on where it stopped."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlrag.embedders.scrubbing import scrub
+from sqlrag.errors import InputError, SqlragError, StoreError
+from sqlrag.formats.contents import checked_batches
+from sqlrag.formats.exchange import stored_contents
+from sqlrag.ingest.run import bars
+from sqlrag.options import choice, flag, shortened, shown, whole
+from sqlrag.wording import counted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+    from sqlrag.formats.contents import Batch
+    from sqlrag.types import Progress
+
+log = logging.getLogger("sqlrag.pushing")
+
+# Small enough for one message to a server, with vectors and texts both ways.
+BATCH_CHUNKS = 1000
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did: the store, what was written, how many documents were there already or went, how long it took.
+
+    ``verified`` says that every chunk was found there afterwards; ``notices`` are what the reader should know.
+    """
+
+    target: str
+    documents: int
+    chunks: int
+    skipped: int
+    removed: int
+    seconds: float
+    verified: bool
+    notices: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Say it in lines."""
+        written = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')} in {self.seconds:.1f} s"
+        others = [f"{counted(self.skipped, 'document')} there already"] if self.skipped else []
+        others += [f"{counted(self.removed, 'document')} removed"] if self.removed else []
+        others.append("verified" if self.verified else "not verified")
+        return "\n".join([f"{self.target}: {written}; {', '.join(others)}", *self.notices])
+
+
+class Target(Protocol):
+    """What a push writes to."""
+
+    name: str
+    verified: bool
+    notices: list[str]
+
+    def write(self, batch: Batch) -> tuple[int, int]:
+        """Put whole documents in place of what is there of them; return how many of them and of their chunks."""
+
+    def finish(self, keep: set[str] | None, collections: Sequence[str] | None) -> int:
+        """Check what was written; remove all documents (of the collections) but these, return how many."""
+
+
+def push(
+    db_path: str | os.PathLike[str],
+    to: BasePydanticVectorStore,
+    *,
+    collection: str | Sequence[str] | None = None,
+    tags_any: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    prune: bool = False,
+    batch_chunks: int = BATCH_CHUNKS,
+    progress: Progress = "auto",
+) -> Pushed:
+    """Write a file, or the documents of it that pass the filters, into a vector store of llama-index.
+
+    Each chunk becomes a node with its text, its vector and its metadata, to which ``node_id``, ``doc_id``,
+    ``collection``, ``chunk_index``, ``i_start``, ``i_end``, ``page``, ``heading_path`` and ``tags`` are added, and
+    ``push_checksum`` and ``push_bucket``, by which a later push knows it; what is null or an empty list is left out.
+    The id of a node is ``uuid.uuid5(uuid.NAMESPACE_OID, node_id)`` in every store, since some take no other ids;
+    ``ref_doc_id`` is the document. Where a store takes only plain values in metadata, lists are JSON texts.
+
+    A document that is there is replaced, with all of its nodes; one that is there as it is, is skipped. So a push that
+    was ended may be run again, and writes the rest. Nothing is retried but what the store retries by itself.
+
+    Parameters
+    ----------
+    db_path
+        The file. It is read in one transaction.
+    to
+        An open vector store of llama-index, such as ``QdrantVectorStore``.
+    collection, tags_any, tags_all, metadata
+        As for a query: whole documents, of which the document or one chunk passes.
+    prune
+        Remove documents that an earlier push wrote and that the file does not hold any more: those of ``collection``
+        where it is given, else all. Leave it False where other files fill the same store. Not with the other filters.
+    batch_chunks
+        How many chunks are written at a time, in whole documents, 1 or more.
+    progress
+        A bar: "auto" in a terminal or notebook, "on" always, "off" never.
+
+    Returns
+    -------
+    Pushed
+        What was written, skipped and removed, and whether it was verified: every node is read again by its id, where
+        the store can do that.
+
+    Raises
+    ------
+    InputError
+        ``to`` is no such store, or a filter is not valid.
+    StoreError
+        The store failed, or does not have what was written: the message says how much it has. Or the file cannot be
+        read; NotFoundError, NotAStoreError, SchemaVersionError and StoreLockedError as for a query.
+    FormatError
+        The file is damaged.
+
+    Examples
+    --------
+    >>> push("kb.duckdb", QdrantVectorStore("kb", client=QdrantClient(url=...)))  # doctest: +SKIP
+    """
+    began = time.perf_counter()
+    size = whole("batch_chunks", batch_chunks, 1)
+    bar_off = bars(True, choice("progress", progress, ("auto", "on", "off")))  # type: ignore[arg-type]
+    if flag("prune", prune) and any(given is not None for given in (tags_any, tags_all, metadata)):
+        raise InputError("prune compares whole collections: leave tags_any, tags_all and metadata out.")
+    target = target_of(to)
+    from tqdm.auto import tqdm
+
+    documents = chunks = skipped = 0
+    held: set[str] = set()
+    filters: dict[str, Any] = {"tags_any": tags_any, "tags_all": tags_all, "metadata": metadata}
+    with (
+        stored_contents(db_path, collection=collection, batch_chunks=size, **filters) as contents,
+        tqdm(total=contents.chunks, desc="pushing", unit="chunk", disable=bar_off, leave=False) as bar,
+    ):
+        try:
+            for batch in checked_batches(contents.batches, contents.dimensions):
+                written = target.write(batch)
+                documents, chunks = documents + written[0], chunks + written[1]
+                skipped += len(batch.sources) - written[0]
+                held.update(batch.sources["doc_id"].to_pylist())
+                bar.update(len(batch.chunks))
+            chosen = [collection] if isinstance(collection, str) else collection
+            removed = target.finish(held if prune else None, chosen)
+        except SqlragError:
+            raise
+        except Exception as error:
+            done = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')})"
+            raise StoreError(
+                target.name,
+                f"{target.name} failed: {type(error).__name__}: {shortened(scrub(str(error)))} Before that, {done} "
+                "were written. Run the push again once the cause is gone: it goes on there.",
+            ) from error
+    report = Pushed(
+        target.name, documents, chunks, skipped, removed, time.perf_counter() - began, target.verified, target.notices
+    )
+    log.info("%s", report)
+    return report
+
+
+def target_of(to: object) -> Target:
+    """Return what is written to, or raise InputError."""
+    from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+    if isinstance(to, BasePydanticVectorStore):
+        from sqlrag.pushing.vector_stores import VectorStoreTarget
+
+        return VectorStoreTarget(to)
+    raise InputError(f"to must be a vector store of llama-index, not {shown(to)}.")
