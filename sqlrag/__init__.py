@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
+    from sqlrag.many.merging import Merged, merge
     from sqlrag.measuring import metrics
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
@@ -143,6 +144,7 @@ __all__ = [
     "IndexReport",
     "InputError",
     "LexicalPart",
+    "Merged",
     "MissingExtraError",
     "ModelIdentity",
     "ModelMismatchError",
@@ -222,6 +224,7 @@ __all__ = [
     "lexical_query",
     "load_embedder",
     "load_reranker",
+    "merge",
     "metrics",
     "models",
     "package",
@@ -262,6 +265,7 @@ _LAZY = {
     "Imported": "sqlrag.formats.exchange",
     "IndexReport": "sqlrag.store.indexing",
     "LexicalPart": "sqlrag.retrieval.explanation",
+    "Merged": "sqlrag.many.merging",
     "Models": "sqlrag.embedders.models",
     "OpenAIChat": "sqlrag.answering.chatting",
     "Piece": "sqlrag.answering.replies",
@@ -327,6 +331,7 @@ _LAZY = {
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
     "load_reranker": "sqlrag.retrieval.cross_encoders",
+    "merge": "sqlrag.many.merging",
     "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",
