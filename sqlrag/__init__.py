@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.reranking import rerank
     from sqlrag.retrieval.results import Results, print_results
     from sqlrag.retrieval.store import Store
+    from sqlrag.retrieval.stores import Stores
     from sqlrag.settings import Settings
     from sqlrag.store.attaching import attach_sql
     from sqlrag.store.checking import Problem
@@ -173,6 +174,7 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreLockedError",
+    "Stores",
     "TermPart",
     "UpdateReport",
     "Upgraded",
@@ -281,6 +283,7 @@ _LAZY = {
     "Settings": "sqlrag.settings",
     "SingleFileRAGService": "sqlrag.formats.service",
     "Store": "sqlrag.retrieval.store",
+    "Stores": "sqlrag.retrieval.stores",
     "TermPart": "sqlrag.retrieval.explanation",
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",

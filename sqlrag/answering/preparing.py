@@ -210,13 +210,20 @@ def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
         from sqlrag.retrieval.store import Store
 
         return Store(db_path)
+    if isinstance(db_path, (list, tuple)):
+        from sqlrag.retrieval.stores import Stores
+
+        return Stores(db_path)
     if not callable(getattr(db_path, "retrieve", None)):
-        raise InputError(f"db_path must be a path or a Store, not {options.shown(db_path)}.")
+        raise InputError(f"db_path must be a path, a list of them or a Store, not {options.shown(db_path)}.")
     return nullcontext(db_path)
 
 
 def _checksums(store: Any, doc_ids: set[str]) -> dict[str, str]:
     """Return the SHA-256 of documents by doc_id; none where the store is of another engine."""
+    if hasattr(store, "checksums"):
+        found: dict[str, str] = store.checksums(sorted(doc_ids))
+        return {doc_id: checksum for doc_id, checksum in found.items() if checksum}
     if not hasattr(store, "cursor"):
         return {}
     sql = "SELECT doc_id, checksum FROM source_documents WHERE doc_id IN (...)"

@@ -16,7 +16,7 @@ from sqlrag import options
 from sqlrag.errors import InputError, StoreError
 from sqlrag.formats.contents import SETTINGS, Contents
 from sqlrag.formats.exchange import BATCH_CHUNKS, store_settings
-from sqlrag.many.opening import open_parts
+from sqlrag.many.opening import open_parts, stop_words
 from sqlrag.stopping import checkpoint
 from sqlrag.store import lexical, runs, writing
 from sqlrag.store.calls import identifier
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from sqlrag.many.opening import Part
+    from sqlrag.retrieval.file_engine import FileEngine
     from sqlrag.types import Vectors
 
 log = logging.getLogger("sqlrag.formats")
@@ -132,7 +132,7 @@ def merge(
             with database.transaction() as con:
                 write_metadata(con, values)
                 con.execute("DELETE FROM fts_main_documents.stopwords")
-                con.execute("INSERT INTO fts_main_documents.stopwords SELECT unnest($1)", [sorted(first.stop_words)])
+                con.execute("INSERT INTO fts_main_documents.stopwords SELECT unnest($1)", [sorted(stop_words(first))])
                 chunks = _copy(con, parts, readers, documents, dimensions)
                 for table, key in _RECORDS.items():
                     _copy_records(con, readers, table, key)
@@ -149,7 +149,7 @@ def merge(
     return merged
 
 
-def _reader(part: Part, opened: ExitStack) -> duckdb.DuckDBPyConnection:
+def _reader(part: FileEngine, opened: ExitStack) -> duckdb.DuckDBPyConnection:
     """Return a connection on which the file stays as it is now, or raise where it is not sound."""
     con = opened.enter_context(part.database.cursor().cursor())
     con.execute("BEGIN")
@@ -163,7 +163,7 @@ def _reader(part: Part, opened: ExitStack) -> duckdb.DuckDBPyConnection:
     return con
 
 
-def _documents(parts: Sequence[Part], readers: Sequence[duckdb.DuckDBPyConnection]) -> list[tuple[str, int, int]]:
+def _documents(parts: Sequence[FileEngine], readers: Sequence[duckdb.DuckDBPyConnection]) -> list[tuple[str, int, int]]:
     """Return every document in the order of the ids: its id, the number of its chunks, the place of its file."""
     return sorted(
         (doc_id, chunks, place)
@@ -174,7 +174,7 @@ def _documents(parts: Sequence[Part], readers: Sequence[duckdb.DuckDBPyConnectio
 
 def _copy(
     con: duckdb.DuckDBPyConnection,
-    parts: Sequence[Part],
+    parts: Sequence[FileEngine],
     readers: Sequence[duckdb.DuckDBPyConnection],
     documents: Sequence[tuple[str, int, int]],
     dimensions: int,
@@ -217,7 +217,7 @@ def _batches(documents: Sequence[tuple[str, int, int]]) -> Iterator[Sequence[tup
 
 
 def _check_finite(
-    parts: Sequence[Part], batch: Sequence[tuple[str, int, int]], chunks: pa.Table, vectors: Vectors
+    parts: Sequence[FileEngine], batch: Sequence[tuple[str, int, int]], chunks: pa.Table, vectors: Vectors
 ) -> None:
     """Raise StoreError for a damaged vector, which no search would find."""
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
@@ -250,7 +250,7 @@ def _insert(con: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, script: s
     con.unregister(name)
 
 
-def _settings(parts: Sequence[Part], first: Part) -> dict[str, str]:
+def _settings(parts: Sequence[FileEngine], first: FileEngine) -> dict[str, str]:
     """Return the settings of the new file: those of one, and the ids and the age of all."""
     settings = {name: first.metadata[name] for name in SETTINGS if name in first.metadata}
     for part in parts:
@@ -259,7 +259,7 @@ def _settings(parts: Sequence[Part], first: Part) -> dict[str, str]:
     return settings | {"created_at": created for created in oldest[:1]}
 
 
-def _notices(parts: Sequence[Part], readers: Sequence[duckdb.DuckDBPyConnection], first: Part) -> list[str]:
+def _notices(parts: Sequence[FileEngine], readers: Sequence[duckdb.DuckDBPyConnection], first: FileEngine) -> list[str]:
     """Return what the new file has not, or has of one file only."""
     notices = []
     policies = {part.path: chunk_policy(part.metadata) for part in parts}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+import duckdb
 import numpy as np
 
 from sqlrag import options
-from sqlrag.errors import InputError, ModelMismatchError
+from sqlrag.errors import InputError, ModelMismatchError, StoreError
+from sqlrag.retrieval.file_engine import FileEngine
 from sqlrag.retrieval.searching import same_model
 from sqlrag.store.database import Database
-from sqlrag.store.metadata import OWN_IDS, model_identity, required_metadata
+from sqlrag.store.metadata import OWN_IDS, model_identity
 from sqlrag.store.schema import read_sql
 from sqlrag.wording import counted
 
@@ -25,20 +27,7 @@ _EXAMPLE = "['january.duckdb', 'february.duckdb']"
 _IDS_OF_THEIR_OWN = {"upgraded_from", OWN_IDS}
 
 
-class Part(NamedTuple):
-    """One of several files that are open together: the file, what it says of itself, and its stop words."""
-
-    database: Database
-    metadata: dict[str, str]
-    stop_words: frozenset[str]
-
-    @property
-    def path(self) -> Path:
-        """Where it lies."""
-        return self.database.path
-
-
-def open_parts(db_paths: Iterable[str | os.PathLike[str]], wait_seconds: float | None = None) -> list[Part]:
+def open_parts(db_paths: Iterable[str | os.PathLike[str]], wait_seconds: float | None = None) -> list[FileEngine]:
     """Open files for reading, in the order in which they are named; all of them or none.
 
     Raises
@@ -54,22 +43,31 @@ def open_parts(db_paths: Iterable[str | os.PathLike[str]], wait_seconds: float |
     paths = [options.path("each of db_paths", path) for path in options.items("db_paths", db_paths, _EXAMPLE)]
     if not paths:
         raise InputError(f"db_paths is empty. Name one or more files, such as {_EXAMPLE}.")
-    parts: list[Part] = []
+    parts: list[FileEngine] = []
     with ExitStack() as opened:
         for path in paths:
             database = opened.enter_context(Database.open(path, wait_seconds=wait_seconds))
             if any(database.path == part.path for part in parts):
                 raise InputError(f"{database.path} is named twice. Name each file once.")
-            rows = database.cursor().execute("SELECT word FROM fts_main_documents.stopwords").fetchall()
-            parts.append(Part(database, required_metadata(database), frozenset(word for (word,) in rows)))
+            parts.append(FileEngine(database))
         for part in parts[1:]:
             _check_alike(parts[0], part)
-        check_distinct(parts)
+        _check_stop_words(parts)
+        _check_distinct(parts)
         opened.pop_all()
     return parts
 
 
-def _check_alike(first: Part, other: Part) -> None:
+def stop_words(part: FileEngine) -> frozenset[str]:
+    """Return the words that a file leaves out of questions, or raise StoreError where it has no lexical index."""
+    try:
+        rows = part.cursor().execute("SELECT word FROM fts_main_documents.stopwords").fetchall()
+    except duckdb.CatalogException as error:
+        raise StoreError(part.path, f"{part.path} has no lexical index. Prepare the file again. ({error})") from error
+    return frozenset(word for (word,) in rows)
+
+
+def _check_alike(first: FileEngine, other: FileEngine) -> None:
     """Raise where scores of two files could not be compared with each other."""
     one, two = model_identity(first.metadata), model_identity(other.metadata)
     both = f"{first.path} and {other.path}"
@@ -100,20 +98,25 @@ def _check_alike(first: Part, other: Part) -> None:
             raise InputError(
                 f"{both} have a different {name}: {here} and {there}. Prepare one of them again with that of the other."
             )
-    if first.stop_words != other.stop_words:
-        word = min(first.stop_words ^ other.stop_words)
-        has = first if word in first.stop_words else other
-        raise InputError(
-            f"{both} have different stop words: {word!r} is one in {has.path} only. Make the tables "
-            "fts_main_documents.stopwords equal."
-        )
+
+
+def _check_stop_words(parts: Sequence[FileEngine]) -> None:
+    first = stop_words(parts[0])
+    for part in parts[1:]:
+        found = stop_words(part)
+        if found != first:
+            word = min(first ^ found)
+            raise InputError(
+                f"{parts[0].path} and {part.path} have different stop words: {word!r} is one in "
+                f"{(parts[0] if word in first else part).path} only. Make the tables fts_main_documents.stopwords equal."
+            )
 
 
 def _same_name(one: str, two: str) -> bool:
     return one == two or bool(one.strip() and two.strip() and same_model(one, two))
 
 
-def check_distinct(parts: Sequence[Part]) -> None:
+def _check_distinct(parts: Sequence[FileEngine]) -> None:
     """Raise InputError where a document, or a chunk's id, is in two files."""
     _check_no_shared(parts, "document")
     # Else a node_id is a doc_id and a number, which no two documents share.
@@ -121,7 +124,7 @@ def check_distinct(parts: Sequence[Part]) -> None:
         _check_no_shared(parts, "chunk")
 
 
-def _check_no_shared(parts: Sequence[Part], what: Literal["document", "chunk"]) -> None:
+def _check_no_shared(parts: Sequence[FileEngine], what: Literal["document", "chunk"]) -> None:
     """Compare hashes first, since a million names take a second; names only where two hashes are the same."""
     hashes = [np.unique(_hashes(part, read_sql(f"many/{what}_hashes"))) for part in parts]
     found, times = np.unique(np.concatenate(hashes), return_counts=True)
@@ -131,7 +134,7 @@ def _check_no_shared(parts: Sequence[Part], what: Literal["document", "chunk"]) 
     seen: dict[str, Path] = {}
     shared: list[tuple[str, Path, Path]] = []
     for part in parts:
-        for (name,) in part.database.cursor().execute(read_sql(f"many/hashed_{what}s"), suspects).fetchall():
+        for (name,) in part.cursor().execute(read_sql(f"many/hashed_{what}s"), suspects).fetchall():
             if name in seen:
                 shared.append((name, seen[name], part.path))
             seen.setdefault(name, part.path)
@@ -144,6 +147,6 @@ def _check_no_shared(parts: Sequence[Part], what: Literal["document", "chunk"]) 
         )
 
 
-def _hashes(part: Part, sql: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    columns = part.database.cursor().execute(sql).fetchnumpy()
+def _hashes(part: FileEngine, sql: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    columns = part.cursor().execute(sql).fetchnumpy()
     return np.asarray(next(iter(columns.values())), dtype=np.uint64)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag.options import flag, path, whole
 from sqlrag.retrieval.searching import same_model
 from sqlrag.retrieval.store import Store
+from sqlrag.retrieval.stores import Stores
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from sqlrag.wording import counted
 
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.results import Results
     from sqlrag.types import Fusion
 
+    Searched = str | os.PathLike[str] | Store | Stores | Sequence[str | os.PathLike[str]]
+
 log = logging.getLogger("sqlrag.query")
 
 
 def hybrid_query(
     query_text: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: Searched,
     model_name: str | None = None,
     top_k: int = 5,
     vector_weight: float = 0.5,
@@ -64,7 +67,7 @@ def hybrid_query(
     query_text
         The question.
     db_path
-        The file, or an open :class:`Store`.
+        The file, or an open :class:`Store`; a list of files, or open :class:`Stores`, are searched as one file.
     model_name
         Only to make sure: the model is taken from the file, and another one is refused.
     top_k
@@ -140,7 +143,7 @@ def hybrid_query(
     """
     use_rrf, verbose = flag("use_rrf", use_rrf), flag("verbose", verbose)
     fts_top_k = None if fts_top_k is None else whole("fts_top_k", fts_top_k, 1)
-    with opened(db_path) as store:
+    with opened_to_read(db_path) as store:
         results = store.hybrid_query(
             query_text,
             top_k=top_k,
@@ -180,7 +183,7 @@ def hybrid_query(
 
 def vector_query(
     query_text: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: Searched,
     model_name: str | None = None,
     top_k: int = 5,
     *,
@@ -219,7 +222,7 @@ def vector_query(
     ModelUnavailableError, MissingExtraError, ProviderError
         The question cannot be embedded.
     """
-    with opened(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.vector_query(
             query_text,
             top_k=top_k,
@@ -237,7 +240,7 @@ def vector_query(
 
 def lexical_query(
     query_text: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: Searched,
     top_k: int = 5,
     *,
     k1: float = 1.2,
@@ -286,7 +289,7 @@ def lexical_query(
     ----------
     Robertson, Zaragoza: The Probabilistic Relevance Framework: BM25 and Beyond, 2009, section 3.
     """
-    with opened(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.lexical_query(
             query_text,
             top_k=top_k,
@@ -304,7 +307,7 @@ def lexical_query(
         )
 
 
-def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[str] | Store) -> list[dict[str, Any]]:
+def get_source_documents(chunk_ids: Sequence[str], db_path: Searched) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them.
 
     Parameters
@@ -312,7 +315,7 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
     chunk_ids
         The ``node_id`` of each chunk.
     db_path
-        The file, or an open :class:`Store`.
+        The file or files, as in :func:`hybrid_query`.
 
     Returns
     -------
@@ -328,17 +331,17 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
     NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     """
-    with opened(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.get_source_documents(chunk_ids)
 
 
-def get_embedding_metadata(db_path: str | os.PathLike[str] | Store) -> dict[str, Any]:
+def get_embedding_metadata(db_path: Searched) -> dict[str, Any]:
     """Return what a file says of itself: its model, how it was cut, what it holds.
 
     Parameters
     ----------
     db_path
-        The file, or an open :class:`Store`.
+        The file, or an open :class:`Store`; of several files the counts are those of all.
 
     Returns
     -------
@@ -351,7 +354,7 @@ def get_embedding_metadata(db_path: str | os.PathLike[str] | Store) -> dict[str,
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     """
-    with opened(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.get_embedding_metadata()
 
 
@@ -398,3 +401,16 @@ def opened(db_path: str | os.PathLike[str] | Store, *, read_only: bool = True) -
     path("db_path", db_path)
     with Store(db_path, read_only=read_only) as store:
         yield store
+
+
+@contextmanager
+def opened_to_read(db_path: Searched) -> Iterator[Store | Stores]:
+    """Yield what to search: as :func:`opened`, or several files as one."""
+    if isinstance(db_path, Stores):
+        yield db_path
+    elif isinstance(db_path, (list, tuple)):
+        with Stores(db_path) as stores:
+            yield stores
+    else:
+        with opened(db_path) as store:
+            yield store
