@@ -119,7 +119,8 @@ def merge(
         documents = _documents(parts, readers)
         # The part of the first document counts for what a file has only once: that does not depend on the order.
         first = parts[documents[0][2] if documents else 0]
-        notices = _notices(parts, readers, first)
+        filled = [parts[place] for place in sorted({place for _, _, place in documents})]
+        notices = [*_other_policies(filled, first), *_left_out(parts, readers)]
         values = store_settings(Contents(_settings(parts, first), 0, 0, ()))
         dimensions = int(values["embedding_dimensions"])
         with (
@@ -255,20 +256,25 @@ def _settings(parts: Sequence[FileEngine], first: FileEngine) -> dict[str, str]:
     settings = {name: first.metadata[name] for name in SETTINGS if name in first.metadata}
     for part in parts:
         settings.update({name: part.metadata[name] for name in ("upgraded_from", OWN_IDS) if name in part.metadata})
-    oldest = sorted(part.metadata["created_at"] for part in parts if "created_at" in part.metadata)
-    return settings | {"created_at": created for created in oldest[:1]}
+    oldest = min((part.metadata["created_at"] for part in parts if "created_at" in part.metadata), default=None)
+    return settings if oldest is None else {**settings, "created_at": oldest}
 
 
-def _notices(parts: Sequence[FileEngine], readers: Sequence[duckdb.DuckDBPyConnection], first: FileEngine) -> list[str]:
+def _other_policies(parts: Sequence[FileEngine], first: FileEngine) -> list[str]:
+    """Return what is to be said where files cut their documents otherwise than the one that decides."""
+    policy = chunk_policy(first.metadata)
+    others = [str(part.path) for part in parts if chunk_policy(part.metadata) != policy]
+    if not others:
+        return []
+    return [
+        f"Documents are cut otherwise than in {first.path} in {', '.join(others)}. The chunks stay as they are; what is "
+        f"added or updated is cut as in {first.path}: {policy}."
+    ]
+
+
+def _left_out(parts: Sequence[FileEngine], readers: Sequence[duckdb.DuckDBPyConnection]) -> list[str]:
     """Return what the new file has not, or has of one file only."""
     notices = []
-    policies = {part.path: chunk_policy(part.metadata) for part in parts}
-    other = next((path for path, policy in policies.items() if policy != policies[first.path]), None)
-    if other is not None:
-        notices.append(
-            f"{other} cuts its documents otherwise than {first.path}. Its chunks stay as they are; documents that are "
-            f"added or updated are cut as in {first.path}: {policies[first.path]}."
-        )
     folders: dict[str, set[str]] = {}
     for part, reader in zip(parts, readers, strict=True):
         for collection, folder in reader.execute("SELECT collection, input_dir FROM collections").fetchall():

@@ -108,7 +108,8 @@ def _check_stop_words(parts: Sequence[FileEngine]) -> None:
             word = min(first ^ found)
             raise InputError(
                 f"{parts[0].path} and {part.path} have different stop words: {word!r} is one in "
-                f"{(parts[0] if word in first else part).path} only. Make the tables fts_main_documents.stopwords equal."
+                f"{(parts[0] if word in first else part).path} only. Make their tables of them equal "
+                "(fts_main_documents.stopwords)."
             )
 
 

@@ -127,8 +127,13 @@ def lexical_leg(
     *,
     conjunctive: bool = False,
     totals: Sequence[float] | None = None,
+    postings: int | None = None,
 ) -> Leg:
-    """Return the ``k`` chunks that hold ``terms`` with the highest BM25; ``totals`` as in ``bm25_contributions.sql``."""
+    """Return the ``k`` chunks that hold ``terms`` with the highest BM25.
+
+    In a file that is one of several, ``totals`` are those of ``bm25_contributions.sql`` and ``postings`` is how many of
+    the terms' it holds; the document frequencies are those of all files.
+    """
     if (
         not terms.termids
         or terms.unreachable
@@ -147,7 +152,7 @@ def lexical_leg(
     if conjunctive:
         options["at_least"] = terms.wanted
     plain = conjunctive or filters or terms.boosts
-    if plain or sum(terms.dfs) < PRUNE_FROM:
+    if plain or (sum(terms.dfs) if postings is None else postings) < PRUNE_FROM:
         return _leg(con, "lexical_search", arguments, {**options, **filters}, "every posting scored")
     return _pruned(con, terms, options)
 

@@ -41,7 +41,7 @@ def moved_vector(vector: NDArray[np.float32], vectors: Vectors, weight: float) -
 def expanded_terms(
     con: duckdb.DuckDBPyConnection, terms: Terms, node_ids: Sequence[str], count: int, stemmer: str
 ) -> Terms:
-    """Return the terms with the ``count`` most telling ones of some chunks of a file added; see :func:`with_telling`."""
+    """Return the terms with the ``count`` most telling ones of chunks of a file added: :func:`with_telling`."""
     rows = select_by_key(con, "SELECT node_id, text FROM documents WHERE node_id IN (...)", node_ids)
     num_docs = con.execute("SELECT num_docs FROM fts_main_documents.stats").fetchall()[0][0]
     return with_telling(con, terms, dict(rows), count, stemmer, dictionary=FileDictionary(con), num_docs=num_docs)

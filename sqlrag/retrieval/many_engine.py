@@ -174,14 +174,16 @@ class ManyEngine:
         many, totals = _many(terms), self._known().totals
 
         def leg(place: int, con: duckdb.DuckDBPyConnection) -> Leg:
+            own, postings = many.of_file(place)
             return candidates.lexical_leg(
                 con,
-                many.of_file(place),
+                own,
                 k,
                 plan.bm25,
                 _of_file(filters, place),
                 conjunctive=plan.conjunctive,
                 totals=totals,
+                postings=postings,
             )
 
         return self._joined(self._ask(leg), k)
@@ -202,7 +204,7 @@ class ManyEngine:
         return Leg(
             [hit for hit, _ in best],
             {hit.rid: node_id for hit, node_id in best},
-            f"{counted(files, 'file')}: {'; '.join(said)}",
+            f"{counted(files, 'file')}, {'; '.join(said)}",
         )
 
     def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
@@ -212,7 +214,7 @@ class ManyEngine:
             own = [rid // files for rid in rids if rid % files == place]
             if not own:
                 return {}
-            return candidates.pair_scores(con, vector, many.of_file(place), own, bm25, totals=totals)
+            return candidates.pair_scores(con, vector, many.of_file(place)[0], own, bm25, totals=totals)
 
         found = self._ask(scores)
         return {rid * files + place: pair for place, pairs in enumerate(found) for rid, pair in pairs.items()}

@@ -25,15 +25,15 @@ class ManyDictionary:
     def __init__(self, ask: Asked, files: int) -> None:
         self._ask = ask
         self._numbers: dict[str, int] = {}
-        # For each file the termid that it has for a number.
-        self.own: list[dict[int, int]] = [{} for _ in range(files)]
+        # For each file the termid and the document frequency that it has for a number.
+        self.own: list[dict[int, tuple[int, int]]] = [{} for _ in range(files)]
 
     def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:
         """Return ``(term, number, df)`` of the terms that some chunk holds, df over all files, in order."""
         dfs: dict[str, int] = {}
         for place, found in enumerate(self._ask(lambda _, con: FileDictionary(con).look_up(terms))):
             for term, termid, df in found:
-                self.own[place][self._numbers.setdefault(term, len(self._numbers))] = termid
+                self.own[place][self._numbers.setdefault(term, len(self._numbers))] = termid, df
                 dfs[term] = dfs.get(term, 0) + df
         return [(term, self._numbers[term], df) for term, df in sorted(dfs.items())]
 
@@ -49,7 +49,7 @@ class ManyDictionary:
 
         def count(place: int, con: duckdb.DuckDBPyConnection) -> int:
             own = self.own[place]
-            return FileDictionary(con).chunks_with([own[number] for number in termids if number in own])
+            return FileDictionary(con).chunks_with([own[number][0] for number in termids if number in own])
 
         return sum(self._ask(count))
 
@@ -65,18 +65,22 @@ class ManyTerms(Terms):
         """Return terms that were looked up in the dictionary."""
         return cls(**{**vars(terms), "dictionary": dictionary})
 
-    def of_file(self, place: int) -> Terms:
-        """Return those that a file has, by its own termids, with the document frequencies of all files."""
+    def of_file(self, place: int) -> tuple[Terms, int]:
+        """Return those that a file has and the number of its postings of them.
+
+        They are by the file's own termids, with the document frequencies of all files.
+        """
         own = self.dictionary.own[place] if self.dictionary else {}
-        kept = [(at, own[number]) for at, number in enumerate(self.termids) if number in own]
-        return Terms(
-            termids=[termid for _, termid in kept],
-            dfs=[self.dfs[at] for at, _ in kept],
+        kept = [(at, *own[number]) for at, number in enumerate(self.termids) if number in own]
+        terms = Terms(
+            termids=[termid for _, termid, _ in kept],
+            dfs=[self.dfs[at] for at, *_ in kept],
             wanted=self.wanted,
-            clauses=[self.clauses[at] for at, _ in kept] if self.clauses else [],
+            clauses=[self.clauses[at] for at, *_ in kept] if self.clauses else [],
             required=self.required,
             phrases=self.phrases,
-            boosts=[self.boosts[at] for at, _ in kept] if self.boosts else [],
+            boosts=[self.boosts[at] for at, *_ in kept] if self.boosts else [],
             texts=self.texts,
             prefixes=self.prefixes,
         )
+        return terms, sum(df for *_, df in kept)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.results import Results
     from sqlrag.types import Fusion
 
-    Searched = str | os.PathLike[str] | Store | Stores | Sequence[str | os.PathLike[str]]
+    Searched = str | os.PathLike[str] | Store | Stores | list[Any] | tuple[Any, ...]
 
 log = logging.getLogger("sqlrag.query")
 
