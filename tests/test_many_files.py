@@ -488,6 +488,8 @@ class TestHandles:
         assert "closed" in repr(many)
         with pytest.raises(StoreError, match="has been closed"):
             many.hybrid_query("filter by tag")
+        with pytest.raises(StoreError, match="has been closed"):
+            many.sources(["faq.md"])
         with pytest.raises(NotFoundError, match=re.escape(str(copies[2]))):
             Stores(copies)
         copies[2].write_bytes(copies[0].read_bytes())

@@ -266,10 +266,12 @@ def _other_policies(parts: Sequence[FileEngine], first: FileEngine) -> list[str]
     others = [str(part.path) for part in parts if chunk_policy(part.metadata) != policy]
     if not others:
         return []
-    return [
-        f"Documents are cut otherwise than in {first.path} in {', '.join(others)}. The chunks stay as they are; what is "
-        f"added or updated is cut as in {first.path}: {policy}."
-    ]
+    names = ", ".join(others)
+    notice = (
+        f"Documents are cut otherwise than in {first.path} in {names}. The chunks stay as they are; what is added or "
+        f"updated is cut as in {first.path}: {policy}."
+    )
+    return [notice]
 
 
 def _left_out(parts: Sequence[FileEngine], readers: Sequence[duckdb.DuckDBPyConnection]) -> list[str]:

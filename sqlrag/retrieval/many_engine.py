@@ -82,8 +82,8 @@ class ManyEngine:
             with self.parts[place].named_errors():
                 return work(place, self.parts[place])
 
-        if len(self.parts) == 1:
-            return [one(0)]
+        if len(self.parts) == 1 or self.closed:
+            return [one(0)]  # what is closed says so
         if self._process != os.getpid():
             self._use_workers()  # a fork leaves the threads behind
         futures = [self._workers.submit(copy_context().run, one, place) for place in range(len(self.parts))]
