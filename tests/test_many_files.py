@@ -151,8 +151,11 @@ def merged(parts):
 
 
 class TestMerge:
-    def test_the_rows_are_those_of_a_file_that_was_built_as_one_whatever_the_order(self, built, merged, tmp_path):
+    def test_the_rows_are_those_of_a_file_that_was_built_as_one_whatever_the_order(
+        self, built, merged, tmp_path, monkeypatch
+    ):
         parts, whole = built
+        monkeypatch.setattr("sqlrag.many.merging.BATCH_CHUNKS", 7)
         done = merge(reversed(parts), tmp_path / "reversed.duckdb")
         found, other, wanted = tables(merged), tables(done.path), tables(whole)
         assert (done.files, done.documents) == (4, len(wanted["main.source_documents"]))
@@ -351,7 +354,8 @@ class TestRanking:
         monkeypatch.setattr("sqlrag.retrieval.candidates.PRUNE_FROM", 0)
         monkeypatch.setattr("sqlrag.retrieval.candidates._PROBE", 5)
         with Stores(parts) as many, Store(merged) as one:
-            for question in ("How do I filter by tag with a file in a folder?", "a file locked by a process"):
+            # Pairs of common words: each file has fewer chunks in all than hold one of them in all files.
+            for question in ("vector word", "python read", "read word", "python each", "a file locked by a process"):
                 found = many.lexical_query(question, top_k=3)
                 assert "MaxScore" in found.methods["lexical"]
                 assert_same(found, one.lexical_query(question, top_k=3))
