@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sqlrag.retrieval.candidates import BM25
+    from sqlrag.retrieval.engine import Engine
     from sqlrag.retrieval.explanation import Explanation
     from sqlrag.retrieval.file_engine import FileEngine
     from sqlrag.retrieval.filters import Filters
@@ -117,10 +118,11 @@ class ManyEngine:
     def cursor(self) -> duckdb.DuckDBPyConnection:
         raise InputError(f"There is no cursor for {counted(len(self.parts), 'file')}. Open one: Store(path).cursor()")
 
-    def read(self, work: Callable[[], T]) -> T:
+    def read(self, work: Callable[[Engine], T]) -> T:
+        answer: Callable[[], T] = partial(work, self)
         for part in self.parts:
-            work = partial(part.database.read, work)
-        return work()
+            answer = partial(part.database.read, answer)
+        return answer()
 
     # Filters.
 
