@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.reembedding import ReembedReport, reembed
     from sqlrag.ingest.report import Prepared, Report, UpdateReport
     from sqlrag.ingest.updating import update_embeddings
+    from sqlrag.many.merging import Merged, merge
     from sqlrag.measuring import metrics
     from sqlrag.pushing.pushing import Pushed, push
     from sqlrag.retrieval.blocks import fuse, package, retrieve
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.reranking import rerank
     from sqlrag.retrieval.results import Results, print_results
     from sqlrag.retrieval.store import Store
+    from sqlrag.retrieval.stores import Stores
     from sqlrag.settings import Settings
     from sqlrag.store.attaching import attach_sql
     from sqlrag.store.checking import Problem
@@ -144,6 +146,7 @@ __all__ = [
     "IndexReport",
     "InputError",
     "LexicalPart",
+    "Merged",
     "MissingExtraError",
     "ModelIdentity",
     "ModelMismatchError",
@@ -173,6 +176,7 @@ __all__ = [
     "StoreError",
     "StoreExistsError",
     "StoreLockedError",
+    "Stores",
     "TermPart",
     "UpdateReport",
     "Upgraded",
@@ -224,6 +228,7 @@ __all__ = [
     "lexical_query",
     "load_embedder",
     "load_reranker",
+    "merge",
     "metrics",
     "models",
     "package",
@@ -265,6 +270,7 @@ _LAZY = {
     "Imported": "sqlrag.formats.exchange",
     "IndexReport": "sqlrag.store.indexing",
     "LexicalPart": "sqlrag.retrieval.explanation",
+    "Merged": "sqlrag.many.merging",
     "Models": "sqlrag.embedders.models",
     "OpenAIChat": "sqlrag.answering.chatting",
     "Piece": "sqlrag.answering.replies",
@@ -281,6 +287,7 @@ _LAZY = {
     "Settings": "sqlrag.settings",
     "SingleFileRAGService": "sqlrag.formats.service",
     "Store": "sqlrag.retrieval.store",
+    "Stores": "sqlrag.retrieval.stores",
     "TermPart": "sqlrag.retrieval.explanation",
     "UpdateReport": "sqlrag.ingest.report",
     "Upgraded": "sqlrag.store.upgrading",
@@ -331,6 +338,7 @@ _LAZY = {
     "lexical_query": "sqlrag.retrieval.querying",
     "load_embedder": "sqlrag.embedders",
     "load_reranker": "sqlrag.retrieval.cross_encoders",
+    "merge": "sqlrag.many.merging",
     "metrics": "sqlrag.measuring",
     "models": "sqlrag.embedders.models",
     "package": "sqlrag.retrieval.blocks",

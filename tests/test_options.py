@@ -53,7 +53,7 @@ FILTERS = {
 }
 WRONG = {
     "query_text": (5, True, NAN, b"zebra", ["zebra"], {}),
-    "db_path": (5, True, None, NAN, b"kb.duckdb", ["kb.duckdb"], ""),
+    "db_path": (5, True, None, NAN, b"kb.duckdb", {"kb.duckdb"}, ""),
     "model_name": NOT_A_NAME,
     "top_k": NOT_WHOLE,
     **COUNT,

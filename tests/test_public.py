@@ -48,7 +48,7 @@ class TestNames:
             _ = sqlrag.nothing
 
     def test_public_methods_are_documented(self):
-        for cls in (sqlrag.Store, sqlrag.Results, sqlrag.Report, sqlrag.Prepared):
+        for cls in (sqlrag.Store, sqlrag.Stores, sqlrag.Results, sqlrag.Report, sqlrag.Prepared):
             for name, member in vars(cls).items():
                 if not name.startswith("_") and (callable(member) or isinstance(member, (property, classmethod))):
                     assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name}"
@@ -222,6 +222,7 @@ class TestDocstrings:
         (cls, name)
         for cls in (
             sqlrag.Store,
+            sqlrag.Stores,
             sqlrag.Results,
             sqlrag.Settings,
             sqlrag.Candidates,

@@ -2,11 +2,12 @@
 -- of the word that it comes from (several for a prefix); a chunk has to hold a term of each of the clauses in required, and
 -- the phrases.
 CREATE OR REPLACE MACRO clause_search(termids, dfs, clauses, required, phrases, k := 10, k1 := 1.2, b := 0.75, text_weight := 1.0,
-        heading_weight := 3.0, collection := NULL, tags_any := NULL, tags_all := NULL, passing := NULL) AS TABLE
+        heading_weight := 3.0, totals := NULL, collection := NULL, tags_any := NULL, tags_all := NULL, passing := NULL) AS TABLE
     WITH numbered AS (SELECT unnest(termids) AS termid, unnest(clauses) AS clause),
     matching AS (
         SELECT c.rid, sum(c.contribution) / 1e9 AS score
-        FROM bm25_contributions(termids, dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight) AS c
+        FROM bm25_contributions(termids, dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight,
+            totals := totals) AS c
         JOIN numbered ON numbered.termid = c.termid
         GROUP BY c.rid
         HAVING count(DISTINCT CASE WHEN list_contains(required, numbered.clause) THEN numbered.clause END) = length(required)

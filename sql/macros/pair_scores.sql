@@ -2,7 +2,7 @@
 -- with a damaged vector no cosine. The
 -- terms are two lists, see bm25_scores.
 CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := 3.0,
-        boosts := NULL) AS TABLE
+        boosts := NULL, totals := NULL) AS TABLE
     WITH searched AS MATERIALIZED (
         SELECT CAST(g.v AS DOUBLE[384]) AS v, vector_length(g.v) AS length
         FROM (SELECT CAST(query_vector AS FLOAT[384]) AS v) AS g
@@ -11,7 +11,7 @@ CREATE OR REPLACE MACRO pair_scores(termids, dfs, query_vector, rids, k1 := 1.2,
     added AS (
         SELECT a.rid, sum(a.contribution) / 1e9 AS score
         FROM bm25_contributions(termids, dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight,
-            boosts := boosts) AS a
+            boosts := boosts, totals := totals) AS a
         WHERE a.rid IN (SELECT wanted.rid FROM wanted)
         GROUP BY a.rid
     )

@@ -4,10 +4,11 @@
 -- most, the sum of their (k1 + 1) * idf; it has to be below the score that k chunks reach by their rare terms, or a chunk
 -- of common terms alone would be missed.
 CREATE OR REPLACE MACRO pruned_search(rare_termids, rare_dfs, common_termids, common_dfs, common_bound, k := 10, k1 := 1.2,
-        b := 0.75, text_weight := 1.0, heading_weight := 3.0) AS TABLE
+        b := 0.75, text_weight := 1.0, heading_weight := 3.0, totals := NULL) AS TABLE
     WITH rare AS MATERIALIZED (
         SELECT r.rid, r.score
-        FROM bm25_scores(rare_termids, rare_dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight) AS r
+        FROM bm25_scores(rare_termids, rare_dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight,
+            totals := totals) AS r
     ),
     candidates AS MATERIALIZED (
         SELECT rare.rid, rare.score
@@ -17,7 +18,8 @@ CREATE OR REPLACE MACRO pruned_search(rare_termids, rare_dfs, common_termids, co
     ),
     added AS (
         SELECT a.rid, sum(a.contribution) / 1e9 AS score
-        FROM bm25_contributions(common_termids, common_dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight) AS a
+        FROM bm25_contributions(common_termids, common_dfs, k1 := k1, b := b, text_weight := text_weight, heading_weight := heading_weight,
+            totals := totals) AS a
         WHERE a.rid IN (SELECT candidates.rid FROM candidates)
         GROUP BY a.rid
     )

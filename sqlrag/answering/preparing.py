@@ -209,13 +209,18 @@ def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
         from sqlrag.retrieval.querying import opened_any
 
         return opened_any(db_path)
+    if isinstance(db_path, (list, tuple)):
+        from sqlrag.retrieval.stores import Stores
+
+        return Stores(db_path)
     if not callable(getattr(db_path, "retrieve", None)):
-        raise InputError(f"db_path must be a path or a Store, not {options.shown(db_path)}.")
+        raise InputError(f"db_path must be a path, a list of them or a Store, not {options.shown(db_path)}.")
     return nullcontext(db_path)
 
 
 def _checksums(store: Any, doc_ids: set[str]) -> dict[str, str]:
     """Return the SHA-256 of documents by doc_id; none where the store is of another engine."""
-    if not hasattr(store, "select"):
+    if not hasattr(store, "checksums"):
         return {}
-    return dict(store.select("serving/checksums", doc_ids=sorted(doc_ids)))
+    found: dict[str, str] = store.checksums(sorted(doc_ids))
+    return found

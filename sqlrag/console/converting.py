@@ -1,4 +1,4 @@
-"""``sqlrag convert``, and what ``sqlrag info`` tells of a file that is no store."""
+"""``sqlrag convert`` and ``merge``, and what ``sqlrag info`` tells of a file that is no store."""
 
 from __future__ import annotations
 
@@ -98,6 +98,32 @@ def convert(
         write_json(facts_of)
     elif form is Format.csv:
         write_csv(flatten(facts_of), ["key", "value"])
+    else:
+        write(str(done).splitlines()[0])
+
+
+@command(
+    "merge",
+    "Make one file of several.",
+    "sqlrag merge january.duckdb february.duckdb --out year.duckdb",
+)
+def merge(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="The files.", show_default=False)],
+    output: Annotated[Path, option("--out", "-o", metavar="FILE", help="The file to make.")],
+    overwrite: Annotated[bool, option("--overwrite", help="Replace it if it exists.")] = False,
+    form: FormatName = Format.table,
+) -> None:
+    """Write the documents of several files of one model into a new one; nothing is embedded again."""
+    from sqlrag.many.merging import merge
+
+    done = merge(files, output, overwrite=overwrite)
+    for notice in done.notices:
+        tell(f"note: {notice}")
+    facts = {**vars(done), "path": str(done.path)}
+    if form is Format.json:
+        write_json(facts)
+    elif form is Format.csv:
+        write_csv(flatten(facts), ["key", "value"])
     else:
         write(str(done).splitlines()[0])
 

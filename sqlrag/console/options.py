@@ -73,6 +73,10 @@ def _valid_text(text: str) -> str:
 
 Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
 Db = Annotated[Path, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search.")]
+Dbs = Annotated[
+    list[Path],
+    option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search. Several are searched as one."),
+]
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
 DbInstead = Annotated[Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The same as FILE.")]

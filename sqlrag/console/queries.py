@@ -15,6 +15,7 @@ from sqlrag.console.options import (
     B,
     Collection,
     Db,
+    Dbs,
     Exact,
     Fields,
     FormatName,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from sqlrag.retrieval.queries import Queries
     from sqlrag.retrieval.results import Results
     from sqlrag.retrieval.store import Store
 
@@ -66,10 +68,11 @@ Explain = Annotated[bool, option("--explain", help="Say of each result why it ha
     "Search by meaning and by words.",
     "sqlrag hybrid-query 'How do I filter by tag?' --db kb.duckdb --top-k 3",
     "sqlrag hybrid-query 'rate limits' --db kb.duckdb --fusion convex --tag api --metadata year=2024 --format json",
+    "sqlrag hybrid-query 'rate limits' --db january.duckdb --db february.duckdb",
 )
 def hybrid_query(
     query_text: Text,
-    db: Db,
+    db: Dbs,
     top_k: TopK = 5,
     fusion: FusionOption = FusionName.rrf,
     alpha: Alpha = DEFAULT_ALPHA,
@@ -151,7 +154,7 @@ def hybrid_query(
 )
 def vector_query(
     query_text: Text,
-    db: Db,
+    db: Dbs,
     top_k: TopK = 5,
     collection: Collection = None,
     tags_any: TagsAny = None,
@@ -198,7 +201,7 @@ def vector_query(
 )
 def lexical_query(
     query_text: Text,
-    db: Db,
+    db: Dbs,
     top_k: TopK = 5,
     all_words: Annotated[bool, option("--all-words", help="Only chunks that hold every word.")] = False,
     plain: Annotated[bool, option("--plain", help="Quotes and stars are only punctuation.")] = False,
@@ -318,24 +321,26 @@ def explain(
 
 
 def _answer(
-    db: Path,
+    db: list[Path],
     query_text: str,
-    ask: Callable[[Store], Results],
+    ask: Callable[[Any], Results],
     form: Format,
     *,
     sql: bool,
     timings: bool,
     explain: tuple[Literal["hybrid", "vector", "lexical"], dict[str, Any]] | None,
 ) -> None:
-    """Open the file, ask, and write the results or their SQL; ``explain`` is how they are to be explained."""
+    """Open the file or files, ask, and write the results or their SQL; ``explain`` is how they are to be explained."""
     if explain and sql:
         raise typer.BadParameter("--sql searches nothing that --explain could explain. Leave one of both out.")
+    if len(db) > 1 and (sql or explain):
+        raise typer.BadParameter("--sql and --explain take one file. Leave them out, or make one file: sqlrag merge")
     began = time.perf_counter()
+    from sqlrag.retrieval.querying import opened_to_read
     from sqlrag.retrieval.results import RESULT_KEYS, format_results
-    from sqlrag.retrieval.store import Store
 
     imported = time.perf_counter()
-    with Store(db) as store:
+    with opened_to_read(db if len(db) > 1 else db[0]) as store:
         opened = time.perf_counter()
         results = ask(store)
         known = "query_embeddings" not in results.sql or _is_embedded(store, query_text)
@@ -348,6 +353,8 @@ def _answer(
         tell(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         columns, rows, text = RESULT_KEYS, list(results), format_results(list(results), query_text)
+        if results.files:
+            text = "\n".join([text, *(f"{node_id} is from {path}" for node_id, path in results.files.items())])
         if explain:
             columns = (*columns, "explanation")
             rows = [row | {"explanation": one.to_dict()} for row, one in zip(rows, told, strict=True)]
@@ -356,7 +363,7 @@ def _answer(
         return
     write(results.sql)
     if not known:
-        embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db))}"
+        embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db[0]))}"
         tell(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
 
 
@@ -373,7 +380,7 @@ def _timings(imports: float, opening: float, measured: Mapping[str, float]) -> s
     return f"timings: {stages} ({said(parts)}), total {(imports + opening + measured['total']) * 1000:.1f} ms"
 
 
-def _is_embedded(store: Store, query_text: str) -> bool:
+def _is_embedded(store: Queries, query_text: str) -> bool:
     found = store.cursor().execute("SELECT 1 FROM query_embeddings WHERE query_text = $1", [query_text]).fetchone()
     return found is not None
 

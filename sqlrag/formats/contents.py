@@ -16,7 +16,7 @@ from sqlrag.store.metadata import OWN_IDS
 from sqlrag.store.vectors import unit_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlrag.types import Vectors
 
@@ -125,6 +125,18 @@ def whole(contents: Contents) -> Batch:
         pa.concat_tables([batch.chunks for batch in batches] or [CHUNK_SCHEMA.empty_table()]),
         np.concatenate([batch.vectors for batch in batches] or [np.empty((0, contents.dimensions), np.float32)]),
     )
+
+
+def grouped(chosen: Sequence[tuple[str, int]], batch_chunks: int) -> Iterator[list[str]]:
+    """Yield the ids of documents (doc_id, number of chunks), about ``batch_chunks`` chunks at a time."""
+    first = 0
+    while first < len(chosen):
+        last, size = first, 0
+        while last < len(chosen) and (last == first or size + chosen[last][1] <= batch_chunks):
+            size += chosen[last][1]
+            last += 1
+        yield [doc_id for doc_id, _ in chosen[first:last]]
+        first = last
 
 
 def has_own_ids(settings: Mapping[str, str]) -> bool:

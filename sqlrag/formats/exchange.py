@@ -20,6 +20,7 @@ from sqlrag.formats.contents import (
     Contents,
     at_unit_length,
     checked_batches,
+    grouped,
 )
 from sqlrag.ingest.chunking import check_policy
 from sqlrag.retrieval.filters import Filters
@@ -40,6 +41,7 @@ from sqlrag.store.metadata import (
     write_metadata,
 )
 from sqlrag.store.output import new_file
+from sqlrag.store.postgres import is_url
 from sqlrag.store.schema import read_sql
 from sqlrag.store.sources import vector_matrix
 from sqlrag.store.vectors import unit_vectors
@@ -96,7 +98,9 @@ def stored_contents(
     metadata: Mapping[str, Any] | None = None,
     batch_chunks: int = BATCH_CHUNKS,
 ) -> Iterator[Contents]:
-    """Open a store and yield what it holds: whole documents that pass the filters, themselves or by one chunk.
+    """Open a file, or a store in Postgres by its URL, and yield what it holds.
+
+    That is whole documents that pass the filters, themselves or by one chunk.
 
     Everything is read in one transaction: what other threads write meanwhile is not seen.
 
@@ -107,7 +111,14 @@ def stored_contents(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be read, or holds chunks without a document.
     """
-    wanted = Filters(collection, tags_any, tags_all, metadata).parameters()
+    filters = Filters(collection, tags_any, tags_all, metadata)
+    if is_url(db_path):
+        from sqlrag.formats.postgres import postgres_contents
+
+        with postgres_contents(str(db_path), filters, batch_chunks) as contents:
+            yield contents
+        return
+    wanted = filters.parameters()
     conditions = {name: wanted.get(name) for name in ("collection", "tags_any", "tags_all", "metadata")}
     with Database.open(db_path) as database:
         values = required_metadata(database)
@@ -194,19 +205,12 @@ def write_store(
 def _read_batches(
     con: duckdb.DuckDBPyConnection, chosen: Sequence[tuple[str, int]], dimensions: int, batch_chunks: int
 ) -> Iterator[Batch]:
-    """Yield documents (doc_id, number of chunks) about ``batch_chunks`` chunks at a time."""
-    first = 0
-    while first < len(chosen):
-        last, size = first, 0
-        while last < len(chosen) and (last == first or size + chosen[last][1] <= batch_chunks):
-            size += chosen[last][1]
-            last += 1
-        ids = {"doc_ids": [doc_id for doc_id, _ in chosen[first:last]]}
+    for doc_ids in grouped(chosen, batch_chunks):
+        ids = {"doc_ids": doc_ids}
         sources = con.sql(read_sql("exchange/sources"), params=ids).to_arrow_table()
         chunks = con.sql(read_sql("exchange/chunks"), params=ids).to_arrow_table()
         vectors = vector_matrix(chunks["embedding"], dimensions)
         yield Batch(_cast(sources, SOURCE_SCHEMA), _cast(chunks, CHUNK_SCHEMA), vectors)
-        first = last
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.formats.contents import CHUNK_SCHEMA, SETTINGS, SOURCE_SCHEMA, Batch, Contents, grouped
-from sqlrag.retrieval.filters import Filters
 from sqlrag.retrieval.postgres_engine import parsed
 from sqlrag.store.postgres import Server, read_settings
 from sqlrag.store.postgres_conditions import where
@@ -20,6 +19,7 @@ from sqlrag.store.schema import read_sql
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from sqlrag.retrieval.filters import Filters
     from sqlrag.store.postgres import Connection
 
 
@@ -88,5 +88,8 @@ def without_node(metadata: str) -> str:
     if "_node_content" not in metadata and "_node_type" not in metadata:
         return metadata
     found = json.loads(metadata)
-    return json.dumps({key: value for key, value in found.items() if key not in ("_node_content", "_node_type")},
-                      ensure_ascii=False, sort_keys=True)
+    return json.dumps(
+        {key: value for key, value in found.items() if key not in ("_node_content", "_node_type")},
+        ensure_ascii=False,
+        sort_keys=True,
+    )

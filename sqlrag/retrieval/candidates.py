@@ -16,7 +16,7 @@ from sqlrag.store.calls import call_macro
 from sqlrag.store.vectors import query_code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import duckdb
     import numpy as np
@@ -126,8 +126,14 @@ def lexical_leg(
     filters: dict[str, Any],
     *,
     conjunctive: bool = False,
+    totals: Sequence[float] | None = None,
+    postings: int | None = None,
 ) -> Leg:
-    """Return the ``k`` chunks that hold ``terms`` with the highest BM25."""
+    """Return the ``k`` chunks that hold ``terms`` with the highest BM25.
+
+    In a file that is one of several, ``totals`` are those of ``bm25_contributions.sql`` and ``postings`` is how many of
+    the terms' it holds; the document frequencies are those of all files.
+    """
     if (
         not terms.termids
         or terms.unreachable
@@ -136,6 +142,8 @@ def lexical_leg(
         return Leg(method="nothing to look for")
     arguments: dict[str, Any] = {"termids": terms.termids, "dfs": terms.dfs}
     options: dict[str, Any] = {"k": k, **bm25.parameters()}
+    if totals is not None:
+        options["totals"] = totals
     if terms.clauses:
         arguments.update(clauses=terms.clauses, required=terms.required, phrases=terms.phrases)
         return _leg(con, "clause_search", arguments, {**options, **filters}, "words, phrases and prefixes as asked")
@@ -144,7 +152,7 @@ def lexical_leg(
     if conjunctive:
         options["at_least"] = terms.wanted
     plain = conjunctive or filters or terms.boosts
-    if plain or sum(terms.dfs) < PRUNE_FROM:
+    if plain or (sum(terms.dfs) if postings is None else postings) < PRUNE_FROM:
         return _leg(con, "lexical_search", arguments, {**options, **filters}, "every posting scored")
     return _pruned(con, terms, options)
 
@@ -194,26 +202,44 @@ def any_passes(con: duckdb.DuckDBPyConnection, filters: dict[str, Any]) -> bool:
     return bool(con.execute(statement, {**named, **filters}).fetchall())
 
 
-def filter_hints(con: duckdb.DuckDBPyConnection, filters: Filters) -> list[str]:
-    """Return what may be wrong with a metadata filter that no chunk passes: fields that are nowhere, or are lists."""
-    hints = []
-    for name, operators in compared_fields(filters.metadata or {}).items():
+def field_types(con: duckdb.DuckDBPyConnection, filters: Filters) -> dict[str, str]:
+    """Return the JSON type of each field of a metadata filter in the first chunk that has it; fields of none lack."""
+    types = {}
+    for name in compared_fields(filters.metadata or {}):
         place = "/" + name.replace("~", "~0").replace("/", "~1")
         statement = (
             "SELECT json_type(metadata_, $1) FROM documents WHERE json_exists(metadata_, $1) ORDER BY rid LIMIT 1"
         )
         found = con.execute(statement, [place]).fetchall()
-        if not found:
+        if found:
+            types[name] = found[0][0]
+    return types
+
+
+def filter_hints(filters: Filters, types: Mapping[str, str]) -> list[str]:
+    """Return what may be wrong with a metadata filter that no chunk passes: fields that are nowhere, or are lists.
+
+    ``types`` are those of :func:`field_types`.
+    """
+    hints = []
+    for name, operators in compared_fields(filters.metadata or {}).items():
+        if name not in types:
             hints.append(f"No chunk has the metadata field {name!r}.")
-        elif found[0][0] == "ARRAY" and "$eq" in operators:
+        elif types[name] == "ARRAY" and "$eq" in operators:
             hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
     return hints
 
 
 def pair_scores(
-    con: duckdb.DuckDBPyConnection, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25
+    con: duckdb.DuckDBPyConnection,
+    vector: NDArray[np.float32],
+    terms: Terms,
+    rids: Sequence[int],
+    bm25: BM25,
+    *,
+    totals: Sequence[float] | None = None,
 ) -> ExactScores:
-    """Return the exact cosine and BM25 of given chunks, by their ``rid``."""
+    """Return the exact cosine and BM25 of given chunks, by their ``rid``; ``totals`` as in :func:`lexical_leg`."""
     arguments = {
         "termids": terms.termids,
         "dfs": terms.dfs,
@@ -223,6 +249,8 @@ def pair_scores(
     options: dict[str, Any] = dict(bm25.parameters())
     if terms.boosts:
         options["boosts"] = terms.boosts
+    if totals is not None:
+        options["totals"] = totals
     rows = call_macro(con, "rid, vector_score, lexical_score", "pair_scores", arguments, options)
     return {rid: (vector_score, lexical_score) for rid, vector_score, lexical_score in rows}
 

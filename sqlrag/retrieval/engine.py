@@ -132,6 +132,10 @@ class Engine(Protocol):
         """Return why a chunk has its rank in a search whose legs have run."""
         ...
 
+    def checksums(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        """Return the SHA-256 of those of the documents that have one."""
+        ...
+
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Return the rows of one of the statements of ``sql/``, by the name that it has for a DuckDB file."""
         ...

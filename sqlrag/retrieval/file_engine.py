@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
@@ -20,7 +21,7 @@ from sqlrag.store.metadata import read_metadata, required_metadata
 from sqlrag.store.schema import read_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -60,8 +61,14 @@ class FileEngine:
         return self.database.cursor()
 
     def read(self, work: Callable[[Engine], T]) -> T:
-        try:
+        with self.named_errors():
             return self.database.read(lambda: work(self))
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Turn what DuckDB says of a damaged file, or of too little memory, into an error that names the file."""
+        try:
+            yield
         except duckdb.OutOfMemoryException as error:
             raise out_of_memory(self.path, error) from error
         except duckdb.Error as error:
@@ -87,7 +94,7 @@ class FileEngine:
         return candidates.any_passes(self.cursor(), filters)
 
     def filter_hints(self, filters: Filters) -> list[str]:
-        return candidates.filter_hints(self.cursor(), filters)
+        return candidates.filter_hints(filters, candidates.field_types(self.cursor(), filters))
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: Plan) -> Leg:
         chunks, pool = self.chunks(), None
@@ -145,6 +152,9 @@ class FileEngine:
 
     def explained(self, run: Run, node_id: str) -> Explanation:
         return explained(run, self.cursor(), node_id)
+
+    def checksums(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        return dict(self.select("serving/checksums", {"doc_ids": list(doc_ids)}))
 
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self.cursor().execute(read_sql(name), dict(values)).fetchall()

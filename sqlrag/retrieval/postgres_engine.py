@@ -270,6 +270,9 @@ class PostgresEngine(Engine):
     def explained(self, run: Run, node_id: str) -> Explanation:  # noqa: ARG002
         self._refuse("explain")
 
+    def checksums(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        return dict(self._rows("serving/checksums", {"doc_ids": list(doc_ids)}))
+
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._rows(name, values)
 

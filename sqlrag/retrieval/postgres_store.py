@@ -48,7 +48,15 @@ _LANGUAGES = (
     *("romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish"),
 )
 _CHECKS = (
-    *("blank_chunks", "invalid_indexes", "missing_indexes", "not_unit_vectors", "wrong_collections", "wrong_places", "wrong_slices"),
+    *(
+        "blank_chunks",
+        "invalid_indexes",
+        "missing_indexes",
+        "not_unit_vectors",
+        "wrong_collections",
+        "wrong_places",
+        "wrong_slices",
+    ),
 )
 
 

@@ -264,6 +264,16 @@ class Queries:
         """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
         return self._engine.source_documents(doc_ids)
 
+    def checksums(self, doc_ids: Sequence[str]) -> dict[str, str]:
+        """Return the SHA-256 of documents.
+
+        Parameters
+        ----------
+        doc_ids
+            Their ids; those that are not stored, or have none, are left out.
+        """
+        return self._engine.checksums(list(doc_ids))
+
     def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
         """Return the chunks that there are at ``places``, (``doc_id``, ``chunk_index``) each, ordered by these."""
         return self._engine.chunks_at(places)

@@ -10,6 +10,7 @@ from sqlrag.options import flag, path, whole
 from sqlrag.retrieval.postgres_store import PostgresStore
 from sqlrag.retrieval.searching import same_model
 from sqlrag.retrieval.store import Store
+from sqlrag.retrieval.stores import Stores
 from sqlrag.store.postgres import is_url
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from sqlrag.wording import counted
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.results import Results
     from sqlrag.types import AnyEmbedder, Fusion
 
+    Searched = str | os.PathLike[str] | Store | PostgresStore | Stores | list[Any] | tuple[Any, ...]
+
 log = logging.getLogger("sqlrag.query")
 
 
 def hybrid_query(
     query_text: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: Searched,
     model_name: str | None = None,
     top_k: int = 5,
     vector_weight: float = 0.5,
@@ -66,7 +69,7 @@ def hybrid_query(
     query_text
         The question.
     db_path
-        The file, or an open :class:`Store`.
+        The file, or an open :class:`Store`; a list of files, or open :class:`Stores`, are searched as one file.
     model_name
         Only to make sure: the model is taken from the file, and another one is refused.
     top_k
@@ -142,7 +145,7 @@ def hybrid_query(
     """
     use_rrf, verbose = flag("use_rrf", use_rrf), flag("verbose", verbose)
     fts_top_k = None if fts_top_k is None else whole("fts_top_k", fts_top_k, 1)
-    with opened_any(db_path) as store:
+    with opened_to_read(db_path) as store:
         results = store.hybrid_query(
             query_text,
             top_k=top_k,
@@ -182,7 +185,7 @@ def hybrid_query(
 
 def vector_query(
     query_text: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: Searched,
     model_name: str | None = None,
     top_k: int = 5,
     *,
@@ -221,7 +224,7 @@ def vector_query(
     ModelUnavailableError, MissingExtraError, ProviderError
         The question cannot be embedded.
     """
-    with opened_any(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.vector_query(
             query_text,
             top_k=top_k,
@@ -239,7 +242,7 @@ def vector_query(
 
 def lexical_query(
     query_text: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: Searched,
     top_k: int = 5,
     *,
     k1: float = 1.2,
@@ -288,7 +291,7 @@ def lexical_query(
     ----------
     Robertson, Zaragoza: The Probabilistic Relevance Framework: BM25 and Beyond, 2009, section 3.
     """
-    with opened_any(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.lexical_query(
             query_text,
             top_k=top_k,
@@ -306,7 +309,7 @@ def lexical_query(
         )
 
 
-def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[str] | Store) -> list[dict[str, Any]]:
+def get_source_documents(chunk_ids: Sequence[str], db_path: Searched) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them.
 
     Parameters
@@ -314,7 +317,7 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
     chunk_ids
         The ``node_id`` of each chunk.
     db_path
-        The file, or an open :class:`Store`.
+        The file or files, as in :func:`hybrid_query`.
 
     Returns
     -------
@@ -330,17 +333,17 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: str | os.PathLike[st
     NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     """
-    with opened_any(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.get_source_documents(chunk_ids)
 
 
-def get_embedding_metadata(db_path: str | os.PathLike[str] | Store) -> dict[str, Any]:
+def get_embedding_metadata(db_path: Searched) -> dict[str, Any]:
     """Return what a file says of itself: its model, how it was cut, what it holds.
 
     Parameters
     ----------
     db_path
-        The file, or an open :class:`Store`.
+        The file, or an open :class:`Store`; of several files the counts are those of all.
 
     Returns
     -------
@@ -353,7 +356,7 @@ def get_embedding_metadata(db_path: str | os.PathLike[str] | Store) -> dict[str,
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError
         The file cannot be used; see :mod:`sqlrag.errors`.
     """
-    with opened_any(db_path) as store:
+    with opened_to_read(db_path) as store:
         return store.get_embedding_metadata()
 
 
@@ -424,3 +427,16 @@ def open_store(
     if is_url(db_path):
         return PostgresStore(str(db_path), read_only=read_only, embedder=embedder, wait_seconds=wait_seconds)
     return Store(db_path, read_only=read_only, embedder=embedder, wait_seconds=wait_seconds)
+
+
+@contextmanager
+def opened_to_read(db_path: Searched) -> Iterator[Store | PostgresStore | Stores]:
+    """Yield what to search: as :func:`opened_any`, or several files as one."""
+    if isinstance(db_path, Stores):
+        yield db_path
+    elif isinstance(db_path, (list, tuple)):
+        with Stores(db_path) as stores:
+            yield stores
+    else:
+        with opened_any(db_path) as store:
+            yield store

@@ -14,6 +14,7 @@ from sqlrag.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a package of their own
     import polars as pl
@@ -78,6 +79,8 @@ class Results(list[dict[str, Any]]):
     candidates
         How many chunks each leg gave, before they were fused: ``{"vector": …, "lexical": …}``.
 
+    A search of several files says in ``files`` which of them each result is from, by ``node_id``; empty for one file.
+
     Examples
     --------
     >>> results = Results([{"node_id": "a.md#0", "score": 0.5, "score_type": "rrf", "text": "Hello."}], query_text="hi")
@@ -106,6 +109,7 @@ class Results(list[dict[str, Any]]):
         self.timings = dict(timings or {})
         self.methods = dict(methods or {})
         self.candidates = dict(candidates or {})
+        self.files: dict[str, Path] = {}
         # What a query has found, whatever is sliced or changed later.
         self.found: tuple[Candidate, ...] = ()
         # The words that were looked for, and the stemmer: what marks them needs no file.
@@ -127,7 +131,7 @@ class Results(list[dict[str, Any]]):
                 methods=self.methods,
                 candidates=self.candidates,
             )
-            part.asked = self.asked
+            part.files, part.asked = self.files, self.asked
             return part
         return super().__getitem__(key)
 

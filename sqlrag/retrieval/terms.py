@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sqlrag.store.calls import select_by_key
 from sqlrag.store.lexical import stem_word
@@ -64,6 +64,47 @@ class Terms:
         return not set(self.required).issubset(self.clauses)
 
 
+class Dictionary(Protocol):
+    """The terms of a lexical index: of one file, or of several."""
+
+    def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:
+        """Return ``(term, termid, df)`` of the terms that some chunk holds, in the order of the alphabet."""
+        ...
+
+    def beginning_with(self, prefix: str) -> list[tuple[str, int]]:
+        """Return ``(term, termid)`` of every term that words with this beginning count as, in the same order."""
+        ...
+
+    def chunks_with(self, termids: Sequence[int]) -> int:
+        """Return how many chunks hold one of the terms."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileDictionary:
+    """The :class:`Dictionary` of one file."""
+
+    con: duckdb.DuckDBPyConnection
+
+    def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:  # noqa: D102 - as in Dictionary
+        statement = "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)"
+        return sorted(select_by_key(self.con, statement, terms))
+
+    def beginning_with(self, prefix: str) -> list[tuple[str, int]]:  # noqa: D102
+        return self.con.execute(
+            "SELECT term, termid FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words "
+            "WHERE starts_with(word, $prefix)) ORDER BY term",
+            {"prefix": prefix},
+        ).fetchall()
+
+    def chunks_with(self, termids: Sequence[int]) -> int:  # noqa: D102
+        found: list[tuple[int]] = self.con.execute(
+            "SELECT count(DISTINCT rid) FROM fts_main_documents.postings WHERE termid IN (SELECT unnest($termids))",
+            {"termids": termids},
+        ).fetchall()
+        return found[0][0]
+
+
 def parse(query_text: str) -> Parsed:
     """Take a question apart. Quotes that are no pair, and stars elsewhere, are punctuation."""
     phrases = _PHRASE.findall(query_text)
@@ -103,17 +144,25 @@ def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, synt
 
 
 def query_terms(
-    con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False, conjunctive: bool = False
+    con: duckdb.DuckDBPyConnection,
+    query_text: str,
+    stemmer: str,
+    *,
+    syntax: bool = False,
+    conjunctive: bool = False,
+    dictionary: Dictionary | None = None,
 ) -> Terms:
     """Look up the terms of a question. Stop words count only in quotes, or where there is nothing else.
 
-    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation.
+    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation. ``dictionary`` is that of
+    the file unless given.
     """
+    dictionary = FileDictionary(con) if dictionary is None else dictionary
     question = asked(con, query_text, stemmer, syntax=syntax)
     quoted, prefixes = question.phrases, question.prefixes
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
     wanted = sorted(question.stems.keys() | in_quotes)
-    found = look_up(con, wanted)
+    found = dictionary.look_up(wanted)
     terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question)
     if not quoted and not prefixes:
         return terms
@@ -125,7 +174,7 @@ def query_terms(
     # A longer one first: where a shorter one shares its terms, holding the longer is holding the shorter.
     terms.prefixes.extend(sorted(prefixes, key=lambda word: (-len(word), word)))
     for clause, prefix in enumerate(terms.prefixes, len(wanted)):
-        _add_prefix(con, terms, prefix, clause, required=conjunctive)
+        _add_prefix(dictionary, terms, prefix, clause, required=conjunctive)
     return terms
 
 
@@ -141,25 +190,17 @@ def _with_single_words(con: duckdb.DuckDBPyConnection, parsed: Parsed) -> Parsed
     return Parsed(text, parsed.phrases, list(dict.fromkeys(kept)))
 
 
-def _add_prefix(con: duckdb.DuckDBPyConnection, terms: Terms, prefix: str, clause: int, *, required: bool) -> None:
+def _add_prefix(dictionary: Dictionary, terms: Terms, prefix: str, clause: int, *, required: bool) -> None:
     """Add every term that words with this beginning count as; they weigh alike, by how many chunks hold one of them."""
-    rows = con.execute(
-        "SELECT termid FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words "
-        "WHERE starts_with(word, $prefix)) ORDER BY term",
-        {"prefix": prefix},
-    ).fetchall()
+    rows = dictionary.beginning_with(prefix)
     known = set(terms.termids)
-    new = [termid for (termid,) in rows if termid not in known]
+    new = [termid for _, termid in rows if termid not in known]
     if required and len(new) == len(rows):  # else another word that is required stands for it
         terms.required.append(clause)
     if not new:
         return
-    together = con.execute(
-        "SELECT count(DISTINCT rid) FROM fts_main_documents.postings WHERE termid IN (SELECT unnest($termids))",
-        {"termids": new},
-    ).fetchall()[0][0]
     terms.termids.extend(new)
-    terms.dfs.extend([together] * len(new))
+    terms.dfs.extend([dictionary.chunks_with(new)] * len(new))
     terms.clauses.extend([clause] * len(new))
 
 
@@ -170,11 +211,6 @@ def stop_words(con: duckdb.DuckDBPyConnection) -> set[str]:
     fold = "SELECT list_transform($words, lambda word: fts_main_documents.fold(fts_main_documents.composed(word)))"
     folded = con.execute(fold, {"words": others}).fetchall()[0][0] if others else []
     return {*(word.lower() for word in words if word.isascii()), *folded}
-
-
-def look_up(con: duckdb.DuckDBPyConnection, terms: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return ``(term, termid, df)`` of the terms that some chunk holds, in the order of the alphabet."""
-    return sorted(select_by_key(con, "SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (...)", terms))
 
 
 def idf(df: int, num_docs: int) -> float:

@@ -47,6 +47,7 @@ WITHOUT_ROUTE = {
         ("import_faiss_json", "import_parquet", "import_ragfile", "import_ragmd"),
         "It makes a new file from one on the server's machine: run the command.",
     ),
+    "merge": "It makes a new file of others on the server's machine: run the command.",
     **dict.fromkeys(
         ("export_faiss_json", "export_parquet"),
         "It writes several files, or a folder, to the server's machine: run the command.",

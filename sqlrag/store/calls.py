@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import duckdb
 
 OPTIONS = frozenset(
-    {"k", "pool", "k1", "b", "text_weight", "heading_weight", "boosts", "at_least"}
+    {"k", "pool", "k1", "b", "text_weight", "heading_weight", "boosts", "at_least", "totals"}
     | {"collection", "tags_any", "tags_all", "passing"}
 )
 
