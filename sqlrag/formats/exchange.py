@@ -194,7 +194,7 @@ def write_store(
             return report
         with Database.open(output, read_only=False) as database:
             stored = model_identity(required_metadata(database))
-            _check_same(output, stored, identity)
+            check_same(output, stored, identity)
             return _fill(database, contents, None, identity, given, output)
     finally:
         close = getattr(contents.batches, "close", None)
@@ -314,7 +314,7 @@ def _fill(
 # Models.
 
 
-def _check_same(path: Path, stored: ModelIdentity, identity: ModelIdentity) -> None:
+def check_same(path: Path | str, stored: ModelIdentity, identity: ModelIdentity) -> None:
     """Raise unless a store and the contents name one model."""
     named = stored.model_name, identity.model_name
     if stored.dimensions != identity.dimensions or not (stored.model_name == identity.model_name or same_model(*named)):

@@ -13,6 +13,7 @@ from sqlrag.formats.contents import checked_batches
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.ingest.run import bars
 from sqlrag.options import choice, flag, shortened, shown, whole
+from sqlrag.store.postgres import is_url
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from sqlrag.formats.contents import Batch
+    from sqlrag.formats.contents import Batch, Contents
     from sqlrag.types import Progress
 
 log = logging.getLogger("sqlrag.pushing")
@@ -62,6 +63,9 @@ class Target(Protocol):
     verified: bool
     notices: list[str]
 
+    def begin(self, contents: Contents) -> None:
+        """Get ready for what is about to be written."""
+
     def write(self, batch: Batch) -> tuple[int, int]:
         """Put whole documents in place of what is there of them; return how many of them and of their chunks."""
 
@@ -71,7 +75,7 @@ class Target(Protocol):
 
 def push(
     db_path: str | os.PathLike[str],
-    to: BasePydanticVectorStore,
+    to: BasePydanticVectorStore | str,
     *,
     collection: str | Sequence[str] | None = None,
     tags_any: Sequence[str] | None = None,
@@ -81,9 +85,12 @@ def push(
     batch_chunks: int = BATCH_CHUNKS,
     progress: Progress = "auto",
 ) -> Pushed:
-    """Write a file, or the documents of it that pass the filters, into a vector store of llama-index.
+    """Write a file, or the documents of it that pass the filters, into Postgres or a vector store of llama-index.
 
-    Each chunk becomes a node with its text, its vector and its metadata, to which ``node_id``, ``doc_id``,
+    In Postgres everything goes into a store as :class:`PostgresStore` opens it, which is made where there is none; ids,
+    offsets and vectors are the same to the bit, and :func:`pull` makes a file of it again.
+
+    In a vector store each chunk becomes a node with its text, its vector and its metadata, to which ``node_id``, ``doc_id``,
     ``collection``, ``chunk_index``, ``i_start``, ``i_end``, ``page``, ``heading_path`` and ``tags`` are added, and
     ``push_checksum`` and ``push_bucket``, by which a later push knows it; what is null or an empty list is left out.
     The id of a node is ``uuid.uuid5(uuid.NAMESPACE_OID, node_id)`` in every store, since some take no other ids;
@@ -97,7 +104,8 @@ def push(
     db_path
         The file. It is read in one transaction.
     to
-        An open vector store of llama-index, such as ``QdrantVectorStore``.
+        ``postgresql://user@host/database``, with ``?schema=NAME`` for another schema than "sqlrag"; or an open vector
+        store of llama-index, such as ``QdrantVectorStore``.
     collection, tags_any, tags_all, metadata
         As for a query: whole documents, of which the document or one chunk passes.
     prune
@@ -111,13 +119,17 @@ def push(
     Returns
     -------
     Pushed
-        What was written, skipped and removed, and whether it was verified: every node is read again by its id, where
-        the store can do that.
+        What was written, skipped and removed, and whether it was verified: everything is read again and compared,
+        where the store can do that.
 
     Raises
     ------
     InputError
         ``to`` is no such store, or a filter is not valid.
+    MissingExtraError
+        Postgres needs the extra ``postgres``.
+    ModelMismatchError
+        The store in Postgres holds vectors of another model.
     StoreError
         The store failed, or does not have what was written: the message says how much it has. Or the file cannot be
         read; NotFoundError, NotAStoreError, SchemaVersionError and StoreLockedError as for a query.
@@ -144,6 +156,7 @@ def push(
         tqdm(total=contents.chunks, desc="pushing", unit="chunk", disable=bar_off, leave=False) as bar,
     ):
         try:
+            target.begin(contents)
             for batch in checked_batches(contents.batches, contents.dimensions):
                 written = target.write(batch)
                 documents, chunks = documents + written[0], chunks + written[1]
@@ -170,10 +183,14 @@ def push(
 
 def target_of(to: object) -> Target:
     """Return what is written to, or raise InputError."""
+    if isinstance(to, str) and is_url(to):
+        from sqlrag.pushing.postgres import PostgresTarget
+
+        return PostgresTarget(to)
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
     if isinstance(to, BasePydanticVectorStore):
         from sqlrag.pushing.vector_stores import VectorStoreTarget
 
         return VectorStoreTarget(to)
-    raise InputError(f"to must be a vector store of llama-index, not {shown(to)}.")
+    raise InputError(f"to must be a postgresql:// URL or a vector store of llama-index, not {shown(to)}.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import TextNode
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from sqlrag.formats.contents import Batch
+    from sqlrag.formats.contents import Batch, Contents
 
 # Stores return no more nodes than some number for a filter: Qdrant's 9,999 of llama-index, Milvus 16,384.
 _LISTED = 5000
@@ -41,6 +41,9 @@ class VectorStoreTarget:
         self._lost_fields: set[str] = set()
         # The checksums of nodes that were written and not found, by id.
         self._missing: dict[str, str] = {}
+
+    def begin(self, contents: Contents) -> None:
+        """Nothing is to be done before the first nodes come."""
 
     def write(self, batch: Batch) -> tuple[int, int]:
         """Put whole documents in place of what is there of them; return how many of them and of their chunks."""
