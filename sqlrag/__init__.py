@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.updating import update_embeddings
     from sqlrag.many.merging import Merged, merge
     from sqlrag.measuring import metrics
+    from sqlrag.pushing.postgres import pull
     from sqlrag.pushing.pushing import Pushed, push
     from sqlrag.retrieval.blocks import fuse, package, retrieve
     from sqlrag.retrieval.changing import delete_documents, index
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.explanation import Explanation, LexicalPart, TermPart, VectorPart
     from sqlrag.retrieval.fusion import reciprocal_rank_fusion
     from sqlrag.retrieval.highlighting import highlight
+    from sqlrag.retrieval.postgres_store import PostgresStore
     from sqlrag.retrieval.querying import (
         get_embedding_metadata,
         get_source_documents,
@@ -156,6 +158,7 @@ __all__ = [
     "NotFoundError",
     "OpenAIChat",
     "Piece",
+    "PostgresStore",
     "Prepared",
     "Problem",
     "Prompt",
@@ -237,6 +240,7 @@ __all__ = [
     "plot_ranks",
     "prepare_embeddings",
     "print_results",
+    "pull",
     "push",
     "rag_service",
     "reciprocal_rank_fusion",
@@ -274,6 +278,7 @@ _LAZY = {
     "Models": "sqlrag.embedders.models",
     "OpenAIChat": "sqlrag.answering.chatting",
     "Piece": "sqlrag.answering.replies",
+    "PostgresStore": "sqlrag.retrieval.postgres_store",
     "Prepared": "sqlrag.ingest.report",
     "Problem": "sqlrag.store.checking",
     "Prompt": "sqlrag.answering.prompting",
@@ -347,6 +352,7 @@ _LAZY = {
     "plot_ranks": "sqlrag.exploring.plotting",
     "prepare_embeddings": "sqlrag.ingest.preparing",
     "print_results": "sqlrag.retrieval.results",
+    "pull": "sqlrag.pushing.postgres",
     "push": "sqlrag.pushing.pushing",
     "rag_service": "sqlrag.formats.service",
     "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",

@@ -30,7 +30,6 @@ from sqlrag.retrieval.querying import (
 from sqlrag.retrieval.reranking import rerank
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 
     from typing_extensions import Unpack
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from sqlrag.answering.asking import AnswerSettings
     from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.outcome import Answer, AnswerEvent
-    from sqlrag.retrieval.store import Store
+    from sqlrag.types import AnyStores
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -100,7 +99,7 @@ class _Worker:
 @overload
 async def aanswer(
     question: str,
-    db_path: str | os.PathLike[str] | Store | None = None,
+    db_path: AnyStores | None = None,
     *,
     chat_model: str | ChatModel,
     stream: Literal[False] = False,
@@ -109,7 +108,7 @@ async def aanswer(
 @overload
 async def aanswer(
     question: str,
-    db_path: str | os.PathLike[str] | Store | None = None,
+    db_path: AnyStores | None = None,
     *,
     chat_model: str | ChatModel,
     stream: Literal[True],

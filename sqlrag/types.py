@@ -6,15 +6,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from sqlrag.retrieval.postgres_store import PostgresStore
+    from sqlrag.retrieval.store import Store
+    from sqlrag.retrieval.stores import Stores
+
     Vectors = NDArray[np.float32]
     # What is taken as an embedder: a llama-index BaseEmbedding is callable, too.
     AnyEmbedder: TypeAlias = "Embedder | Callable[..., Any]"
+    # What is taken as a store: the path of a file, the URL of one in Postgres, or an open one; to search also several.
+    AnyStore: TypeAlias = "str | os.PathLike[str] | Store | PostgresStore"
+    AnyStores: TypeAlias = "AnyStore | Stores | list[Any] | tuple[Any, ...]"
 
 DEFAULT_COLLECTION = "default"
 SPEC_VERSION = "1.0.0"

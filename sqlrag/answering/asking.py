@@ -15,7 +15,6 @@ from sqlrag.errors import InputError
 from sqlrag.measuring import request_id_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Sequence
 
     from typing_extensions import Unpack
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from sqlrag.answering.prompting import Prompt
     from sqlrag.retrieval.compressing import CompressPolicy
     from sqlrag.retrieval.cross_encoders import Reranker
-    from sqlrag.retrieval.store import Store
-    from sqlrag.types import RetrievePlan
+    from sqlrag.types import AnyStores, RetrievePlan
 
 DEFAULT_MAX_TOKENS = 512
 DEFAULT_CONTEXT_WINDOW = 4096
@@ -61,7 +59,7 @@ class AnswerSettings(TypedDict, total=False):
 @overload
 def answer(
     question: str,
-    db_path: str | os.PathLike[str] | Store | None = None,
+    db_path: AnyStores | None = None,
     *,
     chat_model: str | ChatModel,
     stream: Literal[False] = False,
@@ -70,7 +68,7 @@ def answer(
 @overload
 def answer(
     question: str,
-    db_path: str | os.PathLike[str] | Store | None = None,
+    db_path: AnyStores | None = None,
     *,
     chat_model: str | ChatModel,
     stream: Literal[True],
@@ -78,7 +76,7 @@ def answer(
 ) -> Iterator[AnswerEvent]: ...
 def answer(
     question: str,
-    db_path: str | os.PathLike[str] | Store | None = None,
+    db_path: AnyStores | None = None,
     *,
     chat_model: str | ChatModel,
     base_url: str | None = None,
@@ -234,7 +232,7 @@ def answer(
 
 def prepare_prompt(
     question: str,
-    db_path: str | os.PathLike[str] | Store,
+    db_path: AnyStores,
     *,
     plan: RetrievePlan | None = None,
     rerank: str | Reranker | None = None,

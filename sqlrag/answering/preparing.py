@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from sqlrag.answering.chatting import ChatModel
     from sqlrag.answering.contexts import Context, Item
-    from sqlrag.retrieval.store import Store
-    from sqlrag.types import Candidate
+    from sqlrag.types import AnyStores, Candidate
 
 # What a server's chat format adds to two messages.
 _FORMAT_TOKENS = 32
@@ -75,9 +74,7 @@ class PromptRun:
         with request(request_id):
             self.whole = Measure(self.stage)
 
-    def prepare(
-        self, db_path: str | os.PathLike[str] | Store | None, plan: RetrievePlan | None, contexts: Sequence[Item] | None
-    ) -> None:
+    def prepare(self, db_path: AnyStores | None, plan: RetrievePlan | None, contexts: Sequence[Item] | None) -> None:
         """Search unless there are contexts, choose what fits, and build the prompt."""
         try:
             if not isinstance(plan, (RetrievePlan, type(None))):
@@ -106,7 +103,7 @@ class PromptRun:
     # Searching.
 
     def _found(
-        self, db_path: str | os.PathLike[str] | Store | None, plan: RetrievePlan, contexts: Sequence[Item] | None
+        self, db_path: AnyStores | None, plan: RetrievePlan, contexts: Sequence[Item] | None
     ) -> tuple[Sequence[Item], dict[str, str]]:
         """Return what to answer from, and the checksums of its documents."""
         with nullcontext() if db_path is None else _opened(db_path) as store:
@@ -203,7 +200,7 @@ class PromptRun:
         return prompt_of(self.question, contexts, self.asked.template, self.asked.system)
 
 
-def _opened(db_path: str | os.PathLike[str] | Store) -> Any:
+def _opened(db_path: AnyStores) -> Any:
     """Return a context manager of a store: a file's, closed at the end, or the one that was passed, left open."""
     if isinstance(db_path, (str, os.PathLike)):
         from sqlrag.retrieval.querying import opened_any

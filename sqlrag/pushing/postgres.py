@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.errors import NotAStoreError, StoreError
+from sqlrag.errors import StoreError, StoreExistsError
 from sqlrag.formats.contents import at_unit_length, grouped
 from sqlrag.formats.exchange import check_same, store_settings, stored_contents, write_store
 from sqlrag.formats.postgres import read_batch
@@ -48,13 +49,10 @@ class PostgresTarget:
         """Open the store, or make one by the settings of what comes, and compare the models."""
         values = store_settings(contents)
         self._dimensions = contents.dimensions
-        try:
-            self._server.open()
-        except NotAStoreError:
-            # The indexes come last: building them at once is several times faster.
+        # The indexes of a new store come last: building them at once is several times faster.
+        with suppress(StoreExistsError):
             make_store(self._url, values, overwrite=False, indexed=False)
-            self._server = Server(self._url, read_only=False)
-            self._server.open()
+        self._server.open()
         stored = self._server.read(read_settings)
         check_same(self.name, model_identity(stored), model_identity(values))
 
@@ -69,7 +67,9 @@ class PostgresTarget:
         self._wanted |= {doc_id: (digest, sizes[doc_id]) for doc_id, digest in made.items()}
 
         def write(con: Connection) -> tuple[int, int]:
-            known = dict(con.execute(read_sql("postgres/exchange/digests"), {"doc_ids": list(made)}).fetchall())
+            known: dict[str, str] = dict(
+                con.execute(read_sql("postgres/exchange/digests"), {"doc_ids": list(made)}).fetchall()
+            )
             new = _without(batch, {doc_id for doc_id, digest in made.items() if known.get(doc_id) == digest})
             if len(new.sources):
                 checksums = dict(zip(*(new.sources[name].to_pylist() for name in ("doc_id", "checksum")), strict=True))

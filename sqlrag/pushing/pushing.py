@@ -90,11 +90,12 @@ def push(
     In Postgres everything goes into a store as :class:`PostgresStore` opens it, which is made where there is none; ids,
     offsets and vectors are the same to the bit, and :func:`pull` makes a file of it again.
 
-    In a vector store each chunk becomes a node with its text, its vector and its metadata, to which ``node_id``, ``doc_id``,
-    ``collection``, ``chunk_index``, ``i_start``, ``i_end``, ``page``, ``heading_path`` and ``tags`` are added, and
-    ``push_checksum`` and ``push_bucket``, by which a later push knows it; what is null or an empty list is left out.
-    The id of a node is ``uuid.uuid5(uuid.NAMESPACE_OID, node_id)`` in every store, since some take no other ids;
-    ``ref_doc_id`` is the document. Where a store takes only plain values in metadata, lists are JSON texts.
+    In a vector store each chunk becomes a node with its text, its vector and its metadata, to which ``node_id``,
+    ``doc_id``, ``collection``, ``chunk_index``, ``i_start``, ``i_end``, ``page``, ``heading_path`` and ``tags`` are
+    added, and ``push_checksum`` and ``push_bucket``, by which a later push knows it; what is null or an empty list
+    is left out. The id of a node is ``uuid.uuid5(uuid.NAMESPACE_OID, node_id)`` in every store, since some take no
+    other ids; ``ref_doc_id`` is the document. Where a store takes only plain values in metadata, lists are JSON
+    texts.
 
     A document that is there is replaced, with all of its nodes; one that is there as it is, is skipped. So a push that
     was ended may be run again, and writes the rest. Nothing is retried but what the store retries by itself.

@@ -8,18 +8,17 @@ from sqlrag.retrieval.querying import opened_any
 from sqlrag.retrieval.store import Store
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
     from sqlrag.store.deleting import DeleteReport
     from sqlrag.store.indexing import IndexReport
-    from sqlrag.types import Chunk
+    from sqlrag.types import AnyStore, Chunk
 
 
 def delete_documents(
-    db_path: str | os.PathLike[str] | Store,
+    db_path: AnyStore,
     *,
     doc_ids: str | Sequence[str] | None = None,
     checksum: str | None = None,
@@ -67,9 +66,7 @@ def delete_documents(
         )
 
 
-def index(
-    chunks: Sequence[Chunk], store: Store | str | os.PathLike[str], *, vectors: ArrayLike | None = None
-) -> IndexReport:
+def index(chunks: Sequence[Chunk], store: AnyStore, *, vectors: ArrayLike | None = None) -> IndexReport:
     """Insert chunks that your program made, in place of what the file held of their documents.
 
     Writing the same chunks again changes nothing. Chunks are known by collection, ``doc_id`` and ``chunk_index``; a

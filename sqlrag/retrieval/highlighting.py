@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from sqlrag.retrieval.querying import opened_any
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
-    from sqlrag.retrieval.store import Store
+    from sqlrag.types import AnyStore
 
 
 def highlight(
-    query_text: str, texts: Sequence[str], db_path: str | os.PathLike[str] | Store, *, syntax: bool = True
+    query_text: str, texts: Sequence[str], db_path: AnyStore, *, syntax: bool = True
 ) -> list[list[tuple[int, int]]]:
     """Find the words of texts that match those of a question, as the lexical index of the file sees both.
 

@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from sqlrag.retrieval.results import Results
-    from sqlrag.types import AnyEmbedder, Fusion
-
-    Searched = str | os.PathLike[str] | Store | PostgresStore | Stores | list[Any] | tuple[Any, ...]
+    from sqlrag.types import AnyEmbedder, AnyStore, AnyStores, Fusion
 
 log = logging.getLogger("sqlrag.query")
 
 
 def hybrid_query(
     query_text: str,
-    db_path: Searched,
+    db_path: AnyStores,
     model_name: str | None = None,
     top_k: int = 5,
     vector_weight: float = 0.5,
@@ -185,7 +183,7 @@ def hybrid_query(
 
 def vector_query(
     query_text: str,
-    db_path: Searched,
+    db_path: AnyStores,
     model_name: str | None = None,
     top_k: int = 5,
     *,
@@ -242,7 +240,7 @@ def vector_query(
 
 def lexical_query(
     query_text: str,
-    db_path: Searched,
+    db_path: AnyStores,
     top_k: int = 5,
     *,
     k1: float = 1.2,
@@ -309,7 +307,7 @@ def lexical_query(
         )
 
 
-def get_source_documents(chunk_ids: Sequence[str], db_path: Searched) -> list[dict[str, Any]]:
+def get_source_documents(chunk_ids: Sequence[str], db_path: AnyStores) -> list[dict[str, Any]]:
     """Return the whole documents that chunks come from, each once, in the order in which the chunks name them.
 
     Parameters
@@ -337,7 +335,7 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: Searched) -> list[di
         return store.get_source_documents(chunk_ids)
 
 
-def get_embedding_metadata(db_path: Searched) -> dict[str, Any]:
+def get_embedding_metadata(db_path: AnyStores) -> dict[str, Any]:
     """Return what a file says of itself: its model, how it was cut, what it holds.
 
     Parameters
@@ -404,9 +402,7 @@ def opened(db_path: str | os.PathLike[str] | Store, *, read_only: bool = True) -
 
 
 @contextmanager
-def opened_any(
-    db_path: str | os.PathLike[str] | Store | PostgresStore, *, read_only: bool = True
-) -> Iterator[Store | PostgresStore]:
+def opened_any(db_path: AnyStore, *, read_only: bool = True) -> Iterator[Store | PostgresStore]:
     """Yield a store: the one that was passed, left open, or that of a file or URL, closed at the end."""
     if isinstance(db_path, (Store, PostgresStore)):
         yield db_path
@@ -430,7 +426,7 @@ def open_store(
 
 
 @contextmanager
-def opened_to_read(db_path: Searched) -> Iterator[Store | PostgresStore | Stores]:
+def opened_to_read(db_path: AnyStores) -> Iterator[Store | PostgresStore | Stores]:
     """Yield what to search: as :func:`opened_any`, or several files as one."""
     if isinstance(db_path, Stores):
         yield db_path

@@ -75,7 +75,7 @@ class Lender:
         return self.path.stem if isinstance(self.path, Path) else "kb"
 
     @contextmanager
-    def lend(self, since: float | None = None, *, wait: bool = True) -> Iterator[AnyStore]:
+    def lend(self, since: float | None = None, *, wait: bool = True) -> Iterator[Any]:
         """Yield the store, shared with other requests.
 
         ``since`` is when the request came, in seconds of ``time.monotonic``: those that came before the file could not
@@ -86,7 +86,7 @@ class Lender:
             yield opened.store
 
     @contextmanager
-    def alone(self, since: float | None = None) -> Iterator[AnyStore]:
+    def alone(self, since: float | None = None) -> Iterator[Any]:
         """Yield a store of its own, for threads that end with their work; the model is shared."""
         came = time.monotonic() if since is None else since
         with (
