@@ -34,7 +34,7 @@ from sqlrag.console import maintaining, modelling  # noqa: F401
 from sqlrag.console import exploring  # noqa: F401
 
 # isort: split
-from sqlrag.console import converting
+from sqlrag.console import converting, moving  # noqa: F401
 
 # isort: split
 from sqlrag.console import conforming  # noqa: F401
@@ -42,6 +42,7 @@ from sqlrag.console.app import app, command, watch_for_interrupt
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import Db, DbInstead, File, FormatName, Text, option
 from sqlrag.console.printing import Format, flatten, silence_broken_pipe, tell, write, write_json, write_rows
+from sqlrag.network import is_url
 from sqlrag.wording import counted
 
 
@@ -93,6 +94,17 @@ def info(file: File = None, db: DbInstead = None, form: FormatName = Format.tabl
     from sqlrag.retrieval.store import Store
 
     path = one_file(file, db)
+    if is_url(path):
+        from sqlrag.retrieval.postgres_store import PostgresStore
+
+        with PostgresStore(str(path)) as server:
+            facts = {"path": server.path, **server.get_embedding_metadata()}
+        lines = [f"{row['key']:<40} {row['value']}" for row in flatten(facts)]
+        if form is Format.json:
+            write_json(facts)
+        else:
+            write_rows(flatten(facts), ["key", "value"], form, "\n".join(lines))
+        return
     if is_exchange_file(path):
         converting.write_facts(file_facts(path), form)
         return

@@ -95,3 +95,13 @@ def without_folders(text: str, *folders: str | os.PathLike[str]) -> str:
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form + os.sep, "")
     return text
+
+
+def is_url(path: object) -> bool:
+    """Return whether a store's address is one of a Postgres server, and no file."""
+    return isinstance(path, str) and path.partition("://")[0].lower() in ("postgresql", "postgres") and "://" in path
+
+
+def without_password(address: str) -> str:
+    """Return an address without what stands between its user and its host."""
+    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)

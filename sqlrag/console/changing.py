@@ -163,7 +163,7 @@ def delete(
 def one_file(file: Path | None, db: Path | None) -> Path:
     """Return the file that was named, as an argument or else by --db or SQLRAG_DB."""
     by_option = str(db) != os.environ.get("SQLRAG_DB")
-    if file and db and by_option and file.resolve() != db.resolve():
+    if file and db and by_option and os.path.realpath(file) != os.path.realpath(db):
         raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
     named = file or db
     if named is None:

@@ -8,6 +8,7 @@ from sqlrag.console.app import command, noted
 from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, FormatName, Wait, option
 from sqlrag.console.printing import Format, flatten, size, tell, write, write_csv, write_json, write_rows
+from sqlrag.network import is_url
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:
@@ -23,10 +24,16 @@ Memory = Annotated[
 @command("check", "Look for faults in a file.", "sqlrag check kb.duckdb && mv kb.duckdb /srv/search/")
 def check(file: File = None, db: DbInstead = None, form: FormatName = Format.table, wait: Wait = None) -> int:
     """Look for faults in a file; the exit code is 1 where there is one."""
-    from sqlrag.store.inspecting import check
-
     path = one_file(file, db)
-    problems = check(path, wait_seconds=wait)
+    if is_url(path):
+        from sqlrag.retrieval.postgres_store import PostgresStore
+
+        with PostgresStore(str(path), wait_seconds=wait) as store:
+            path, problems = store.path, store.check()  # type: ignore[assignment]
+    else:
+        from sqlrag.store.inspecting import check
+
+        problems = check(path, wait_seconds=wait)
     rows = [problem._asdict() for problem in problems]
     lines = [f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'} found", *_lines(problems)]
     write_rows(rows, ["check", "rule", "rows", "examples"], form, "\n".join(lines))

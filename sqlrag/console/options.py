@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sqlrag.console.printing import Format
+from sqlrag.network import is_url
 
 
 class FusionName(str, Enum):
@@ -71,15 +72,34 @@ def _valid_text(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def place(text: str) -> Any:
+    """Return the path of a file, or the URL of a store in Postgres as it is.
+
+    Typer knows no unions, so what takes either is annotated as a path.
+    """
+    return text if is_url(text) else Path(text)
+
+
 Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
-Db = Annotated[Path, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search.")]
+Db = Annotated[
+    Path,
+    option("--db", metavar="FILE", envvar="SQLRAG_DB", parser=place, help="The file to search, or a URL of Postgres."),
+]
 Dbs = Annotated[
     list[Path],
-    option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to search. Several are searched as one."),
+    option(
+        "--db",
+        metavar="FILE",
+        envvar="SQLRAG_DB",
+        parser=place,
+        help="The file to search, or a URL of Postgres. Several files are searched as one.",
+    ),
 ]
-File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
-DbInstead = Annotated[Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The same as FILE.")]
+DbInstead = Annotated[
+    Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", parser=place, help="The same as FILE.")
+]
 FormatName = Annotated[Format, option("--format", "-f", help="Form of the results.", show_default=True)]
 TopK = Annotated[int, option("--top-k", "-k", help="How many results.", show_default=True)]
 Collection = Annotated[

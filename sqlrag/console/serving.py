@@ -94,9 +94,9 @@ def serve(
         **given,
     )
     app = create_app(path, options)
-    from sqlrag import Store
+    from sqlrag.retrieval.querying import open_store
 
-    with Store(path):
-        tell(f"Serving {path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
+    with open_store(path) as store:
+        tell(f"Serving {store.path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
     with logging_to_stderr():
         run(app, host, port, started=lambda url: write(f"{url}/"))

@@ -12,6 +12,7 @@ from sqlrag.console.changing import one_file
 from sqlrag.console.options import DbInstead, File, option
 from sqlrag.console.printing import tell
 from sqlrag.errors import InputError
+from sqlrag.network import is_url, without_password
 
 
 @command("mcp", "Serve the file to language models (MCP).", "sqlrag mcp kb.duckdb")
@@ -38,7 +39,7 @@ def mcp(
     from sqlrag.serving.running import run
 
     path = one_file(file, db)
-    if not path.exists():
+    if not is_url(path) and not path.exists():
         tell(f"note: {path} does not exist; calls fail until it does.")
     if not http:
         _check_unused(host=host != "127.0.0.1", port=port != 8766, api_key_env=api_key_env, allow_host=allow_host)
@@ -48,7 +49,12 @@ def mcp(
         return
     app = create_app(path, host=host, hosts=allow_host or (), api_key=_key(api_key_env))
     with logging_to_stderr():
-        run(app, host, port, started=lambda url: tell(f"{path} is served at {url}/mcp. End with Ctrl-C."))
+        run(
+            app,
+            host,
+            port,
+            started=lambda url: tell(f"{without_password(str(path))} is served at {url}/mcp. End with Ctrl-C."),
+        )
 
 
 def _check_unused(**given: object) -> None:

@@ -23,6 +23,7 @@ from sqlrag.formats.contents import (
     grouped,
 )
 from sqlrag.ingest.chunking import check_policy
+from sqlrag.network import is_url
 from sqlrag.retrieval.filters import Filters
 from sqlrag.retrieval.searching import same_model
 from sqlrag.store import lexical, runs, writing
@@ -41,7 +42,6 @@ from sqlrag.store.metadata import (
     write_metadata,
 )
 from sqlrag.store.output import new_file
-from sqlrag.store.postgres import is_url
 from sqlrag.store.schema import read_sql
 from sqlrag.store.sources import vector_matrix
 from sqlrag.store.vectors import unit_vectors

@@ -12,8 +12,8 @@ from sqlrag.errors import InputError, SqlragError, StoreError
 from sqlrag.formats.contents import checked_batches
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.ingest.run import bars
+from sqlrag.network import is_url
 from sqlrag.options import choice, flag, shortened, shown, whole
-from sqlrag.store.postgres import is_url
 from sqlrag.wording import counted
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.network import is_url
 from sqlrag.options import flag, path, whole
 from sqlrag.retrieval.postgres_store import PostgresStore
 from sqlrag.retrieval.searching import same_model
 from sqlrag.retrieval.store import Store
 from sqlrag.retrieval.stores import Stores
-from sqlrag.store.postgres import is_url
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from sqlrag.wording import counted
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlrag import NotFoundError, StoreError, StoreLockedError
+from sqlrag.network import is_url, without_password
 from sqlrag.retrieval.querying import open_store
 from sqlrag.stopping import checkpoint
-from sqlrag.store.files import without_password
-from sqlrag.store.postgres import is_url
 
 if TYPE_CHECKING:
     import os

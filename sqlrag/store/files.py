@@ -19,6 +19,7 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
+from sqlrag.network import without_password
 from sqlrag.options import shown
 
 if TYPE_CHECKING:
@@ -45,11 +46,6 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     except (TypeError, ValueError, OSError, RuntimeError) as error:
         raise InputError(f"{path!r} cannot be the path of a file: {error}.") from error
     return real
-
-
-def without_password(address: str) -> str:
-    """Return an address without what stands between its user and its host."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)
 
 
 def identity(path: Path) -> tuple[int, int]:

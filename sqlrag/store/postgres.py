@@ -18,6 +18,7 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
+from sqlrag.network import is_url
 from sqlrag.options import shown
 from sqlrag.store.schema import read_sql, sql_folder
 
@@ -36,17 +37,11 @@ log = logging.getLogger("sqlrag.store")
 DEFAULT_SCHEMA = "sqlrag"
 MOST_DIMENSIONS = 16_000  # of pgvector's type; an HNSW index takes fewer
 INDEXED_DIMENSIONS = 2_000
-_SCHEMES = ("postgresql", "postgres")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filters starve a search by index
 _INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS chunks_embedding[^;]*;")
 # How long a lost connection is tried again, in seconds: a restart takes a few.
 RETRY_SECONDS = 10.0
-
-
-def is_url(path: object) -> bool:
-    """Return whether a store's address is one of a Postgres server, and no file."""
-    return isinstance(path, str) and path.partition("://")[0].lower() in _SCHEMES and "://" in path
 
 
 @dataclass(frozen=True)
