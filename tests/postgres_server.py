@@ -25,8 +25,14 @@ class TestServer:
         self.folder = Path(tempfile.mkdtemp(prefix="sqlrag-pg-"))
         try:
             self._server = server.get_server(self.folder, cleanup_mode="delete")
-            self.url = self._server.get_uri()
             self._schemas = count(1)
+            # The locale of the server's own database is that of whoever runs the tests.
+            self.url = self._server.get_uri()
+            self.execute(
+                "CREATE DATABASE tests TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER builtin "
+                "BUILTIN_LOCALE 'C.UTF-8' LC_COLLATE 'C' LC_CTYPE 'C'"
+            )
+            self.url = self._server.get_uri("tests")
             # No test takes the power away, so that nothing need wait for the disk.
             self.execute("ALTER SYSTEM SET fsync = off")
             self.execute("SELECT pg_reload_conf()")

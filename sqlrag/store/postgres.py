@@ -179,6 +179,7 @@ class Server:
         if self.read_only:
             raise InputError("A store cannot be made over a connection for reading only.")
         con = self._connect_once(new=True)
+        self._check_letters(con)
         schema = sql.Identifier(self.address.schema)
         try:
             with self._told("Nothing was made"), con, con.transaction():
@@ -197,6 +198,18 @@ class Server:
                 fill(con)
         finally:
             con.close()
+
+    def _check_letters(self, con: Connection) -> None:
+        """Refuse a database in which a search would not find "École" for "école"."""
+        ((lowered,),) = con.execute("SELECT lower('É') = 'é'").fetchall()
+        if not lowered:
+            con.close()
+            raise StoreError(
+                self.path,
+                f"{self.path} knows small and capital letters of English only: its locale is C, or its encoding not "
+                "UTF-8. Make a database that knows the others: CREATE DATABASE kb TEMPLATE template0 ENCODING 'UTF8' "
+                "LOCALE 'C.UTF-8';",
+            )
 
     @property
     def _lock_name(self) -> str:
