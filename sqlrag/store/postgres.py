@@ -183,7 +183,7 @@ class Server:
         schema = sql.Identifier(self.address.schema)
         try:
             with self._told("Nothing was made"), con, con.transaction():
-                con.execute("SELECT pg_advisory_xact_lock(hashtext($1))".replace("$1", "%s"), [self._lock_name])
+                con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
                 if self._version(con) is not None:
                     if not overwrite:
                         raise StoreExistsError(
@@ -246,7 +246,6 @@ class Server:
         self._connect_once().close()
         self._pool.open()
         with self.transaction() as con:
-            con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
             version = self._version(con)
             if version is None:
                 raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
@@ -350,11 +349,15 @@ class Server:
     def _again(self, attempt: Callable[[], T], lost: str) -> T:
         import tenacity
 
+        def noted(state: tenacity.RetryCallState) -> None:
+            tenacity.before_sleep_log(log, logging.WARNING)(state)
+            self._pool.check()  # the others that the pool keeps are lost too, most likely
+
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(self._lost),
             stop=tenacity.stop_after_delay(self._wait),
             wait=tenacity.wait_exponential(multiplier=0.05, max=2),
-            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            before_sleep=noted,
             reraise=True,
         )
         try:
@@ -364,12 +367,17 @@ class Server:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction, which is committed at the end or taken back by an error."""
+        """Yield a connection in a transaction, which is committed at the end or taken back by an error.
+
+        Writers take turns, each waits for the one before: two that replace the same documents would else lock each
+        other out, and of two that each add a chunk to a document the second would not see that of the first.
+        """
         if self.read_only:
             raise StoreError(
                 self.path, f"{self.path} is open for reading only. Open it with PostgresStore(url, read_only=False)."
             )
         with self._told("The change was taken back"), self.connection() as con, con.transaction():
+            con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
             yield con
 
     @contextmanager
