@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 import typer.testing
+from postgres_server import TestServer
 from sqllogic import run_blocks
 from stores import check_views, make_small_store
 
@@ -90,6 +91,23 @@ def one_command_line() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[TestServer]:
+    """Run a Postgres server, one for each worker that has tests of it: making one takes five seconds."""
+    server = TestServer()
+    try:
+        yield server
+    finally:
+        server.delete()
+
+
+@pytest.fixture
+def postgres_url(postgres: TestServer) -> Iterator[str]:
+    """Give the address of a store that is not there yet, in a schema of its own."""
+    yield postgres.new_url()
+    postgres.drop_schemas()
 
 
 @pytest.hookimpl(wrapper=True)

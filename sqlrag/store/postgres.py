@@ -174,10 +174,11 @@ class Server:
         if self.read_only:
             raise InputError("A store cannot be made over a connection for reading only.")
         con = self._connect_once(new=True)
+        self._check_letters(con)
         schema = sql.Identifier(self.address.schema)
         try:
             with self._told("Nothing was made"), con, con.transaction():
-                con.execute("SELECT pg_advisory_xact_lock(hashtext($1))".replace("$1", "%s"), [self._lock_name])
+                con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
                 if self._version(con) is not None:
                     if not overwrite:
                         raise StoreExistsError(
@@ -192,6 +193,18 @@ class Server:
                 fill(con)
         finally:
             con.close()
+
+    def _check_letters(self, con: Connection) -> None:
+        """Refuse a database in which a search would not find "École" for "école"."""
+        ((lowered,),) = con.execute("SELECT lower('É') = 'é'").fetchall()
+        if not lowered:
+            con.close()
+            raise StoreError(
+                self.path,
+                f"{self.path} knows small and capital letters of English only: its locale is C, or its encoding not "
+                "UTF-8. Make a database that knows the others: CREATE DATABASE kb TEMPLATE template0 ENCODING 'UTF8' "
+                "LOCALE 'C.UTF-8';",
+            )
 
     @property
     def _lock_name(self) -> str:
@@ -228,7 +241,6 @@ class Server:
         self._connect_once().close()
         self._pool.open()
         with self.transaction() as con:
-            con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
             version = self._version(con)
             if version is None:
                 raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
@@ -332,11 +344,15 @@ class Server:
     def _again(self, attempt: Callable[[], T], lost: str) -> T:
         import tenacity
 
+        def noted(state: tenacity.RetryCallState) -> None:
+            tenacity.before_sleep_log(log, logging.WARNING)(state)
+            self._pool.check()  # the others that the pool keeps are lost too, most likely
+
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(self._lost),
             stop=tenacity.stop_after_delay(self._wait),
             wait=tenacity.wait_exponential(multiplier=0.05, max=2),
-            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            before_sleep=noted,
             reraise=True,
         )
         try:
@@ -346,12 +362,17 @@ class Server:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction, which is committed at the end or taken back by an error."""
+        """Yield a connection in a transaction, which is committed at the end or taken back by an error.
+
+        Writers take turns, each waits for the one before: two that replace the same documents would else lock each
+        other out, and of two that each add a chunk to a document the second would not see that of the first.
+        """
         if self.read_only:
             raise StoreError(
                 self.path, f"{self.path} is open for reading only. Open it with PostgresStore(url, read_only=False)."
             )
         with self._told("The change was taken back"), self.connection() as con, con.transaction():
+            con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
             yield con
 
     @contextmanager

@@ -1,4 +1,9 @@
-"""Filters as conditions of a WHERE clause in Postgres, every value bound; the same as the macro ``passes_filters``."""
+"""Filters as conditions of a WHERE clause in Postgres, every value bound; the same as the macro ``passes_filters``.
+
+Two comparisons are by value here and not in a DuckDB file: objects are equal whatever the order of their names, and
+numbers inside of objects and lists as 1 and 1.0 are; and a whole number beyond 2**53 is less or greater than a
+fraction by its exact value, where DuckDB rounds it to a double first.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,16 @@ if TYPE_CHECKING:
 
 # How two values are compared, where both are numbers or both are texts.
 _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+def by_value(text: str) -> Any:
+    """Return what JSON stands for, whole floats as integers: jsonb compares decimals, and 1.152921504606847e18 is 2**60."""
+    return json.loads(text, parse_float=_number)
+
+
+def _number(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 class Where:
@@ -78,6 +93,7 @@ def _holds(found: Where, condition: Any) -> str:
 
 def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
     """Return an expression that is true where a JSON value (NULL: there is none) meets a condition."""
+    operand = by_value(json.dumps(operand))
 
     def bound(one: Any) -> str:
         return f"{found.bind(json.dumps(one, ensure_ascii=False))}::jsonb"

@@ -13,7 +13,7 @@ from sqlrag.store import writing
 from sqlrag.store.keeping import chunk_of
 from sqlrag.store.metadata import OWN_IDS
 from sqlrag.store.postgres import read_settings
-from sqlrag.store.postgres_conditions import where
+from sqlrag.store.postgres_conditions import by_value, where
 from sqlrag.store.schema import read_sql
 from sqlrag.store.sources import document_of
 
@@ -181,10 +181,8 @@ def _as_list(column: Any) -> list[Any]:
 
 
 def _public(metadata: str) -> str:
-    """Return the metadata that filters look at: without what llama-index opens a node by."""
-    if _LLAMA_INDEX[0] not in metadata and _LLAMA_INDEX[1] not in metadata:
-        return metadata
-    found = json.loads(metadata)
+    """Return the metadata that filters look at: without what llama-index opens a node by, numbers as they compare."""
+    found = by_value(metadata)
     return json.dumps({key: value for key, value in found.items() if key not in _LLAMA_INDEX}, ensure_ascii=False)
 
 
