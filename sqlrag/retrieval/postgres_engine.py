@@ -43,6 +43,9 @@ T = TypeVar("T")
 EXACT_UP_TO = 5_000
 """So many chunks that pass the filters are compared one by one, which is as fast as the index and misses none."""
 _POOL = 200
+# ts_rank_cd reads the whole entry of a chunk, some 20 µs: where common words match more chunks, only those are ranked that
+# hold a rarer one.
+_RANKED = 5_000
 _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
 _MARK = "/* conditions */ true"
 # Of ts_rank_cd: text without headings is D, headings are A; 1 divides by 1 + the logarithm of the length.
@@ -168,7 +171,9 @@ class PostgresEngine(Engine):
         matched = " & ".join(ranked if plan.conjunctive else required) or " | ".join(ranked)
         kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
         taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
-        return Terms(wanted=len(ranked), texts=[matched, " | ".join(ranked)], phrases=kept, asked=taken)
+        # Where any of the words is enough, they follow one by one.
+        free = [] if required or plan.conjunctive else singles
+        return Terms(wanted=len(ranked), texts=[matched, " | ".join(ranked), *free], phrases=kept, asked=taken)
 
     @property
     def _configuration(self) -> str:
@@ -181,9 +186,31 @@ class PostgresEngine(Engine):
         if not terms.wanted:
             return Leg(method="nothing to look for")
         values = {"matched": terms.texts[0], "k": k, **self._ranking(terms, plan.bm25)}
-        rows = self._rows("lexical_search", values, filters.get("where", Where()))
+        conditions, method = filters.get("where", Where()), "every match ranked by ts_rank_cd"
+        rare, common = self._rarest(terms.texts[2:], k)
+        rows = []
+        if common:
+            rows = self._rows("lexical_search", {**values, "matched": " | ".join(rare)}, conditions)
+            method = (
+                f"ts_rank_cd of what holds one of the {len(rare)} rarest words; {common} common ones only add to it"
+            )
+        if len(rows) < k:
+            rows = self._rows("lexical_search", values, conditions)
+            method = "every match ranked by ts_rank_cd"
         hits = [LegHit(rid, doc_id, index, score) for rid, doc_id, index, _, score in rows]
-        return Leg(hits, {row[0]: row[3] for row in rows}, "GIN index, every match ranked by ts_rank_cd")
+        return Leg(hits, {row[0]: row[3] for row in rows}, method)
+
+    def _rarest(self, words: Sequence[str], k: int) -> tuple[list[str], int]:
+        """Return the rarest words, which enough chunks hold to be ranked, and how many words are left out."""
+        enough = max(_RANKED, 20 * k)
+        counts = self._rows("word_counts", {"queries": list(words), "most": enough}) if len(words) > 1 else []
+        rare, held = [], 0
+        for count, word in sorted((count, words[place - 1]) for place, count in counts):
+            if rare and held + count > enough:
+                break
+            rare.append(word)
+            held += count
+        return rare, len(words) - len(rare) if held >= k else 0
 
     def _ranking(self, terms: Terms, bm25: BM25) -> dict[str, Any]:
         """Return what ts_rank_cd is told: text counts a tenth, headings by their weight beside it, at most 1."""

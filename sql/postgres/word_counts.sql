@@ -1,0 +1,4 @@
+-- How many chunks hold each of some words, counted no further than most.
+SELECT place, (SELECT count(*) FROM (SELECT FROM chunks WHERE lexemes @@ given.query::tsquery LIMIT %(most)s) AS held)
+FROM unnest(%(queries)s::text[]) WITH ORDINALITY AS given(query, place)
+ORDER BY place;
