@@ -39,7 +39,20 @@ COMMANDS = [
         "evaluate",
     ),
     *("ask", "prompt", "serve", "mcp", "shell", "attach-sql"),
-    *("check", "repair", "compact", "upgrade", "reembed", "models", "map", "convert", "merge", "push", "pull", "conformance"),
+    *(
+        "check",
+        "repair",
+        "compact",
+        "upgrade",
+        "reembed",
+        "models",
+        "map",
+        "convert",
+        "merge",
+        "push",
+        "pull",
+        "conformance",
+    ),
     *("get-source-documents", "embed", "info", "demo"),
 ]
 PAGES = {

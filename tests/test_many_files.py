@@ -513,6 +513,10 @@ class TestHandles:
                 assert "take one file" in refused.output
         table = CliRunner().invoke(app, ["lexical-query", "filter by tag", *named, "--top-k", "1"]).stdout
         assert re.search(r"^\S+#\d+ is from .*part\d.duckdb$", table, re.MULTILINE)
+        prompts = [
+            CliRunner().invoke(app, ["prompt", "filter by tag", *files]) for files in (named, ["--db", str(merged)])
+        ]
+        assert prompts[0].stdout == prompts[1].stdout != ""
         monkeypatch.setenv("SQLRAG_DB", ":".join(map(str, parts)))
         assert CliRunner().invoke(app, ["vector-query", "tag"]).exit_code == 0
 

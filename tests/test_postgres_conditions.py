@@ -62,11 +62,13 @@ def test_plain_values_and_operators(both):
     values = [*VALUES, *(row["v"] for row in ODD)]
     orders = [one for one in values if isinstance(one, (int, float, str)) and not isinstance(one, bool)]
     operands = {
-        **{sign: values for sign in ("$eq", "$ne", "$contains")},
+        **dict.fromkeys(("$eq", "$ne", "$contains"), values),
         **{sign: [[], *([one] for one in values), values[:5]] for sign in ("$in", "$nin", "$any")},
         "$all": [*([one] for one in values), [1, True], ["red", 2024]],
-        **{sign: orders for sign in ("$gt", "$gte", "$lt", "$lte")},
-        **{sign: [one for one in orders if isinstance(one, str)] for sign in ("$text_match", "$text_match_insensitive")},
+        **dict.fromkeys(("$gt", "$gte", "$lt", "$lte"), orders),
+        **{
+            sign: [one for one in orders if isinstance(one, str)] for sign in ("$text_match", "$text_match_insensitive")
+        },
         "$exists": [True, False],
         "$empty": [True, False],
     }

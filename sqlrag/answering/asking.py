@@ -108,7 +108,7 @@ def answer(
     question
         Not blank.
     db_path
-        The file, or an open :class:`sqlrag.Store`. None: answer from ``contexts`` alone.
+        The file or files, as in :func:`sqlrag.hybrid_query`. None: answer from ``contexts`` alone.
     chat_model
         The name of a model at ``base_url``, or an object with the method of
         :class:`sqlrag.answering.chatting.ChatModel`.

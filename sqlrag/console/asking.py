@@ -11,7 +11,7 @@ import typer
 from sqlrag.console.app import command
 from sqlrag.console.options import (
     Collection,
-    Db,
+    Dbs,
     FormatName,
     FusionName,
     Metadata,
@@ -74,7 +74,7 @@ ContextWindow = Annotated[
 )
 def ask(
     question: Text,
-    db: Db,
+    db: Dbs,
     chat_model: Annotated[
         str, option("--chat-model", metavar="NAME", envvar="SQLRAG_CHAT_MODEL", help="The model, by the server's name.")
     ],
@@ -120,7 +120,7 @@ def ask(
 
     events = answer(
         question,
-        db,
+        db if len(db) > 1 else db[0],
         chat_model=chat_model,
         base_url=base_url,
         stream=True,
@@ -160,7 +160,7 @@ def ask(
 )
 def prompt(
     question: Text,
-    db: Db,
+    db: Dbs,
     top_k: TopK = 12,
     mode: Mode = ModeName.hybrid,
     fusion: Fused = FusionName.rrf,
@@ -183,7 +183,7 @@ def prompt(
 
     made, notices = prepare_prompt(
         question,
-        db,
+        db if len(db) > 1 else db[0],
         plan=_plan(top_k, mode, fusion, collection, tags_any, tags_all, metadata, min_similarity),
         rerank=rerank,
         diversity=diversity,

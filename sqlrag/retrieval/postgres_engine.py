@@ -43,8 +43,8 @@ T = TypeVar("T")
 EXACT_UP_TO = 5_000
 """So many chunks that pass the filters are compared one by one, which is as fast as the index and misses none."""
 _POOL = 200
-# ts_rank_cd reads the whole entry of a chunk, some 20 µs: where common words match more chunks, only those are ranked that
-# hold a rarer one.
+# ts_rank_cd reads the whole entry of a chunk, some 20 µs: where common words match more chunks, only those are
+# ranked that hold a rarer one.
 _RANKED = 5_000
 _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
 _MARK = "/* conditions */ true"
@@ -204,7 +204,8 @@ class PostgresEngine(Engine):
         """Return the rarest words, which enough chunks hold to be ranked, and how many words are left out."""
         enough = max(_RANKED, 20 * k)
         counts = self._rows("word_counts", {"queries": list(words), "most": enough}) if len(words) > 1 else []
-        rare, held = [], 0
+        rare: list[str] = []
+        held = 0
         for count, word in sorted((count, words[place - 1]) for place, count in counts):
             if rare and held + count > enough:
                 break

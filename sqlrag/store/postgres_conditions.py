@@ -18,7 +18,7 @@ _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 def by_value(text: str) -> Any:
-    """Return what JSON stands for, whole floats as integers: jsonb compares decimals, and 1.152921504606847e18 is 2**60."""
+    """Return what JSON stands for, whole floats as integers: jsonb compares decimals, and 1e20 is the integer."""
     return json.loads(text, parse_float=_number)
 
 
