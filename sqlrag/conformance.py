@@ -21,6 +21,7 @@ from sqlrag.types import SPEC_VERSION, Candidate, Chunk, Document, RetrievePlan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from sqlrag.retrieval.postgres_store import PostgresStore
     from sqlrag.retrieval.store import Store
 
 MODEL = "hashing-256"
@@ -29,6 +30,8 @@ KINDS = ("rankings", "dropped", "passages", "matches")
 SCORED = ("rankings", "matches")  # rows of a name and a score
 # Scores are rounded to nine decimals, where the last may fall to either side.
 TOLERANCE = 2e-9
+
+POSTGRES = "golden-postgres.json"
 
 Findings = dict[str, Any]
 
@@ -50,8 +53,13 @@ class Conformance:
         return "\n".join([f"Specification {self.spec_version}: {compared}, {found}", *self.differences])
 
 
-def run() -> Conformance:
+def run(url: str | None = None) -> Conformance:
     """Build the corpus, ask the questions, and compare with what the specification's version demands.
+
+    Parameters
+    ----------
+    url
+        Ask a store in Postgres, which is made in a schema of its own at this address and removed again. None: a file.
 
     Returns
     -------
@@ -62,10 +70,14 @@ def run() -> Conformance:
     ------
     NotFoundError
         The corpus is not there: the installation is incomplete.
+    MissingExtraError, StoreError
+        Postgres cannot be asked.
     """
     folder = corpus_folder()
     golden = json.loads((folder / "golden.json").read_text("utf-8"))
-    found = measure(folder)
+    found = measure(folder, url=url)
+    if url is not None:
+        golden = with_words_of_postgres(golden, json.loads((folder / POSTGRES).read_text("utf-8")))
     passages = sum(len(rows) for rows in found["passages"].values())
     lines = tuple(differences(golden, found))
     return Conformance(SPEC_VERSION, len(found["chunks"]), len(found["rankings"]), passages, lines)
@@ -80,11 +92,59 @@ def corpus_folder() -> Path:
     raise NotFoundError(f"The conformance corpus is missing beside {package}. Reinstall sqlrag-duckdb.")
 
 
-def measure(folder: Path, *, threads: int | None = None) -> Findings:
+def measure(folder: Path, *, threads: int | None = None, url: str | None = None) -> Findings:
     """Return what the suite pins as this machine gives it, in the form of the golden file."""
     questions = json.loads((folder / "queries.json").read_text("utf-8"))
     with corpus_store(folder, threads=threads) as store:
-        return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions)}
+        if url is None:
+            return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions, _stored)}
+        # Sign codes are of a DuckDB file alone.
+        questions = [question for question in questions if "codes_pool" not in question]
+        with _in_postgres(store, url) as (pushed, stored):
+            return {"spec_version": SPEC_VERSION, "chunks": _chunks(pushed), **_answers(pushed, questions, stored)}
+
+
+def with_words_of_postgres(golden: Findings, words: Findings) -> Findings:
+    """Return the golden file as a store in Postgres has to meet it: ``words`` is what words decide there.
+
+    Chunks, vectors and what is fused of vector rankings are the same; ``ts_rank_cd`` ranks words otherwise than BM25.
+    """
+    left_out = set(words["left_out"])
+    kinds = {
+        kind: {name: words[kind].get(name, rows) for name, rows in golden[kind].items() if name not in left_out}
+        for kind in KINDS
+    }
+    return {**golden, **kinds}
+
+
+def by_words(question: Mapping[str, Any]) -> bool:
+    """Return whether the lexical leg has a part in the answer to a question."""
+    if "candidates" in question or "rankings" in question:
+        return False
+    return any(plan.get("mode", "hybrid") != "vector" for plan in question.get("plans", [question.get("plan", {})]))
+
+
+@contextmanager
+def _in_postgres(store: Store, url: str) -> Iterator[tuple[PostgresStore, Any]]:
+    """Yield the same store in Postgres, and what makes small ones there."""
+    from sqlrag.pushing.pushing import push
+    from sqlrag.retrieval.postgres_store import PostgresStore
+
+    places = [f"{url}{'&' if '?' in url else '?'}schema=sqlrag_conformance{part}" for part in ("", "_chunks")]
+
+    @contextmanager
+    def stored(rows: list[tuple[str, int, str, list[int]]]) -> Iterator[PostgresStore]:
+        with PostgresStore.create(places[1], len(rows[0][3]), overwrite=True) as made:
+            _fill(made, rows)
+            yield made
+
+    try:
+        push(store.path, places[0], progress="off")
+        with PostgresStore(places[0]) as pushed:
+            yield pushed, stored
+    finally:
+        for place in places:
+            PostgresStore.drop(place)
 
 
 @contextmanager
@@ -105,25 +165,30 @@ def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]
             yield store
 
 
-def _chunks(store: Store) -> list[list[Any]]:
-    rows = store.cursor().execute(
-        "SELECT node_id, i_start, i_end, page, heading_path, tags, text FROM documents ORDER BY doc_id, chunk_index"
-    )
-    return [[*row[:6], hashlib.sha256(row[6].encode()).hexdigest()] for row in rows.fetchall()]
+def _chunks(store: Store | PostgresStore) -> list[list[Any]]:
+    return [
+        [
+            *(chunk.node_id, chunk.i_start, chunk.i_end, chunk.page, list(chunk.heading_path), list(chunk.tags)),
+            hashlib.sha256(chunk.content.encode()).hexdigest(),
+        ]
+        for chunk in store.chunks()
+    ]
 
 
-def _answers(store: Store, questions: list[dict[str, Any]]) -> dict[str, dict[str, list[Any]]]:
+def _answers(
+    store: Store | PostgresStore, questions: list[dict[str, Any]], stored: Any
+) -> dict[str, dict[str, list[Any]]]:
     """Return what the blocks give for each question, by kind and name; see ``_answer``."""
     found: dict[str, dict[str, list[Any]]] = {kind: {} for kind in KINDS}
     for question in questions:
         # The vectors of hashed words have no signs, and chunks of other documents hardly ever tie.
-        with _stored(question["chunks"]) if "chunks" in question else nullcontext(store) as asked:
+        with stored(question["chunks"]) if "chunks" in question else nullcontext(store) as asked:
             for kind, rows in _answer(asked, question).items():
                 found[kind][question["name"]] = rows
     return found
 
 
-def _answer(store: Store, question: dict[str, Any]) -> dict[str, list[Any]]:
+def _answer(store: Store | PostgresStore, question: dict[str, Any]) -> dict[str, list[Any]]:
     """Return the ranking, who was dropped for whom, the passages and their scores, as far as the question asks.
 
     A question names the blocks it goes through: what is retrieved by each of its ``plans`` (or the ``candidates`` it
@@ -172,13 +237,17 @@ def _stored(rows: list[tuple[str, int, str, list[int]]]) -> Iterator[Store]:
     """Yield a store of these chunks, (doc_id, chunk_index, content, vector) each."""
     from sqlrag.retrieval.store import Store
 
-    documents = [Document(doc_id, doc_id) for doc_id in dict.fromkeys(row[0] for row in rows)]
     with (
         tempfile.TemporaryDirectory() as temporary,
         Store.create(Path(temporary) / "chunks.duckdb", len(rows[0][3])) as store,
     ):
-        store.upsert(documents, [Chunk(*row[:3]) for row in rows], [row[3] for row in rows])
+        _fill(store, rows)
         yield store
+
+
+def _fill(store: Store | PostgresStore, rows: list[tuple[str, int, str, list[int]]]) -> None:
+    documents = [Document(doc_id, doc_id) for doc_id in dict.fromkeys(row[0] for row in rows)]
+    store.upsert(documents, [Chunk(*row[:3]) for row in rows], [row[3] for row in rows])
 
 
 def _with_vectors(options: dict[str, Any], query: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
@@ -225,8 +294,20 @@ def _rows(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | Non
     ]
 
 
-def remake(folder: Path) -> list[str]:
-    """Write the golden file of a checkout anew and return how it differs from the one before."""
+def remake(folder: Path, url: str | None = None) -> list[str]:
+    """Write the golden file of a checkout anew and return how it differs from the one before.
+
+    With a ``url`` it is the one of what words decide in Postgres.
+    """
+    if url is not None:
+        questions = json.loads((folder / "queries.json").read_text("utf-8"))
+        told = measure(folder, url=url)
+        worded = {question["name"] for question in questions if by_words(question)}
+        kinds = {kind: {name: rows for name, rows in told[kind].items() if name in worded} for kind in KINDS}
+        left_out = [question["name"] for question in questions if "codes_pool" in question]
+        why = "Postgres ranks words by ts_rank_cd, files by BM25. All else is in golden.json, for both."
+        (folder / POSTGRES).write_text(_as_json({**told, "chunks": [], **kinds}, why=why, left_out=left_out), "utf-8")
+        return []
     golden = folder / "golden.json"
     found = measure(folder)
     before = {"spec_version": SPEC_VERSION, "chunks": [], **{kind: {} for kind in KINDS}}
@@ -236,7 +317,7 @@ def remake(folder: Path) -> list[str]:
     return differences(before, found)
 
 
-def _as_json(found: Findings) -> str:
+def _as_json(found: Findings, **beside: Any) -> str:
     """Write one chunk and one question a line, so that a diff shows what has changed."""
 
     def written(value: object) -> str:
@@ -246,6 +327,7 @@ def _as_json(found: Findings) -> str:
         return ",\n".join(lines)
 
     parts = [f'"spec_version": {written(found["spec_version"])}']
+    parts += [f"{written(name)}: {written(value)}" for name, value in beside.items()]
     parts.append(f'"chunks": [\n{block([written(row) for row in found["chunks"]])}\n]')
     for kind in KINDS:
         rows = [f"{written(name)}: {written(rows)}" for name, rows in found[kind].items()]
@@ -253,5 +335,6 @@ def _as_json(found: Findings) -> str:
     return f"{{{block(parts)}}}\n"
 
 
-if __name__ == "__main__":  # in a checkout: python -m sqlrag.conformance
-    sys.stdout.write("\n".join([*remake(corpus_folder()), "golden.json has been made anew", ""]))
+if __name__ == "__main__":  # in a checkout: python -m sqlrag.conformance [URL]
+    place = sys.argv[1] if sys.argv[1:] else None
+    sys.stdout.write("\n".join([*remake(corpus_folder(), place), "The golden file has been made anew", ""]))

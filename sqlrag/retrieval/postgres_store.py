@@ -189,6 +189,15 @@ class PostgresStore(Writes):
         finally:
             server.close()
 
+    @staticmethod
+    def drop(url: str) -> bool:
+        """Remove a store with everything in it; return whether there was one."""
+        server = Server(options.text("url", url), read_only=False)
+        try:
+            return server.drop()
+        finally:
+            server.close()
+
     def __repr__(self) -> str:
         """Name the address, without a password, and the model."""
         identity = self._searcher.identity

@@ -248,6 +248,16 @@ class Server:
             self._migrate(con, version, int(settings["embedding_dimensions"]), settings["text_search_configuration"])
         return list(migrations())[version:]
 
+    def drop(self) -> bool:
+        """Remove the schema with the store; return whether it held one."""
+        from psycopg import sql
+
+        with self._told("Nothing was removed"), self._connect_once(new=True) as con, con.transaction():
+            if self._version(con) is None:
+                return False
+            con.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(self.address.schema)))
+            return True
+
     def _version(self, con: Connection) -> int | None:
         from psycopg import sql
 
