@@ -52,7 +52,7 @@ WITHOUT_ROUTE = {
         ("export_faiss_json", "export_parquet"),
         "It writes several files, or a folder, to the server's machine: run the command.",
     ),
-    "push": "It fills another store, of which it takes a live Python object.",
+    **dict.fromkeys(("push", "pull"), "It moves a whole store to another place: run the command of that name."),
     **dict.fromkeys(("load_embedder", "load_reranker", "rag_service"), "It returns a live Python object."),
     "corpus_map": "It reads every vector, which takes minutes in a large file: run sqlrag map.",
     **dict.fromkeys(
