@@ -261,7 +261,7 @@ class Worker:
                 try:
                     run = self._begun()
                 except Exception as error:
-                    return Part(path, error=f"A worker cannot load the model: {type(error).__name__}: {error}")
+                    return Part(path, error=f"A worker cannot begin: {type(error).__name__}: {error}")
                 return write_part(run, files, path, journal)
         except OSError as error:
             return Part(path, error=f"A worker cannot write to {path.parent}: {error}.", is_of_folder=True)
