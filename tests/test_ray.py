@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import duckdb
@@ -296,6 +298,69 @@ class TestWorkers:
         assert "/20 [" in err
         assert all("documents:" in line or not line.strip() for line in err.replace("\r", "\n").splitlines())
         assert list(parts.iterdir()) == []
+
+
+SLOWLY = """
+import sys, time
+from sqlrag.embedders import HashingEmbedder
+from sqlrag.ingest.pipeline import prepare_file
+
+
+class Slow(HashingEmbedder):
+    def embed(self, texts, *, kind):
+        time.sleep(0.5)
+        return super().embed(texts, kind=kind)
+
+
+prepare_file(sys.argv[1], sys.argv[2], engine="ray", workers=2, embedder=Slow("hashing-64"), progress="off")
+"""
+
+
+@needs_ray
+def test_a_killed_build_leaves_no_file_and_the_next_one_cleans_up(tmp_path):
+    root, path = numbered(tmp_path), tmp_path / "kb.duckdb"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    building = subprocess.Popen([sys.executable, "-c", SLOWLY, root, path], env=environment)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".kb*.parts/*.journal")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    building.kill()
+    building.wait()
+    assert not path.exists()
+    assert len(left_behind(tmp_path)) >= 2
+
+    # By the command line, which starts a Ray of its own and says nothing but what sqlrag has to say.
+    command = ["prepare-embeddings", root, "-o", path, "--engine", "ray", "--workers", "2", "--quiet"]
+    model = ["--provider", "hashing", "--model", "hashing-64"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sqlrag", *command, *model], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["docs", "kb.duckdb"]
+    assert len(contents(path)["source_documents"]) == 20
+
+
+@needs_ray
+@pytest.mark.usefixtures("two_workers")
+def test_ray_reports_to_nobody_and_listens_on_this_machine_alone():
+    import ray
+    from ray._common.usage.usage_lib import usage_stats_enabled
+
+    assert not usage_stats_enabled()
+    assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
+
+
+@needs_ray
+def test_a_cluster_that_is_not_there(tmp_path):
+    environment = {"RAY_ADDRESS": "127.0.0.1:1"}
+    code = "import sys\nfrom sqlrag.ingest.pipeline import prepare_file\n"
+    code += "prepare_file(*sys.argv[1:], engine='ray', embedding_provider='hashing', embed_model_name='hashing-64')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, numbered(tmp_path, count=1), tmp_path / "kb.duckdb"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "ProviderError: Ray at RAY_ADDRESS=127.0.0.1:1 cannot be reached" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["docs"]
 
 
 @needs_ray

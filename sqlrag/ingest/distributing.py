@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import shutil
+import socket
 import sys
 import tempfile
 from contextlib import closing, contextmanager
@@ -29,6 +31,7 @@ _MOST_BYTES = 16 * 2**20
 _PARTS_PER_WORKER = 8
 # Only names and counts go through Ray's own memory.
 _OBJECT_STORE_BYTES = 128 * 2**20
+_PATIENCE = 10  # seconds
 
 
 class Given(NamedTuple):
@@ -172,6 +175,7 @@ def _ray(workers: int | None) -> Iterator[None]:
             "object_store_memory": _OBJECT_STORE_BYTES,
         }
         try:
+            _check_address(address)
             with _silent(quiet):
                 ray.init(log_to_driver=not quiet, logging_level=level, **({} if address else own))
         except Exception as error:
@@ -293,6 +297,13 @@ class Worker:
                 run.outage = error
             self._run = run
         return self._run
+
+
+def _check_address(address: str | None) -> None:
+    """Raise OSError where nothing listens at an address: Ray would try for a quarter of an hour."""
+    found = re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or "")
+    if found:
+        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=_PATIENCE).close()
 
 
 @contextmanager
