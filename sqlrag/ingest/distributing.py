@@ -167,6 +167,8 @@ def _ray(workers: int | None) -> Iterator[None]:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         # Not to hide graphics cards from workers, which Ray is about to stop doing, and warns of.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Ray's workers stand back behind all other programs (nice 15); the local engine does not.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         address = os.environ.get("RAY_ADDRESS")
         own: dict[str, Any] = {
             "address": "local",

@@ -11,6 +11,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlrag.errors import ModelUnavailableError, ProviderError, StoreError
+from sqlrag.errors import DocumentError, ModelUnavailableError, ProviderError, StoreError
 from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.ingest.reading import document_id
 from sqlrag.ingest.report import Failure, Report
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # A file at which so many workers ended is left out; so many that ended before their first file end the build.
 MOST_DEATHS = 3
 LOADING, EMBEDDING, _DONE = "loading", "embedding", "done"
-_SOURCES, _CHUNKS, _JOURNAL = ".documents.parquet", ".chunks.parquet", ".journal"
+_SOURCES, _CHUNKS, _JOURNAL = _SUFFIXES = (".documents.parquet", ".chunks.parquet", ".journal")
 
 
 class Outcome(NamedTuple):
@@ -144,7 +145,8 @@ def write_part(run: Run, files: Sequence[Path], path: Path, journal: Journal) ->
             document = run.parse(file)
         else:
             reason = f"{MOST_DEATHS} workers ended without a word while they were at it (killed, or it crashes them)"
-            run.fail(Failure(document_id(file, run.root, collection=run.collection), "failed", reason))
+            with run.told(file):
+                raise DocumentError(document_id(file, run.root, collection=run.collection), reason)
         own = None if document is None else run.cut(document)
         failure = report.failures[-1] if own is None else None
         if document is None:
@@ -182,7 +184,8 @@ def _write(path: Path, documents: Sequence[Document], chunks: Sequence[Chunk], v
     for suffix, rows in tables.items():
         # Under its name when it is whole: a worker that was given up may still be writing.
         unfinished = _beside(path, f"{suffix}.{os.getpid()}")
-        pq.write_table(rows, unfinished)
+        with unfinished.open("wb") as file:
+            pq.write_table(rows, file)
         unfinished.replace(_beside(path, suffix))
 
 
@@ -195,7 +198,7 @@ def read_part(part: Part) -> Iterator[Made]:
         Its files are not here.
     """
     try:
-        sources, chunks = (pq.read_table(_beside(part.path, suffix)) for suffix in (_SOURCES, _CHUNKS))
+        sources, chunks = (pq.read_table(BytesIO(_beside(part.path, suffix).read_bytes())) for suffix in _SUFFIXES[:2])
     except OSError as error:
         raise StoreError(
             part.path,
@@ -224,7 +227,7 @@ def _chunk(row: dict[str, Any]) -> Chunk:
 
 def remove_part(part: Part) -> None:
     """Remove the files of a part."""
-    for suffix in (_SOURCES, _CHUNKS, _JOURNAL):
+    for suffix in _SUFFIXES:
         _beside(part.path, suffix).unlink(missing_ok=True)
 
 
