@@ -7,9 +7,11 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -170,6 +172,7 @@ def _ray(workers: int | None) -> Iterator[None]:
         # Ray's workers stand back behind all other programs (nice 15); the local engine does not.
         os.environ.setdefault("RAY_worker_niceness", "0")
         address = os.environ.get("RAY_ADDRESS")
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         own: dict[str, Any] = {
             "address": "local",
             "num_cpus": workers or _processors(),
@@ -187,6 +190,9 @@ def _ray(workers: int | None) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+            # Ray leaves its own one to the program.
+            if on_sigterm is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, on_sigterm)
     finally:
         log.setLevel(was)
 
