@@ -36,6 +36,7 @@ TextKind = Literal["document", "query"]
 ChunkUnit = Literal["tokens", "chars"]
 Fusion = Literal["rrf", "weighted", "convex"]
 Progress = Literal["auto", "on", "off"]
+Engine = Literal["local", "ray"]
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def test_its_metadata(wheel):
     assert metadata["Requires-Python"] == ">=3.10"
     assert set(metadata.get_all("Provides-Extra")) == {
         "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook",
-        "explore", "postgres", "shell", "test",
+        "explore", "postgres", "ray", "shell", "test",
     }  # fmt: skip
     # What the code of this version imports.
     assert core == {

@@ -43,6 +43,13 @@ class Unit(str, Enum):
     chars = "chars"
 
 
+class EngineName(str, Enum):
+    """What reads, chunks and embeds: this process, or the workers of Ray."""
+
+    local = "local"
+    ray = "ray"
+
+
 def option(*names: str, help: str, show_default: bool = False, **more: Any) -> Any:  # noqa: A002 - typer's own word
     """Return an option whose default is shown only where asked for."""
     return typer.Option(*names, help=help, show_default=show_default, **more)

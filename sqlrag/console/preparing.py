@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sqlrag.console.app import command, noted
-from sqlrag.console.options import FormatName, Unit, option
+from sqlrag.console.options import EngineName, FormatName, Unit, option
 from sqlrag.console.printing import Format, flatten, tell, write, write_csv, write_json
 
 
@@ -17,6 +17,7 @@ from sqlrag.console.printing import Format, flatten, tell, write, write_csv, wri
     "Read a folder into one searchable file.",
     "sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2",
     "sqlrag prepare-embeddings docs -o kb.duckdb --pattern '*.md' --chunk-size 200 --overwrite",
+    "sqlrag prepare-embeddings docs -o kb.duckdb --engine ray --workers 2",
 )
 def prepare_embeddings(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
@@ -64,6 +65,16 @@ def prepare_embeddings(
         str | None,
         option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]"),
     ] = None,
+    engine: Annotated[
+        EngineName, option("--engine", help="Read, chunk and embed here, or by the workers of Ray.", show_default=True)
+    ] = EngineName.local,
+    workers: Annotated[
+        int | None, option("--workers", metavar="N", help="Workers of Ray at once. [one for each processor]")
+    ] = None,
+    parts_dir: Annotated[
+        Path | None,
+        option("--parts-dir", metavar="FOLDER", help="Shared folder for what Ray's workers make. [beside the output]"),
+    ] = None,
     overwrite: Annotated[bool, option("--overwrite", help="Replace the output if sqlrag made it.")] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
@@ -95,6 +106,9 @@ def prepare_embeddings(
         skip_duplicates=skip_duplicates,
         memory_limit=memory_limit,
         base_url=base_url,
+        engine=engine.value,
+        workers=workers,
+        parts_dir=parts_dir,
     )
     report = prepared.report
     counts, *details = str(report).splitlines()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlrag import options
 from sqlrag.errors import DocumentError, InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest.chunking import check_policy
 from sqlrag.ingest.reading import MAX_BYTES, document_id, find_files, read_document
@@ -28,11 +30,10 @@ from sqlrag.store.output import new_file
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from sqlrag.ingest.run import Cut
-    from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Progress
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Engine, Progress
 
 
 def prepare_file(
@@ -62,6 +63,9 @@ def prepare_file(
     memory_limit: str | None = None,
     progress: Progress = "auto",
     base_url: str | None = None,
+    engine: Engine = "local",
+    workers: int | None = None,
+    parts_dir: str | os.PathLike[str] | None = None,
 ) -> Prepared:
     """Read a folder of .md, .markdown, .txt and .pdf files into one searchable DuckDB file.
 
@@ -126,6 +130,16 @@ def prepare_file(
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
     base_url
         Where the server of the provider is. The file keeps it, so that questions are embedded there, too.
+    engine
+        "local": this process reads, chunks and embeds. "ray": the workers of Ray do, and this process writes what they
+        made into the file; the rows are the same. They have to reach ``input_dir`` by the same path. It uses the Ray
+        that runs in this process, else that of the environment variable ``RAY_ADDRESS``, else starts one on this
+        machine alone. A worker that dies is replaced. ``embedder`` and ``pdf_extractor`` must be picklable.
+    workers
+        Of "ray": how many work at once. None: as many as there are processors.
+    parts_dir
+        Of "ray": a folder that all workers and this process reach by the same path, for what is not in the file yet.
+        None: beside ``output_db``.
 
     Returns
     -------
@@ -145,7 +159,7 @@ def prepare_file(
     ProviderError
         The model does not do what it says, or stops answering. In the latter case the file is made with the documents
         that were finished, ``ingest_failures`` names the others, and :func:`update_embeddings` embeds the rest. A file
-        that was to be overwritten stays as it was.
+        that was to be overwritten stays as it was. Also where Ray cannot be reached or fails; no file is made then.
     """
     check_types(
         input_dir,
@@ -170,6 +184,7 @@ def prepare_file(
     check_policy(policy)
     check_options(collection, max_bytes)
     _check_weight(header_weight)
+    _check_engine(engine, workers, parts_dir)
     if embedder is not None and not (api_key is None and base_url is None):
         raise InputError("api_key and base_url have no use beside an embedder, which has its own.")
     lexical.check_stemmer(stemmer)
@@ -186,14 +201,26 @@ def prepare_file(
             f"{model.model_name} makes vectors of {model.dimensions} dimensions, not {embed_dim} (embed_dim)."
         )
     report = Report(files=len(files), skipped=list(skipped))
-    run = Run("build", Path(input_dir).expanduser(), collection, report)
+    root = Path(input_dir).expanduser()
+    if engine == "local":
+        run = Run("build", root, collection, report)
+    else:
+        from sqlrag.ingest.distributing import Given, RayRun
+
+        names = (embed_model_name, embedding_provider, api_key, base_url)
+        given = Given(max_bytes, names, None if embedder is None else model, pdf_extractor)
+        run = RayRun("build", root, collection, report, given, workers=workers, parts_dir=parts_dir)
     run.policy = fit_to_window(policy, model, report, stacklevel=4)  # that of prepare_embeddings
     run.embedder = model
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
     settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates)
-    with new_file(output, overwrite=overwrite) as temporary, Database.create(temporary, model.dimensions) as database:
+    with (
+        new_file(output, overwrite=overwrite) as temporary,
+        Database.create(temporary, model.dimensions) as database,
+        run.at_work(files, temporary),
+    ):
         database.limit_memory(memory_limit)
         # Every checkpoint writes the last row group anew; at DuckDB's 16 MB that leaves a file nearly twice as large.
         database.cursor().execute("SET checkpoint_threshold = '400MB'")
@@ -250,12 +277,14 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
             report.chunks += len(chunks)
             written.update(document.doc_id for document in documents)
             if run.outage is not None:
-                _tell_unfinished(run, files, written, settings.skip_duplicates)
                 break
+    if run.outage is not None:
+        _tell_unfinished(run, files, written, settings.skip_duplicates)
     if not report.documents:
         run.stop_if_down("No document was finished, so no file was made.")
     if not report.documents:
         raise NotFoundError(_nothing_usable(run.input_dir, report))
+    report.failures.sort()  # those of the model come later than those of the reader
     with run.timed("index"), database.transaction() as con:
         lexical.add_chunks(con, 0, settings.stemmer)
         refresh_counts(con)
@@ -270,6 +299,8 @@ def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable
     """Yield the documents that can be used with their chunks, in the order of the files."""
     first: dict[tuple[str, str], str] = {}
     for path in files:
+        if run.outage is not None:
+            return
         document = run.parse(path)
         done(1)
         if document is None:
@@ -299,6 +330,21 @@ def _tell_unfinished(run: Run, files: Sequence[Path], written: set[str], skip_du
 def _check_weight(header_weight: float) -> None:
     if isinstance(header_weight, bool) or not isinstance(header_weight, (int, float)) or not 0 <= header_weight <= 1000:
         raise InputError(f"header_weight must be a number from 0 to 1000, not {header_weight!r}.")
+
+
+def _check_engine(engine: str, workers: int | None, parts_dir: str | os.PathLike[str] | None) -> None:
+    options.choice("engine", engine, ("local", "ray"))
+    if engine == "local":
+        if workers is not None or parts_dir is not None:
+            raise InputError("workers and parts_dir have no use without engine='ray'.")
+        return
+    if workers is not None:
+        options.whole("workers", workers, 1)
+    if parts_dir is not None and not Path(options.path("parts_dir", parts_dir)).is_dir():
+        raise NotFoundError(f"parts_dir {os.fspath(parts_dir)} is no folder that exists.")
+    from sqlrag.ingest.distributing import check_ray
+
+    check_ray()
 
 
 def _embedder(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from sqlrag.types import ChunkPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlrag.ingest.report import Report
@@ -73,7 +74,8 @@ class Run:
         # Why the provider is given up, where it is.
         self.outage: ProviderError | None = None
         self._window: int | None = None
-        self._cut_off: dict[str, int] = {}
+        # Texts that were too long for the model, with the characters of them that were embedded.
+        self.cut_off: dict[str, int] = {}
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
 
     def row(self, *, removed: int = 0) -> RunRow:
@@ -95,6 +97,13 @@ class Run:
             skipped=len(report.skipped),
             seconds=report.seconds,
         )
+
+    def at_work(self, files: Sequence[Path], beside: Path) -> AbstractContextManager[object]:  # noqa: ARG002
+        """Return a block in which the files can be parsed; a run with workers has them begin here.
+
+        What they make may lie in files whose names begin with that of ``beside``.
+        """
+        return nullcontext()
 
     def parse(self, path: Path) -> Document | None:
         """Read one file; what cannot be used goes into the report."""
@@ -210,7 +219,7 @@ class Run:
             made.update(zip((missing[position] for position in positions), rows, strict=True))
 
         def cut(position: int, characters: int) -> None:
-            self._cut_off[missing[position]] = characters
+            self.cut_off[missing[position]] = characters
 
         embed_texts(self.model, missing, kind="document", made=keep, cut=cut)
         self.report.reused += sum(text in found for text in texts)
@@ -223,11 +232,11 @@ class Run:
 
     def _flagged(self, chunks: list[Chunk]) -> list[Chunk]:
         """Return the chunks, those with ``truncated`` in their metadata whose text was too long for the model."""
-        if not self._cut_off:
+        if not self.cut_off:
             return chunks
         flagged = []
         for one in chunks:
-            characters = self._cut_off.get(self._text(one))
+            characters = self.cut_off.get(self._text(one))
             if characters is not None:
                 note = (
                     f"{one.node_id}: the model takes no more than the first {characters} of {len(self._text(one))} "
