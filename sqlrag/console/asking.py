@@ -10,6 +10,7 @@ import typer
 
 from sqlrag.console.app import command
 from sqlrag.console.options import (
+    NO_FILES,
     Collection,
     Dbs,
     FormatName,
@@ -74,10 +75,10 @@ ContextWindow = Annotated[
 )
 def ask(
     question: Text,
-    db: Dbs,
     chat_model: Annotated[
         str, option("--chat-model", metavar="NAME", envvar="SQLRAG_CHAT_MODEL", help="The model, by the server's name.")
     ],
+    db: Dbs = NO_FILES,
     base_url: Annotated[
         str | None,
         option("--base-url", metavar="URL", envvar="OPENAI_BASE_URL", help="The server of the model. [OpenAI]"),
@@ -160,7 +161,7 @@ def ask(
 )
 def prompt(
     question: Text,
-    db: Dbs,
+    db: Dbs = NO_FILES,
     top_k: TopK = 12,
     mode: Mode = ModeName.hybrid,
     fusion: Fused = FusionName.rrf,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,6 +88,20 @@ def place(text: str) -> Any:
     return text if is_url(text) else Path(text)
 
 
+def _of_environment(files: list[Any] | None) -> list[Any]:
+    """Return the files that were named, or else those of SQLRAG_DB, which are separated as in PATH.
+
+    Typer would separate them at blanks, and cut a URL.
+    """
+    if files:
+        return files
+    named = os.environ.get("SQLRAG_DB", "")
+    found = [named] if is_url(named) else [Path(part) for part in named.split(os.pathsep) if part]
+    if not found:
+        raise typer.BadParameter("Name a file, such as --db kb.duckdb, or set SQLRAG_DB.")
+    return found
+
+
 Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
 Db = Annotated[
     Path,
@@ -97,11 +112,12 @@ Dbs = Annotated[
     option(
         "--db",
         metavar="FILE",
-        envvar="SQLRAG_DB",
         parser=place,
-        help="The file to search, or a URL of Postgres. Several files are searched as one.",
+        callback=_of_environment,
+        help="The file to search, or a URL of Postgres. Several files are searched as one. [env var: SQLRAG_DB]",
     ),
 ]
+NO_FILES: list[Path] = []  # then those of the environment
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
 DbInstead = Annotated[

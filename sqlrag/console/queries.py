@@ -12,6 +12,7 @@ from sqlrag.console.app import command
 from sqlrag.console.clock import import_seconds
 from sqlrag.console.options import (
     K1,
+    NO_FILES,
     B,
     Collection,
     Db,
@@ -72,7 +73,7 @@ Explain = Annotated[bool, option("--explain", help="Say of each result why it ha
 )
 def hybrid_query(
     query_text: Text,
-    db: Dbs,
+    db: Dbs = NO_FILES,
     top_k: TopK = 5,
     fusion: FusionOption = FusionName.rrf,
     alpha: Alpha = DEFAULT_ALPHA,
@@ -154,7 +155,7 @@ def hybrid_query(
 )
 def vector_query(
     query_text: Text,
-    db: Dbs,
+    db: Dbs = NO_FILES,
     top_k: TopK = 5,
     collection: Collection = None,
     tags_any: TagsAny = None,
@@ -201,7 +202,7 @@ def vector_query(
 )
 def lexical_query(
     query_text: Text,
-    db: Dbs,
+    db: Dbs = NO_FILES,
     top_k: TopK = 5,
     all_words: Annotated[bool, option("--all-words", help="Only chunks that hold every word.")] = False,
     plain: Annotated[bool, option("--plain", help="Quotes and stars are only punctuation.")] = False,

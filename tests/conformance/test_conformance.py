@@ -303,7 +303,7 @@ def test_another_id_is_noticed(monkeypatch):
     def renamed(con, node_ids):
         return {key: {**row, "node_id": row["node_id"] + "x"} for key, row in chunk_rows(con, node_ids).items()}
 
-    monkeypatch.setattr("sqlrag.retrieval.running.chunk_rows", renamed)
+    monkeypatch.setattr(rows, "chunk_rows", renamed)
     assert len(found_in(FOLDER)) >= 25
 
 
