@@ -194,7 +194,7 @@ def mortal_url(mortal):
     with PostgresStore.create(url, 8) as store:
         write(store, "first")
     yield url
-    mortal.drop_schemas()
+    mortal.drop(url)
 
 
 class TestKilled:
