@@ -407,11 +407,17 @@ class TestSearching:
             store.lexical_query(strange)
 
     def test_headings_count_by_their_weight(self, store):
-        assert len(store.lexical_query("pump", heading_weight=0, top_k=9)) >= 1
-        by_heading = store.lexical_query("oven", heading_weight=10, top_k=9)
-        by_text = store.lexical_query("oven", heading_weight=0, top_k=9)
-        assert set(ids(by_heading)) == set(ids(by_text)) == {"oven.md#0", "oven.md#1"}
-        assert by_heading[0]["score"] > by_text[0]["score"]
+        scores = [store.lexical_query("oven", heading_weight=weight)[0]["score"] for weight in (0, 1, 3, 10)]
+        assert scores == sorted(scores)
+        assert len(set(scores)) > 1
+        strong = store.lexical_query("pump warm", heading_weight=10, top_k=9)
+        assert strong[0]["node_id"] == "pump.md#0"
+
+    def test_words_where_they_count_nothing_find_nothing(self, store, twin):
+        for question in ("pump", "valve", "guide pump water", "oven"):
+            for more in ({"heading_weight": 0}, {"fields": "text"}, {"fields": "heading_path"}, {}):
+                found = [set(ids(one.lexical_query(question, top_k=9, **more))) for one in (store, twin)]
+                assert found[0] == found[1], (question, more)
 
     @pytest.mark.parametrize(
         "options",
