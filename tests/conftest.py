@@ -106,8 +106,9 @@ def postgres() -> Iterator[TestServer]:
 @pytest.fixture
 def postgres_url(postgres: TestServer) -> Iterator[str]:
     """Give the address of a store that is not there yet, in a schema of its own."""
-    yield postgres.new_url()
-    postgres.drop_schemas()
+    url = postgres.new_url()
+    yield url
+    postgres.drop(url)
 
 
 @pytest.hookimpl(wrapper=True)

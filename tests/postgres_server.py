@@ -52,10 +52,9 @@ class TestServer:
         """Return the address of a store in a schema that nobody has used yet."""
         return f"{self.url}&schema=test_{next(self._schemas)}"
 
-    def drop_schemas(self) -> None:
-        """Delete the stores that tests have made."""
-        for (name,) in self.execute(r"SELECT nspname FROM pg_namespace WHERE nspname LIKE 'test\_%'"):
-            self.execute(f'DROP SCHEMA "{name}" CASCADE')
+    def drop(self, url: str) -> None:
+        """Delete the store at an address, if there is one."""
+        self.execute(f"DROP SCHEMA IF EXISTS {url.rpartition('=')[2]} CASCADE")
 
     def kill(self) -> None:
         """End the server and every process of it at once, as a loss of power would."""

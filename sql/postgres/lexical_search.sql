@@ -8,5 +8,6 @@ FROM (
     FROM chunks
     WHERE lexemes @@ %(matched)s::tsquery AND (/* conditions */ true)
 ) AS found
+WHERE score > 0 -- a word that stands only where it counts nothing, such as in headings, is none
 ORDER BY score DESC, doc_id, chunk_index
 LIMIT %(k)s;
