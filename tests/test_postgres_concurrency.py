@@ -15,7 +15,6 @@ import pytest
 from postgres_server import TestServer
 
 from sqlrag import Chunk, Document, StoreError
-from sqlrag.errors import StoreLockedError
 from sqlrag.retrieval.postgres_store import PostgresStore
 
 PARTS = 12
@@ -28,7 +27,8 @@ import numpy as np
 from sqlrag import Chunk, Document
 from sqlrag.retrieval.postgres_store import PostgresStore
 
-url, mark, seconds, names, parts = sys.argv[1], sys.argv[2], float(sys.argv[3]), json.loads(sys.argv[4]), int(sys.argv[5])
+url, mark = sys.argv[1:3]
+seconds, names, parts = map(json.loads, sys.argv[3:])
 with PostgresStore(url, read_only=False) as store:
     print("ready", flush=True)
     sys.stdin.readline()
@@ -198,7 +198,7 @@ def mortal_url(mortal):
 
 
 class TestKilled:
-    def test_reads_fail_clearly_or_are_done_again(self, mortal, mortal_url, caplog):
+    def test_reads_fail_clearly_or_are_done_again(self, mortal, mortal_url):
         """A store outlives its server: it waits for it, says so where that takes too long, and works again."""
         until, down = threading.Event(), threading.Event()
         errors = []
@@ -206,13 +206,17 @@ class TestKilled:
         def read(store):
             good = 0
             while not until.is_set():
-                try:
-                    assert set(whole(store).values()) == {"first"}
-                    good += 1
-                except StoreError as error:
-                    errors.append(error)
-                    assert down.is_set()
+                good += reads(store)
             return good
+
+        def reads(store):
+            try:
+                assert set(whole(store).values()) == {"first"}
+            except StoreError as error:
+                errors.append(error)
+                assert down.is_set()
+                return False
+            return True
 
         with PostgresStore(mortal_url, wait_seconds=15) as patient, PostgresStore(mortal_url, wait_seconds=1) as hasty:
             with ThreadPoolExecutor(12) as threads:
@@ -221,7 +225,7 @@ class TestKilled:
                 down.set()
                 mortal.kill()
                 time.sleep(3)
-                with pytest.raises(StoreError, match="down|lost|reached") as raised:
+                with pytest.raises(StoreError, match=r"down|lost|reached") as raised:
                     hasty.lexical_query("first")
                 assert "\n" not in str(raised.value)
                 mortal.restart()
@@ -234,7 +238,6 @@ class TestKilled:
             for store in (patient, hasty):
                 assert set(whole(store).values()) == {"first"}
                 assert len(store.lexical_query("first")) == 5
-        assert all(isinstance(error, (StoreLockedError, StoreError)) for error in errors)
 
     def test_connections_that_a_restart_made_useless(self, mortal, mortal_url):
         """However many the pool keeps, one read is enough to be rid of them."""
@@ -291,7 +294,5 @@ class TestKilled:
     def test_a_lost_connection_alone(self, mortal, mortal_url):
         with PostgresStore(mortal_url) as store:
             whole(store)
-            mortal.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sqlrag'"
-            )
+            mortal.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sqlrag'")
             assert set(whole(store).values()) == {"first"}
