@@ -1,7 +1,7 @@
 -- The k chunks nearest to a vector by cosine among those that meet conditions, and all that are as near as the last of them but
--- for what rounding changes: every vector is compared. The sum keeps the index out, which finds most of them only.
+-- for what rounding changes: every vector is compared. Materialized, since the index would find most of them only.
 WITH compared AS MATERIALIZED (
-    SELECT rid, (embedding <=> %(query_vector)s) + 0.0 AS distance FROM chunks WHERE /* conditions */ true
+    SELECT rid, embedding <=> %(query_vector)s AS distance FROM chunks WHERE /* conditions */ true
 )
 SELECT c.rid, c.doc_id, c.chunk_index, c.node_id, c.embedding
 FROM compared JOIN chunks AS c USING (rid)

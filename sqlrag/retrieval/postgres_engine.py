@@ -160,6 +160,9 @@ class PostgresEngine(Engine):
         return _leg(found, vector, k, method)
 
     def query_terms(self, query_text: str, plan: Plan) -> Terms:
+        if plan.expansion:
+            self._refuse("expansion")
+        query_text = query_text.replace("\0", " ")  # no text in Postgres has it
         question = parse(query_text) if plan.syntax else None
         words, phrases, prefixes = question or (query_text, [], [])
         values = {"configuration": self._configuration, "words": words, "phrases": phrases}

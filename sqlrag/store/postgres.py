@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -48,7 +48,7 @@ RETRY_SECONDS = 10.0
 class Address:
     """Where a store is: what libpq connects to, the schema, and the address as messages show it, without a password."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     schema: str
     shown: str
 
@@ -394,7 +394,10 @@ class Server:
         except self._errors.Error as error:
             raise self._failed(error, consequence) from error
 
-    def _failed(self, error: Exception, consequence: str) -> StoreError:
+    def _failed(self, error: Exception, consequence: str) -> Exception:
+        if type(error) is self._errors.DataError or isinstance(error, self._errors.errors.UntranslatableCharacter):
+            # What the driver cannot send, or JSON that holds it.
+            return InputError(f"{self.path} cannot hold or look for the character NUL (U+0000). {consequence}.")
         return StoreError(self.path, f"{self.path} cannot answer: {_first_line(error)}. {consequence}.")
 
     def close(self) -> None:
