@@ -1,4 +1,7 @@
--- The lexemes of a question's words, of its phrases (as a tsquery each, NULL where nothing is left) and of its prefixes.
+-- The lexemes of a question's words, of its phrases and prefixes, as a tsquery each (NULL where
+-- nothing is left).
 SELECT ARRAY(SELECT lexeme FROM unnest(to_tsvector(%(configuration)s::regconfig, %(words)s)) ORDER BY lexeme COLLATE "C"),
        ARRAY(SELECT nullif(phraseto_tsquery(%(configuration)s::regconfig, phrase)::text, '')
-             FROM unnest(%(phrases)s::text[]) WITH ORDINALITY AS given(phrase, place) ORDER BY place);
+             FROM unnest(%(phrases)s::text[]) WITH ORDINALITY AS given(phrase, place) ORDER BY place),
+       ARRAY(SELECT nullif(to_tsquery(%(configuration)s::regconfig, prefix)::text, '')
+             FROM unnest(%(prefixes)s::text[]) WITH ORDINALITY AS given(prefix, place) ORDER BY place);

@@ -166,17 +166,19 @@ class PostgresEngine(Engine):
         question = parse(query_text) if plan.syntax else None
         words, phrases, prefixes = question or (query_text, [], [])
         values = {"configuration": self._configuration, "words": words, "phrases": phrases}
-        lexemes, found = self._rows("query_lexemes", values)[0]
-        folded = [prefix.lower() for prefix in prefixes]
-        singles = [_quoted(lexeme) for lexeme in lexemes] + [f"{_quoted(prefix)}:*" for prefix in folded]
+        beginnings = [f"{_quoted(prefix.lower())}:*" for prefix in prefixes]
+        lexemes, found, stems = self._rows("query_lexemes", {**values, "prefixes": beginnings})[0]
+        # The words of a text are stored as stems: those of valves* are to be found by it, too.
+        singles = [_quoted(lexeme) for lexeme in lexemes]
+        singles += [f"({one} | {stem})" if stem else one for one, stem in zip(beginnings, stems, strict=True)]
         required = [f"({phrase})" for phrase in found if phrase]
         ranked = [*singles, *required]
-        matched = " & ".join(ranked if plan.conjunctive else required) or " | ".join(ranked)
+        matched = _joined(" & ", ranked if plan.conjunctive else required) or _joined(" | ", ranked)
         kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
         taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
         # Where any of the words is enough, they follow one by one.
         free = [] if required or plan.conjunctive else singles
-        return Terms(wanted=len(ranked), texts=[matched, " | ".join(ranked), *free], phrases=kept, asked=taken)
+        return Terms(wanted=len(ranked), texts=[matched, _joined(" | ", ranked), *free], phrases=kept, asked=taken)
 
     @property
     def _configuration(self) -> str:
@@ -188,12 +190,12 @@ class PostgresEngine(Engine):
     def lexical_leg(self, terms: Terms, k: int, plan: Plan, filters: dict[str, Any]) -> Leg:
         if not terms.wanted:
             return Leg(method="nothing to look for")
-        values = {"matched": terms.texts[0], "k": k, **self._ranking(terms, plan.bm25)}
+        values = {"matched": terms.texts[0], "k": k, "labels": _labels(plan.bm25), **self._ranking(terms, plan.bm25)}
         conditions, method = filters.get("where", Where()), "every match ranked by ts_rank_cd"
         rare, common = self._rarest(terms.texts[2:], k)
         rows = []
         if common:
-            rows = self._rows("lexical_search", {**values, "matched": " | ".join(rare)}, conditions)
+            rows = self._rows("lexical_search", {**values, "matched": _joined(" | ", rare)}, conditions)
             method = (
                 f"ts_rank_cd of what holds one of the {len(rare)} rarest words; {common} common ones only add to it"
             )
@@ -217,9 +219,9 @@ class PostgresEngine(Engine):
         return rare, len(words) - len(rare) if held >= k else 0
 
     def _ranking(self, terms: Terms, bm25: BM25) -> dict[str, Any]:
-        """Return what ts_rank_cd is told: text counts a tenth, headings by their weight beside it, at most 1."""
-        text = _TEXT_WEIGHT * bm25.text_weight
-        heading = min(1.0, _TEXT_WEIGHT * bm25.heading_weight)
+        """Return what ts_rank_cd is told: text counts a tenth, headings by their weight beside it; at most 1 is allowed."""
+        scale = max(1.0, _TEXT_WEIGHT * bm25.text_weight, _TEXT_WEIGHT * bm25.heading_weight)
+        text, heading = (_TEXT_WEIGHT * weight / scale for weight in (bm25.text_weight, bm25.heading_weight))
         return {
             "ranked": terms.texts[1],
             "weights": [text, text, text, heading],
@@ -333,6 +335,21 @@ def _leg(rows: Sequence[tuple[Any, ...]], vector: NDArray[np.float32], k: int, m
     hits = [LegHit(row[0], row[1], row[2], score) for row, score in zip(rows, cosines, strict=True)]
     best = sorted(hits, key=lambda hit: (-hit.score, hit.doc_id, hit.chunk_index))[:k]
     return Leg(best, {row[0]: row[3] for row in rows}, method)
+
+
+def _labels(bm25: BM25) -> list[str] | None:
+    """Return the labels of the one field that is searched, None for both."""
+    if bm25.text_weight and bm25.heading_weight:
+        return None
+    return ["d"] if bm25.text_weight else ["a"]
+
+
+def _joined(operator: str, queries: Sequence[str]) -> str:
+    """Return one tsquery of many, halved again and again: Postgres' stack takes no row of some thousands."""
+    if len(queries) < 3:
+        return operator.join(queries)
+    half = len(queries) // 2
+    return f"({_joined(operator, queries[:half])}){operator}({_joined(operator, queries[half:])})"
 
 
 def _quoted(lexeme: str) -> str:

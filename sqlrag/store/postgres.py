@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from sqlrag.errors import (
     InputError,
@@ -40,6 +40,10 @@ INDEXED_DIMENSIONS = 2_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filters starve a search by index
 _INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS chunks_embedding[^;]*;")
+_QUOTED = re.compile(r'"[^"]*"?')
+# The classes of errors after which the same may be tried again: no connection, a server that stops or has too many
+# clients, a transaction that another one's change made void. Others are also OperationalError, such as a full disk.
+_LOST = ("08", "57P", "53300", "40")
 # How long a lost connection is tried again, in seconds: a restart takes a few.
 RETRY_SECONDS = 10.0
 
@@ -66,8 +70,12 @@ class Address:
         try:
             parts = urlsplit(url)
             parts.port  # noqa: B018 - raises ValueError
-        except ValueError as error:
-            raise InputError(f"The address of the Postgres server cannot be read: {error}.") from error
+        except ValueError:
+            # What Python says of it may be a piece of the password.
+            raise InputError(
+                "The address of the Postgres server cannot be read. In user and password write %2F for /, %40 for @, "
+                "%3A for :, %25 for % and %20 for a blank."
+            ) from None
         query = parse_qsl(parts.query, keep_blank_values=True)
         schema = dict(query).get("schema", DEFAULT_SCHEMA)
         if not _NAME.fullmatch(schema) or schema.lower().startswith("pg_"):
@@ -78,10 +86,16 @@ class Address:
         visible = [pair for pair in others if "password" not in pair[0].lower()]
         visible += [("schema", schema)] if schema != DEFAULT_SCHEMA else []
         return cls(
-            urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(others), "")),
+            urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(others, quote_via=quote), "")),
             schema,
             urlunsplit(
-                ("postgresql", f"{user}@{host}" if user else host, parts.path, urlencode(visible, safe="/"), "")
+                (
+                    "postgresql",
+                    f"{user}@{host}" if user else host,
+                    parts.path,
+                    urlencode(visible, safe="/", quote_via=quote),
+                    "",
+                )
             ),
         )
 
@@ -184,7 +198,7 @@ class Server:
                         raise StoreExistsError(
                             self.path, f"{self.path} holds a store already. Pass overwrite=True to replace it."
                         )
-                    con.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(schema))
+                    self._remove(con)
                 con.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
                 con.execute(sql.SQL("SET LOCAL search_path TO {}, public").format(schema))
                 self._migrate(con, 0, dimensions, configuration)
@@ -249,20 +263,30 @@ class Server:
         return list(migrations())[version:]
 
     def drop(self) -> bool:
-        """Remove the schema with the store; return whether it held one."""
-        from psycopg import sql
-
+        """Remove the store, and the schema where nothing else is in it; return whether there was a store."""
         with self._told("Nothing was removed"), self._connect_once(new=True) as con, con.transaction():
             if self._version(con) is None:
                 return False
-            con.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(self.address.schema)))
+            self._remove(con)
             return True
+
+    def _remove(self, con: Connection) -> None:
+        """Remove the store's own tables: the schema may hold those of others."""
+        from psycopg import sql
+
+        schema = sql.Identifier(self.address.schema)
+        con.execute(sql.SQL("SET LOCAL search_path TO {}").format(schema))
+        con.execute(read_sql("postgres/remove"))
+        if self.address.schema != "public":
+            with suppress(self._errors.errors.DependentObjectsStillExist), con.transaction():
+                con.execute(sql.SQL("DROP SCHEMA {}").format(schema))
 
     def _version(self, con: Connection) -> int | None:
         from psycopg import sql
 
-        ((there,),) = con.execute("SELECT to_regclass(%s)", [f'"{self.address.schema}".migrations']).fetchall()
-        if there is None:
+        # Other programs have a table of migrations too.
+        names = [f'"{self.address.schema}".{table}' for table in ("migrations", "embedding_metadata", "chunks")]
+        if None in con.execute("SELECT to_regclass(%s), to_regclass(%s), to_regclass(%s)", names).fetchall()[0]:
             return None
         statement = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
         return int(con.execute(statement.format(sql.Identifier(self.address.schema))).fetchall()[0][0])
@@ -278,7 +302,9 @@ class Server:
                 "address, user and password are right.",
             ) from error
         except self._errors.ProgrammingError as error:
-            raise InputError(f"The address {self.path} cannot be read: {_first_line(error)}.") from error
+            # libpq quotes what it cannot read, which may be the password.
+            what = _QUOTED.sub("…", _first_line(error))
+            raise InputError(f"The address {self.path} cannot be read: {what}.") from None
         try:
             if new:
                 con.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -389,15 +415,17 @@ class Server:
     def _told(self, consequence: str) -> Iterator[None]:
         try:
             yield
-        except self._lost:
-            raise
         except self._errors.Error as error:
+            if isinstance(error, self._lost) and (error.sqlstate or "08").startswith(_LOST):
+                raise
             raise self._failed(error, consequence) from error
 
     def _failed(self, error: Exception, consequence: str) -> Exception:
         if type(error) is self._errors.DataError or isinstance(error, self._errors.errors.UntranslatableCharacter):
             # What the driver cannot send, or JSON that holds it.
             return InputError(f"{self.path} cannot hold or look for the character NUL (U+0000). {consequence}.")
+        if isinstance(error, self._errors.errors.ProgramLimitExceeded):
+            return InputError(f"{self.path}: {_first_line(error)}. {consequence}. Cut the text into smaller chunks.")
         return StoreError(self.path, f"{self.path} cannot answer: {_first_line(error)}. {consequence}.")
 
     def close(self) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # How two values are compared, where both are numbers or both are texts.
 _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
+_INDEXED = ("$eq", "$in", "$contains", "$any", "$all")
+_MOST_INDEXED = 20  # more make a statement long, and are most of the chunks most likely
+
 
 def by_value(text: str) -> Any:
     """Return what JSON stands for, whole floats as integers: jsonb compares decimals, and 1e20 is the integer."""
@@ -88,7 +91,22 @@ def _holds(found: Where, condition: Any) -> str:
     else:
         value = f"metadata -> {found.bind(condition.field)}::text"
     text = _comparison(found, value, operator, operand)
-    return f"NOT coalesce({text}, false)" if negated else f"coalesce({text}, false)"
+    if negated:
+        return f"NOT coalesce({text}, false)"
+    indexed = "" if condition.field.startswith("$") else _contained(found, condition.field, operator, operand)
+    return f"{indexed}coalesce({text}, false)"
+
+
+def _contained(found: Where, field: str, operator: str, operand: Any) -> str:
+    """Return what follows from a condition and an index answers, with AND behind it; "" where there is no such thing."""
+    values = operand if operator in ("$in", "$any", "$all") else [operand]
+    plain = all(one is not None and not isinstance(one, (list, dict)) for one in values)
+    if operator not in _INDEXED or not plain or not 0 < len(values) <= _MOST_INDEXED:
+        return ""
+    wanted = [value for one in values for value in {"$eq": [one], "$in": [one, [one]]}.get(operator, [[one]])]
+    places = [found.bind(json.dumps({field: by_value(json.dumps(one))}, ensure_ascii=False)) for one in wanted]
+    joined = (" AND " if operator == "$all" else " OR ").join(f"metadata @> {place}::jsonb" for place in places)
+    return f"({joined}) AND "
 
 
 def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
