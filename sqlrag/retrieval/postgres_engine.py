@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -48,9 +49,11 @@ _POOL = 200
 _RANKED = 5_000
 _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
 _MARK = "/* conditions */ true"
-# Of ts_rank_cd: text without headings is D, headings are A; 1 divides by 1 + the logarithm of the length.
-_TEXT_WEIGHT = 0.1
-_NORMALIZATION = 1
+# Of text beside headings. Occurrences count as r / (r + 1), so that this is 1 / k1 of BM25.
+_TEXT_WEIGHT = 0.5
+# To count the chunks that hold a word takes a microsecond each.
+_COUNTED = 20_000
+_EVERY_MATCH = "every match ranked by ts_rank_cd"
 _CHUNK_COLUMNS = (
     *("node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page"),
     *("i_start", "i_end", "tags"),
@@ -174,11 +177,16 @@ class PostgresEngine(Engine):
         required = [f"({phrase})" for phrase in found if phrase]
         ranked = [*singles, *required]
         matched = _joined(" & ", ranked if plan.conjunctive else required) or _joined(" | ", ranked)
+        counts, idfs = self._frequencies(ranked)
         kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
         taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
-        # Where any of the words is enough, they follow one by one.
-        free = [] if required or plan.conjunctive else singles
-        return Terms(wanted=len(ranked), texts=[matched, _joined(" | ", ranked), *free], phrases=kept, asked=taken)
+        return Terms(dfs=counts, wanted=len(ranked), phrases=kept, boosts=idfs, texts=[matched, *ranked], asked=taken)
+
+    def _frequencies(self, words: Sequence[str]) -> tuple[list[int], list[float]]:
+        """Return how many chunks hold each word, at most _COUNTED, and BM25's inverse document frequency of it."""
+        rows = self._rows("word_counts", {"queries": list(words), "most": _COUNTED}) if words else []
+        counts = [count for _, count, _ in rows]
+        return counts, [math.log(1 + (every - count + 0.5) / (count + 0.5)) for _, count, every in rows]
 
     @property
     def _configuration(self) -> str:
@@ -190,9 +198,11 @@ class PostgresEngine(Engine):
     def lexical_leg(self, terms: Terms, k: int, plan: Plan, filters: dict[str, Any]) -> Leg:
         if not terms.wanted:
             return Leg(method="nothing to look for")
-        values = {"matched": terms.texts[0], "k": k, "labels": _labels(plan.bm25), **self._ranking(terms, plan.bm25)}
-        conditions, method = filters.get("where", Where()), "every match ranked by ts_rank_cd"
-        rare, common = self._rarest(terms.texts[2:], k)
+        matched, *words = terms.texts
+        values = {"matched": matched, "k": k, "labels": _labels(plan.bm25), **_ranking(terms, plan.bm25)}
+        conditions, method = filters.get("where", Where()), _EVERY_MATCH
+        # Where any of the words is enough, the common ones need not find chunks of their own.
+        rare, common = _rarest(words, terms.dfs, k) if matched == _joined(" | ", words) else ([], 0)
         rows = []
         if common:
             rows = self._rows("lexical_search", {**values, "matched": _joined(" | ", rare)}, conditions)
@@ -201,38 +211,12 @@ class PostgresEngine(Engine):
             )
         if len(rows) < k:
             rows = self._rows("lexical_search", values, conditions)
-            method = "every match ranked by ts_rank_cd"
+            method = _EVERY_MATCH
         hits = [LegHit(rid, doc_id, index, score) for rid, doc_id, index, _, score in rows]
         return Leg(hits, {row[0]: row[3] for row in rows}, method)
 
-    def _rarest(self, words: Sequence[str], k: int) -> tuple[list[str], int]:
-        """Return the rarest words, which enough chunks hold to be ranked, and how many words are left out."""
-        enough = max(_RANKED, 20 * k)
-        counts = self._rows("word_counts", {"queries": list(words), "most": enough}) if len(words) > 1 else []
-        rare: list[str] = []
-        held = 0
-        for count, word in sorted((count, words[place - 1]) for place, count in counts):
-            if rare and held + count > enough:
-                break
-            rare.append(word)
-            held += count
-        return rare, len(words) - len(rare) if held >= k else 0
-
-    def _ranking(self, terms: Terms, bm25: BM25) -> dict[str, Any]:
-        """Return what ts_rank_cd is told: text counts a tenth, headings by their weight beside it; at most 1 is allowed."""
-        scale = max(1.0, _TEXT_WEIGHT * bm25.text_weight, _TEXT_WEIGHT * bm25.heading_weight)
-        text, heading = (_TEXT_WEIGHT * weight / scale for weight in (bm25.text_weight, bm25.heading_weight))
-        return {
-            "ranked": terms.texts[1],
-            "weights": [text, text, text, heading],
-            "normalization": _NORMALIZATION,
-        }
-
     def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
-        ranking = (
-            self._ranking(terms, bm25) if terms.wanted else {"ranked": "", "weights": [0.1] * 4, "normalization": 1}
-        )
-        rows = self._rows("pair_scores", {"rids": list(rids), **ranking})
+        rows = self._rows("pair_scores", {"rids": list(rids), **_ranking(terms, bm25)})
         cosines = _cosines([row[1] for row in rows], vector)
         return {rid: (cosine, score) for (rid, _, score), cosine in zip(rows, cosines, strict=True)}
 
@@ -350,6 +334,26 @@ def _joined(operator: str, queries: Sequence[str]) -> str:
         return operator.join(queries)
     half = len(queries) // 2
     return f"({_joined(operator, queries[:half])}){operator}({_joined(operator, queries[half:])})"
+
+
+def _ranking(terms: Terms, bm25: BM25) -> dict[str, Any]:
+    """Return what ts_rank_cd is told: headings count by their weight beside the text, and no weight is above 1."""
+    scale = max(1.0, _TEXT_WEIGHT * bm25.text_weight, _TEXT_WEIGHT * bm25.heading_weight)
+    text, heading = (_TEXT_WEIGHT * weight / scale for weight in (bm25.text_weight, bm25.heading_weight))
+    return {"words": terms.texts[1:], "idfs": terms.boosts, "weights": [text, text, text, heading]}
+
+
+def _rarest(words: Sequence[str], counts: Sequence[int], k: int) -> tuple[list[str], int]:
+    """Return the rarest words, which enough chunks hold to be ranked, and how many words are left out."""
+    enough = max(_RANKED, 20 * k)
+    rare: list[str] = []
+    held = 0
+    for count, word in sorted(zip(counts, words, strict=True)):
+        if rare and held + count > enough:
+            break
+        rare.append(word)
+        held += count
+    return rare, len(words) - len(rare) if held >= k else 0
 
 
 def _quoted(lexeme: str) -> str:

@@ -98,7 +98,7 @@ def _holds(found: Where, condition: Any) -> str:
 
 
 def _contained(found: Where, field: str, operator: str, operand: Any) -> str:
-    """Return what follows from a condition and an index answers, with AND behind it; "" where there is no such thing."""
+    """Return what follows from a condition and an index answers, with AND behind it; "" if there is none."""
     values = operand if operator in ("$in", "$any", "$all") else [operand]
     plain = all(one is not None and not isinstance(one, (list, dict)) for one in values)
     if operator not in _INDEXED or not plain or not 0 < len(values) <= _MOST_INDEXED:
