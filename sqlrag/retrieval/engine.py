@@ -64,6 +64,10 @@ class Engine(Protocol):
         """Return what the work returns that asks the given engine, and sees one state; errors are sqlrag's own."""
         ...
 
+    def without_effect(self, plan: Plan) -> list[str]:
+        """Return a remark for each option that this engine does not look at and that is not at its default."""
+        ...
+
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         """Return filters as the legs take them, worked out once for both; empty for none."""
         ...

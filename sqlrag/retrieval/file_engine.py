@@ -87,6 +87,9 @@ class FileEngine:
             self._counted = (now, chunks)
         return chunks
 
+    def without_effect(self, plan: Plan) -> list[str]:  # noqa: ARG002
+        return []
+
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         return candidates.passing_filters(self.cursor(), filters)
 

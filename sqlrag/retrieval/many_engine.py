@@ -126,6 +126,9 @@ class ManyEngine:
 
     # Filters.
 
+    def without_effect(self, plan: Plan) -> list[str]:  # noqa: ARG002
+        return []
+
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         each = self._ask(lambda _, con: candidates.passing_filters(con, filters))
         return {"each": each} if any(each) else {}

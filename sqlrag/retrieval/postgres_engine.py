@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from sqlrag.errors import InputError
-from sqlrag.retrieval.candidates import Leg
+from sqlrag.retrieval.candidates import BM25, Leg
 from sqlrag.retrieval.conditions import alternatives_of, compared_fields
 from sqlrag.retrieval.engine import Engine
 from sqlrag.retrieval.fusion import DECIMALS, LegHit
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import duckdb
     from numpy.typing import NDArray
 
-    from sqlrag.retrieval.candidates import BM25
     from sqlrag.retrieval.explanation import Explanation
     from sqlrag.retrieval.filters import Filters
     from sqlrag.retrieval.fusion import ExactScores
@@ -51,7 +50,7 @@ _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
 _MARK = "/* conditions */ true"
 # Of text beside headings. Occurrences count as r / (r + 1), so that this is 1 / k1 of BM25.
 _TEXT_WEIGHT = 0.5
-# To count the chunks that hold a word takes a microsecond each.
+# The chunks that hold a word are counted so far; all beyond are alike common.
 _COUNTED = 20_000
 _EVERY_MATCH = "every match ranked by ts_rank_cd"
 _CHUNK_COLUMNS = (
@@ -119,6 +118,11 @@ class PostgresEngine(Engine):
         return self._ask(ask)
 
     # Filters.
+
+    def without_effect(self, plan: Plan) -> list[str]:
+        default, given = BM25(), plan.bm25
+        names = [name for name in ("k1", "b") if getattr(given, name) != getattr(default, name)]
+        return [f"{name}={getattr(given, name)} has no effect in Postgres, which has no BM25." for name in names]
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         named = filters.parameters()

@@ -51,7 +51,7 @@ class Run:
         self.terms = Terms()
         self.pool: int | None = None
         self.has_lexical_index = True
-        self.notices: list[str] = plan.without_effect()
+        self.notices: list[str] = [*plan.without_effect(), *engine.without_effect(plan)]
         self.timings: dict[str, float] = {}
 
     def filter(self) -> None:

@@ -5,7 +5,7 @@ python -m tests.bench.sizing [--chunks 20000] [--embed 256] [--figures tests/ben
 
 Measured in this run: bytes a chunk of two real files, of ``--chunks`` and of half of them, with the text of their
 documents; what of it a search reads; chunks stored and embedded a second; with ``--postgres`` (a server with pgvector;
-a schema is made there and dropped at the end) the same chunks in its tables. Read from ``--figures``: the curve of a
+a schema is made there and dropped at the end) the larger file, pushed into it. Read from ``--figures``: the curve of a
 search up to a million chunks, with date, machine and versions. The rest is arithmetic, and the lines under the table
 say which.
 """
@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlrag import Store, compact, load_embedder
+from sqlrag import PostgresStore, Store, compact, load_embedder
 from sqlrag.embedders import embed_texts
 from tests.bench.common import MINILM, environment, markdown_table
 from tests.bench.corpora import DIMENSIONS, PER_DOCUMENT, SEED, corpus, questions, rows_of
@@ -90,82 +90,46 @@ def measure_embedding(count: int) -> float:
     return len(some) / (time.process_time() - began) * (os.cpu_count() or 1)
 
 
-_TABLE = f"""
-    CREATE TABLE sqlrag_sizing.chunks (
-        node_id text PRIMARY KEY, doc_id text NOT NULL, chunk_index int NOT NULL, text text NOT NULL,
-        embedding vector({DIMENSIONS}) NOT NULL,
-        words tsvector GENERATED ALWAYS AS (to_tsvector('english', text)) STORED
-    )
-"""
-_BY_WORDS = """
-    SELECT node_id FROM sqlrag_sizing.chunks, plainto_tsquery('english', %(text)s) AS query
-    WHERE words @@ to_tsquery('english', replace(query::text, ' & ', ' | '))
-    ORDER BY ts_rank_cd(words, to_tsquery('english', replace(query::text, ' & ', ' | '))) DESC, doc_id, chunk_index
-    LIMIT 50
-"""
-_BY_VECTOR = "SELECT node_id FROM sqlrag_sizing.chunks ORDER BY embedding <=> %(vector)s::vector LIMIT 50"
+def measure_postgres(url: str, path: Path) -> dict[str, Any]:
+    """Push a file into a schema of its own on a server and ask there; return the server's figures."""
+    from tests.bench.postgres import pushed
 
-
-def measure_postgres(url: str, size: int) -> dict[str, Any]:
-    """Load so many chunks into a server, index them and ask; return its figures."""
-    import psycopg
-
-    texts, vectors = corpus(size)
-    with psycopg.connect(url, autocommit=True) as con:
-        con.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        con.execute("DROP SCHEMA IF EXISTS sqlrag_sizing CASCADE")
-        con.execute("CREATE SCHEMA sqlrag_sizing")
-        try:
-            con.execute(_TABLE)
-            began = time.perf_counter()
-            rows = zip(texts, vectors, strict=True)
-            with con.cursor().copy(
-                "COPY sqlrag_sizing.chunks (node_id, doc_id, chunk_index, text, embedding) FROM STDIN"
-            ) as copy:
-                for number, (text, vector) in enumerate(rows):
-                    document, place = divmod(number, PER_DOCUMENT)
-                    copy.write_row(
-                        (f"d{document}#{place}", f"d{document}", place, text.replace("\0", ""), as_text(vector))
-                    )
-            load = time.perf_counter() - began
-            began = time.perf_counter()
-            con.execute("CREATE INDEX words ON sqlrag_sizing.chunks USING gin (words)")
-            con.execute("CREATE INDEX near ON sqlrag_sizing.chunks USING hnsw (embedding vector_cosine_ops)")
-            index = time.perf_counter() - began
-            con.execute("ANALYZE sqlrag_sizing.chunks")
-            ((whole, graph, words),) = con.execute(
-                "SELECT pg_total_relation_size('sqlrag_sizing.chunks'), pg_relation_size('sqlrag_sizing.near'), "
-                "pg_relation_size('sqlrag_sizing.words')"
-            ).fetchall()
-            ((version, pgvector),) = con.execute(
-                "SELECT current_setting('server_version'), extversion FROM pg_extension WHERE extname = 'vector'"
-            ).fetchall()
-            con.execute("SET hnsw.ef_search = 100")
-            times: dict[str, list[float]] = {_BY_VECTOR: [], _BY_WORDS: []}
+    place = f"{url}{'&' if '?' in url else '?'}schema=sqlrag_sizing"
+    parts = pushed(path, place)
+    try:
+        with PostgresStore(place) as store:
+            ((version, pgvector, chunks, whole, graph, words),) = store._server.read(
+                lambda con: con.execute(
+                    "SELECT current_setting('server_version'), "
+                    "(SELECT extversion FROM pg_extension WHERE extname = 'vector'), (SELECT count(*) FROM chunks), "
+                    "pg_total_relation_size('chunks') + pg_total_relation_size('documents'), "
+                    "pg_relation_size('chunks_embedding'), pg_relation_size('chunks_lexemes')"
+                ).fetchall()
+            )
+            times: dict[str, list[float]] = {"vector": [], "words": []}
             for text, vector in zip(*questions(), strict=True):
-                for statement, found in times.items():
-                    asked = time.perf_counter()
-                    con.execute(statement, {"text": text, "vector": as_text(vector)}).fetchall()
-                    found.append((time.perf_counter() - asked) * 1000)
-        finally:
-            con.execute("DROP SCHEMA sqlrag_sizing CASCADE")
+                for name, ask in (
+                    ("vector", lambda vector=vector: store.vector_query(top_k=10, query_vector=vector)),
+                    ("words", lambda text=text: store.lexical_query(text, top_k=10)),
+                ):
+                    began = time.perf_counter()
+                    ask()
+                    times[name].append((time.perf_counter() - began) * 1000)
+    finally:
+        PostgresStore.drop(place)
     return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": environment(),
-        "versions": f"PostgreSQL {version}, pgvector {pgvector}, maintenance_work_mem and all else as it came",
-        "chunks": size,
+        "versions": f"PostgreSQL {version}, pgvector {pgvector}, indexes made with 1 GB, all else as it came",
+        "chunks": chunks,
         "bytes": whole,
         "hnsw_bytes": graph,
         "gin_bytes": words,
-        "load_seconds": load,
-        "index_seconds": index,
-        "vector_ms": statistics.median(times[_BY_VECTOR][3:]),
-        "words_ms": statistics.median(times[_BY_WORDS][3:]),
+        "load_seconds": parts["load"],
+        "index_seconds": parts["indexes"],
+        "vector_ms": statistics.median(times["vector"][3:]),
+        "words_ms": statistics.median(times["words"][3:]),
     }
-
-
-def as_text(vector: Any) -> str:
-    return "[" + ",".join(map(str, vector.tolist())) + "]"
 
 
 # Reckoning.
@@ -281,11 +245,11 @@ def assumptions(chunks: int, here: dict[str, Any], figures: Any, given: Any) -> 
             f"{each['']:,.0f} bytes a chunk, {each['hnsw_']:,.0f} of them the graph (HNSW, m 16), {each['gin_']:,.0f} "
             f"the index of words; loaded in {given['load_seconds']:.0f} s, indexed in {given['index_seconds']:.0f} s. "
             "Sizes grow linearly; indexing as n log n while the graph fits into maintenance_work_mem, else far more "
-            "slowly. The texts of documents and embedding come on top."
+            "slowly. Embedding comes on top."
         )
         yield (
             "Postgres, latency: the vector leg grows as log n where the graph is in memory; the lexical leg linearly, "
-            "since ts_rank_cd ranks every chunk that has one of the words. The legs may run in parallel."
+            "at most, since no more than some thousand chunks are ranked. The two are asked one after the other."
         )
     yield (
         f"Cluster: 4 bytes a dimension and {LINKS} links of 4 bytes a chunk in memory, on machines of {NODE_GB} GB of "
@@ -305,14 +269,14 @@ def main() -> None:
     load = os.getloadavg()[0]
     figures = json.loads(arguments.figures.read_text("utf-8"))
     given = None
-    if arguments.postgres:
-        given = measure_postgres(arguments.postgres, arguments.chunks)
-    elif arguments.postgres_figures:
-        given = json.loads(arguments.postgres_figures.read_text("utf-8"))
-    if given and arguments.save_postgres:
-        arguments.save_postgres.write_text(json.dumps(given, indent=1) + "\n", "utf-8")
     with tempfile.TemporaryDirectory() as folder:
         small, large = (measure_file(size, Path(folder)) for size in (arguments.chunks // 2, arguments.chunks))
+        if arguments.postgres:
+            given = measure_postgres(arguments.postgres, Path(folder) / f"{arguments.chunks}.duckdb")
+        elif arguments.postgres_figures:
+            given = json.loads(arguments.postgres_figures.read_text("utf-8"))
+    if given and arguments.save_postgres:
+        arguments.save_postgres.write_text(json.dumps(given, indent=1) + "\n", "utf-8")
     here = {
         "load": load,
         "large": large,
