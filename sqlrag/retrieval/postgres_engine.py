@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 EXACT_UP_TO = 5_000
 """So many chunks that pass the filters are compared one by one, which is as fast as the index and misses none."""
-_POOL = 200
+_POOL = 400
 # ts_rank_cd reads the whole entry of a chunk, some 20 µs: where common words match more chunks, only those are
 # ranked that hold a rarer one.
 _RANKED = 5_000
