@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,13 +10,22 @@ import threading
 import duckdb
 import numpy as np
 import pytest
-from helpers import HASHING, ROOT, build, ids
+from helpers import HASHING, ROOT, build
 from stores import make_small_store
 
 import sqlrag
-from sqlrag import Chunk, Document, InputError, ModelMismatchError, NotAStoreError, PostgresStore, Store, StoreError
-from sqlrag import pull, push
-from sqlrag.errors import StoreExistsError
+from sqlrag import (
+    Chunk,
+    Document,
+    InputError,
+    ModelMismatchError,
+    NotAStoreError,
+    PostgresStore,
+    Store,
+    StoreError,
+    pull,
+    push,
+)
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.pushing import postgres as target
 
@@ -46,7 +54,8 @@ def assert_same_file(path, other):
         rows, others = (
             [row for row in found if row[0] not in ("created_at", "updated_at")] for found in (rows, others)
         )
-        assert json.dumps(others, default=str) == json.dumps(rows, default=str), name
+        # As text, since 1 == 1.0 == True.
+        assert [repr(row) for row in others] == [repr(row) for row in rows], name
 
 
 def both_ways(path, url, tmp_path, **options):
@@ -64,7 +73,7 @@ def kb(tmp_path):
 
 @pytest.fixture
 def url(postgres_url):
-    yield postgres_url
+    return postgres_url
 
 
 def write_odd_store(path):
@@ -77,8 +86,8 @@ def write_odd_store(path):
         Document("same.md", "twice the same", "z", checksum="cc", mime="text/plain", size_bytes=2**40),
     ]
     chunks = [
-        Chunk("Zürich 🦆.md", 0, documents[1].content, ("a,b", '"', "{}"), {"ключ": "знач"}, "é", id="own-1"),
-        Chunk("big.md", 3, "numbers", (), {"n": 12345678901234567890123, "f": 1.0, "t": True, "s": "1"}, page=7),
+        Chunk("Zürich 🦆.md", 0, documents[1].text, ("a,b", '"', "{}"), {"ключ": "знач"}, "é", given_id="own-1"),
+        Chunk("big.md", 0, "numbers", (), {"n": 12345678901234567890123, "f": 1.0, "t": True, "s": "1"}, page=7),
         Chunk("same.md", 0, "twice", (), {}, "z", i_start=0, i_end=5, heading_path=("", "a / b")),
         Chunk("same.md", 1, "the same", (), {}, "z"),
     ]
@@ -105,7 +114,7 @@ class TestBothWays:
         assert_same_file(path, pulled)
         assert sqlrag.check(pulled) == sqlrag.check(path)
         with PostgresStore(url) as store:
-            assert [p for p in store.check() if p.severity == "error"] == []
+            assert store.check() == []
 
     def test_nodes_of_llama_index(self, url, tmp_path):
         from llama_index.core.schema import TextNode
@@ -117,14 +126,24 @@ class TestBothWays:
         SqlragVectorStore(str(path), embed_dim=8).add(
             [TextNode(id_=f"node-{i}", text=f"text {i}", metadata={"i": i}, embedding=eye[i]) for i in range(3)]
         )
-        assert_same_file(path, both_ways(path, url, tmp_path))
+        pulled = both_ways(path, url, tmp_path)
+        rows, others = (table(place, "documents", {"rid", "metadata_"}, "node_id") for place in (path, pulled))
+        assert others == rows
+        # What llama-index opens a node by is left out of every export and made anew.
+        for place in (path, pulled):
+            nodes = SqlragVectorStore(str(place)).get_nodes(["node-1", "node-2"])
+            assert [(node.node_id, node.text, node.metadata["i"]) for node in nodes] == [
+                ("node-1", "text 1", 1),
+                ("node-2", "text 2", 2),
+            ]
 
     def test_small(self, url, tmp_path):
         make_small_store(tmp_path / "small.duckdb")
         assert_same_file(tmp_path / "small.duckdb", both_ways(tmp_path / "small.duckdb", url, tmp_path))
 
     def test_nothing(self, url, tmp_path):
-        Store.create(tmp_path / "empty.duckdb", 8).close()
+        make_small_store(tmp_path / "empty.duckdb")
+        sqlrag.delete_documents(tmp_path / "empty.duckdb", doc_ids=["a.md", "b.md", "notes:c.pdf"])
         assert_same_file(tmp_path / "empty.duckdb", both_ways(tmp_path / "empty.duckdb", url, tmp_path))
 
     @pytest.mark.parametrize("size", [1, 2])
@@ -143,7 +162,7 @@ class TestPushingAgain:
         push(kb, url, progress="off")
         (tmp_path / "docs" / "mango.md").write_text("# Mango\n\nIt is yellow.\n", "utf-8")
         (tmp_path / "docs" / "notes.txt").unlink()
-        sqlrag.update_embeddings(tmp_path / "docs", kb, progress="off")
+        sqlrag.update_embeddings(tmp_path / "docs", kb, prune=True, progress="off")
         again = push(kb, url, progress="off")
         assert (again.documents, again.skipped, again.removed) == (1, 1, 0)
         with PostgresStore(url) as store:
@@ -156,10 +175,11 @@ class TestPushingAgain:
         make = {"folder": "more", "name": "more.duckdb", "options": {"collection": "more"}}
         more = build(tmp_path, **make, goose_md="# Goose\n\nA bird.\n", owl_md="# Owl\n\nA bird.\n")
         push(more, url, progress="off")
-        sqlrag.delete_documents(["owl.md"], db_path=more)
+        sqlrag.delete_documents(more, doc_ids=["more:owl.md"])
         assert push(more, url, collection="more", prune=True, progress="off").removed == 1
-        assert {d for (d,) in table(pull(url, tmp_path / "p.duckdb").path, "source_documents", ALL_BUT_ID, "doc_id")} == {
-            "goose.md", "mango.md", "notes.txt", "pump.md",
+        pulled = pull(url, tmp_path / "p.duckdb").path
+        assert {doc_id for (doc_id,) in table(pulled, "source_documents", ALL_BUT_ID, "doc_id")} == {
+            "mango.md", "more:goose.md", "notes.txt", "pump.md",
         }  # fmt: skip
 
     def test_another_model_is_refused(self, url, kb, tmp_path):
@@ -169,7 +189,7 @@ class TestPushingAgain:
             push(tmp_path / "other.duckdb", url, progress="off")
         same_size = build(tmp_path, "same.duckdb", options={"embed_model_name": "hashing-64"}, folder="x", a_md="a")
         with Store(same_size, read_only=False) as store:
-            store.cursor().execute("UPDATE embedding_metadata SET value = 'another' WHERE key = 'embed_model_name'")
+            store.cursor().execute("UPDATE embedding_metadata SET value = 'another' WHERE key = 'embedding_model'")
         with pytest.raises(ModelMismatchError):
             push(same_size, url, progress="off")
         assert push(kb, url, progress="off").skipped == 3
@@ -180,7 +200,7 @@ class TestPushingAgain:
         path = write_odd_store(tmp_path / "odd.duckdb")
         push(path, url, progress="off")
         with PostgresStore(url) as store:
-            assert [p for p in store.check() if p.severity == "error"] == []
+            assert store.check() == []
         pulled = pull(url, tmp_path / "pulled.duckdb").path
         assert table(pulled, "documents", {"rid"}, "node_id") == table(path, "documents", {"rid"}, "node_id")
         assert sqlrag.check(pulled) == sqlrag.check(path)
@@ -209,7 +229,10 @@ push(sys.argv[1], sys.argv[2], batch_chunks=1, progress="off")
 class TestInterrupted:
     def test_a_push_that_was_killed_goes_on(self, url, kb, tmp_path):
         done = subprocess.run(
-            [sys.executable, "-c", PUSH, str(kb), url], env={"PYTHONPATH": str(ROOT), "PATH": ""}, check=False, timeout=60
+            [sys.executable, "-c", PUSH, str(kb), url],
+            env={"PYTHONPATH": str(ROOT), "PATH": ""},
+            check=False,
+            timeout=60,
         )
         assert done.returncode == -signal.SIGKILL
         again = push(kb, url, batch_chunks=1, progress="off")
@@ -264,7 +287,9 @@ class TestPulling:
             path = pull(url, tmp_path / f"{number}.duckdb", **filters).path
             with stored_contents(path) as here, stored_contents(kb, **filters) as there:
                 found = [doc for batch in here.batches for doc in batch.sources["doc_id"].to_pylist()]
-                assert found == [doc for batch in there.batches for doc in batch.sources["doc_id"].to_pylist()] == wanted
+                assert (
+                    found == [doc for batch in there.batches for doc in batch.sources["doc_id"].to_pylist()] == wanted
+                )
 
     def test_into_a_file_that_exists(self, url, kb, tmp_path):
         push(kb, url, progress="off")

@@ -7,7 +7,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sqlrag.errors import (
     InputError,
@@ -92,19 +92,14 @@ class Address:
         user = parts.username or ""
         visible = [pair for pair in others if "password" not in pair[0].lower()]
         visible += [("schema", schema)] if schema != DEFAULT_SCHEMA else []
-        return cls(
-            urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(others, quote_via=quote), "")),
-            schema,
-            urlunsplit(
-                (
-                    "postgresql",
-                    f"{user}@{host}" if user else host,
-                    parts.path,
-                    urlencode(visible, safe="/", quote_via=quote),
-                    "",
-                )
-            ),
-        )
+        place = f"{user}@{host}" if user else host
+
+        def joined(place: str, pairs: list[tuple[str, str]], safe: str) -> str:
+            # Not by urlunsplit, which leaves out the slashes before no host, as in postgresql:///kb.
+            given = urlencode(pairs, quote_via=quote, safe=safe)
+            return f"postgresql://{place}{parts.path}{'?' if given else ''}{given}"
+
+        return cls(joined(parts.netloc, others, ""), schema, joined(place, visible, "/"))
 
 
 class Server:
