@@ -103,5 +103,13 @@ def is_url(path: object) -> bool:
 
 
 def without_password(address: str) -> str:
-    """Return an address without what stands between its user and its host."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", address)
+    """Return an address without what stands between its user and its host, and without passwords after ``?``.
+
+    Examples
+    --------
+    >>> without_password("postgresql://ann:s3/cr@t@host/kb?sslpassword=x&schema=team")
+    'postgresql://ann@host/kb?schema=team'
+    """
+    place, _, query = re.sub(r"(//[^/@:]*):.*@", r"\1@", address).partition("?")
+    shown = "&".join(pair for pair in query.split("&") if "password" not in pair.partition("=")[0].lower())
+    return f"{place}?{shown}" if shown else place

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import StoreError, StoreExistsError
-from sqlrag.formats.contents import at_unit_length, grouped
+from sqlrag.formats.contents import at_unit_length, grouped, has_own_ids
 from sqlrag.formats.exchange import check_same, store_settings, stored_contents, write_store
 from sqlrag.formats.postgres import read_batch
 from sqlrag.options import path as checked_path
 from sqlrag.pushing.digests import digests
 from sqlrag.retrieval.postgres_engine import parsed
 from sqlrag.retrieval.postgres_store import make_store
-from sqlrag.store.metadata import model_identity
+from sqlrag.store.metadata import OWN_IDS, model_identity
 from sqlrag.store.postgres import Address, Server, read_settings
 from sqlrag.store.postgres_rows import PostgresRows
 from sqlrag.store.schema import read_sql
@@ -55,6 +55,8 @@ class PostgresTarget:
         self._server.open()
         stored = self._server.read(read_settings)
         check_same(self.name, model_identity(stored), model_identity(values))
+        if has_own_ids(contents.settings) and not has_own_ids(stored):
+            self._server.write(lambda con: PostgresRows(con, parsed).set_metadata({OWN_IDS: True}))
 
     def write(self, batch: Batch) -> tuple[int, int]:
         """Put whole documents in place of what is there of them; return how many of them and of their chunks."""
@@ -86,7 +88,6 @@ class PostgresTarget:
         self._server.index(self._dimensions)
         removed = 0 if keep is None else self._server.write(lambda con: _pruned(con, keep, collections))
         self._verify()
-        self._server.close()
         return removed
 
     def _verify(self) -> None:
@@ -97,6 +98,10 @@ class PostgresTarget:
                 found = digests(read_batch(con, doc_ids, self._dimensions))
                 wrong += [doc_id for doc_id in doc_ids if found.get(doc_id) != self._wanted[doc_id][0]]
         if wrong:
+            # Else the next push would take them for what it wrote.
+            self._server.write(
+                lambda con: con.execute("UPDATE documents SET digest = NULL WHERE doc_id = ANY(%s)", [wrong])
+            )
             raise StoreError(
                 self.name,
                 f"{self.name} does not hold {counted(len(wrong), 'document')} as they were written, such as "

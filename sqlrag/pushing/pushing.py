@@ -72,6 +72,9 @@ class Target(Protocol):
     def finish(self, keep: set[str] | None, collections: Sequence[str] | None) -> int:
         """Check what was written; remove all documents (of the collections) but these, return how many."""
 
+    def close(self) -> None:
+        """End what the target opened itself."""
+
 
 def push(
     db_path: str | os.PathLike[str],
@@ -175,6 +178,8 @@ def push(
                 f"{target.name} failed: {type(error).__name__}: {shortened(scrub(str(error)))} Before that, {done} "
                 "were written. Run the push again once the cause is gone: it goes on there.",
             ) from error
+        finally:
+            target.close()
     report = Pushed(
         target.name, documents, chunks, skipped, removed, time.perf_counter() - began, target.verified, target.notices
     )

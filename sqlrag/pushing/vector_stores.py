@@ -99,6 +99,9 @@ class VectorStoreTarget:
             self._delete(doc_id)
         return len(stale)
 
+    def close(self) -> None:
+        """Do nothing: the store is the caller's."""
+
     def _open(self, documents: dict[str, list[TextNode]]) -> None:
         """See whether the store is empty; some are made by their first nodes, and cannot say it before."""
         if self._opened:

@@ -69,10 +69,10 @@ def _endpoint(name: str, service: Service) -> Any:
         path = folder.path / f"{service.lender.stem}{suffix}"
         abandoned = threading.Event()
 
-        def work(store: Store) -> None:
+        def work(_: Store) -> None:
             chosen = {field: given.pop(field) for field in _CHOOSING}
             try:
-                with stored_contents(store.path, **chosen) as contents:
+                with stored_contents(service.lender.path, **chosen) as contents:
                     write_file(replace(contents, batches=map(_without_paths, contents.batches)), path, **given)
             finally:
                 if abandoned.is_set():

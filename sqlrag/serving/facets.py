@@ -44,7 +44,7 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
         return [{"name": one["name"], "chunks": one["chunks"]} for one in counted_names(store.select, kind, MOST)]
 
     return {
-        "name": str(store.path).rpartition("/")[2],
+        "name": service.lender.name,
         "chat_model": service.options.chat_model,
         "collections": listed("collections"),
         "tags": listed("tags"),

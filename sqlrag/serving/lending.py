@@ -73,6 +73,11 @@ class Lender:
         """How a file that is made of the store is called, without its suffix."""
         return self.path.stem if isinstance(self.path, Path) else "kb"
 
+    @property
+    def name(self) -> str:
+        """How the store is called for others: the file's name, or the database's."""
+        return self.path.name if isinstance(self.path, Path) else self.path.partition("?")[0].rpartition("/")[2]
+
     @contextmanager
     def lend(self, since: float | None = None, *, wait: bool = True) -> Iterator[Any]:
         """Yield the store, shared with other requests.

@@ -7,7 +7,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sqlrag.errors import (
     InputError,
@@ -38,6 +38,8 @@ DEFAULT_SCHEMA = "sqlrag"
 MOST_DIMENSIONS = 16_000  # of pgvector's type; an HNSW index takes fewer
 INDEXED_DIMENSIONS = 2_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PARAMETER = re.compile(r"[A-Za-z_]+")  # of libpq, and "schema"
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filters starve a search by index
 _INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS chunks_embedding[^;]*;")
 _QUOTED = re.compile(r'"[^"]*"?')
@@ -70,13 +72,18 @@ class Address:
         try:
             parts = urlsplit(url)
             parts.port  # noqa: B018 - raises ValueError
+            # To libpq a plus is a plus, and not a blank.
+            query = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
+            misread = "#" in url or "@" in parts.path or parts.netloc.count("@") > 1 or _BAD_ESCAPE.search(url)
+            if misread or not all(_PARAMETER.fullmatch(name) for name, _ in query):
+                raise ValueError
         except ValueError:
-            # What Python says of it may be a piece of the password.
+            # Neither the address nor the cause: what was misread may be a part of the password.
             raise InputError(
-                "The address of the Postgres server cannot be read. In user and password write %2F for /, %40 for @, "
-                "%3A for :, %25 for % and %20 for a blank."
+                "The address of the Postgres server cannot be read. It is postgresql://user:password@host:port/database"
+                "?name=value; in a user or password write %40 for @, %3A for :, %2F for /, %3F for ?, %23 for #, "
+                "%25 for % and %20 for a blank."
             ) from None
-        query = parse_qsl(parts.query, keep_blank_values=True)
         schema = dict(query).get("schema", DEFAULT_SCHEMA)
         if not _NAME.fullmatch(schema) or schema.lower().startswith("pg_"):
             raise InputError(f"schema={schema!r} in the address: a name has letters, digits and _ only, not pg_ first.")
@@ -85,19 +92,14 @@ class Address:
         user = parts.username or ""
         visible = [pair for pair in others if "password" not in pair[0].lower()]
         visible += [("schema", schema)] if schema != DEFAULT_SCHEMA else []
-        return cls(
-            urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(others, quote_via=quote), "")),
-            schema,
-            urlunsplit(
-                (
-                    "postgresql",
-                    f"{user}@{host}" if user else host,
-                    parts.path,
-                    urlencode(visible, safe="/", quote_via=quote),
-                    "",
-                )
-            ),
-        )
+        place = f"{user}@{host}" if user else host
+
+        def joined(place: str, pairs: list[tuple[str, str]], safe: str) -> str:
+            # Not by urlunsplit, which leaves out the slashes before no host, as in postgresql:///kb.
+            given = urlencode(pairs, quote_via=quote, safe=safe)
+            return f"postgresql://{place}{parts.path}{'?' if given else ''}{given}"
+
+        return cls(joined(parts.netloc, others, ""), schema, joined(place, visible, "/"))
 
 
 class Server:
@@ -132,9 +134,8 @@ class Server:
 
     def _configure(self, con: Connection) -> None:
         from pgvector.psycopg import register_vector
-        from psycopg import sql
 
-        con.execute(sql.SQL("SET search_path TO {}, public").format(sql.Identifier(self.address.schema)))
+        con.execute(read_sql("postgres/search_path"), {"schema": self.address.schema, "local": False})
         if self.read_only:
             con.execute("SET default_transaction_read_only TO on")
         try:
@@ -191,7 +192,7 @@ class Server:
         self._check_letters(con)
         schema = sql.Identifier(self.address.schema)
         try:
-            with self._told("Nothing was made"), con, con.transaction():
+            with self._told("Nothing was made", again=False), con, con.transaction():
                 con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
                 if self._version(con) is not None:
                     if not overwrite:
@@ -200,7 +201,7 @@ class Server:
                         )
                     self._remove(con)
                 con.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
-                con.execute(sql.SQL("SET LOCAL search_path TO {}, public").format(schema))
+                con.execute(read_sql("postgres/search_path"), {"schema": self.address.schema, "local": True})
                 self._migrate(con, 0, dimensions, configuration)
                 if indexed:
                     con.execute(fitted(read_sql("postgres/indexes"), dimensions, configuration))
@@ -245,26 +246,32 @@ class Server:
 
     def index(self, dimensions: int) -> None:
         """Make the indexes of both legs where they are missing."""
-        with self.transaction() as con:
+
+        def build(con: Connection) -> None:
             # What a build takes beside the data; the server's own limit is meant for small ones.
             con.execute("SET LOCAL maintenance_work_mem = '1GB'")
             con.execute(fitted(read_sql("postgres/indexes"), dimensions, ""))
+
+        self.write(build)
 
     def migrate(self) -> list[str]:
         """Apply the migrations that the store does not have yet, all or none; return their names."""
         self._connect_once().close()
         self._pool.open()
-        with self.transaction() as con:
+
+        def apply(con: Connection) -> list[str]:
             version = self._version(con)
             if version is None:
                 raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
             settings = read_settings(con)
             self._migrate(con, version, int(settings["embedding_dimensions"]), settings["text_search_configuration"])
-        return list(migrations())[version:]
+            return migrations()[version:]
+
+        return self.write(apply)
 
     def drop(self) -> bool:
         """Remove the store, and the schema where nothing else is in it; return whether there was a store."""
-        with self._told("Nothing was removed"), self._connect_once(new=True) as con, con.transaction():
+        with self._told("Nothing was removed", again=False), self._connect_once(new=True) as con, con.transaction():
             if self._version(con) is None:
                 return False
             self._remove(con)
@@ -412,11 +419,12 @@ class Server:
             yield con
 
     @contextmanager
-    def _told(self, consequence: str) -> Iterator[None]:
+    def _told(self, consequence: str, *, again: bool = True) -> Iterator[None]:
+        """Make StoreErrors of the driver's, but of a lost connection where the caller tries ``again``."""
         try:
             yield
         except self._errors.Error as error:
-            if isinstance(error, self._lost) and (error.sqlstate or "08").startswith(_LOST):
+            if again and isinstance(error, self._lost) and (error.sqlstate or "08").startswith(_LOST):
                 raise
             raise self._failed(error, consequence) from error
 
