@@ -102,6 +102,19 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and path.partition("://")[0].lower() in ("postgresql", "postgres") and "://" in path
 
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*\bpassword=", re.DOTALL)
+
+
+def refuse_address(path: object) -> None:
+    """Raise InputError for an address where the path of a file is needed; pathlib makes one slash of two."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    if isinstance(text, str) and _ADDRESS.match(text):
+        raise InputError(
+            "This needs a DuckDB file, and an address was given. A store in Postgres is postgresql://user@host/kb where one "
+            "is taken; sqlrag pull URL kb.duckdb makes a file of it."
+        )
+
+
 def without_password(address: str) -> str:
     """Return an address without what stands between its user and its host, and without passwords after ``?``.
 
@@ -110,6 +123,6 @@ def without_password(address: str) -> str:
     >>> without_password("postgresql://ann:s3/cr@t@host/kb?sslpassword=x&schema=team")
     'postgresql://ann@host/kb?schema=team'
     """
-    place, _, query = re.sub(r"(//[^/@:]*):.*@", r"\1@", address).partition("?")
+    place, _, query = re.sub(r"(/[^/@:]*):.*@", r"\1@", address).partition("?")
     shown = "&".join(pair for pair in query.split("&") if "password" not in pair.partition("=")[0].lower())
     return f"{place}?{shown}" if shown else place

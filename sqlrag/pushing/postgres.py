@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.errors import StoreError, StoreExistsError
+from sqlrag.errors import InputError, StoreError, StoreExistsError
 from sqlrag.formats.contents import at_unit_length, grouped, has_own_ids
 from sqlrag.formats.exchange import check_same, store_settings, stored_contents, write_store
 from sqlrag.formats.postgres import read_batch
@@ -55,6 +55,12 @@ class PostgresTarget:
         self._server.open()
         stored = self._server.read(read_settings)
         check_same(self.name, model_identity(stored), model_identity(values))
+        for key in ("stemmer", "header_weight"):
+            if float(stored[key]) != float(values[key]) if key == "header_weight" else stored[key] != values[key]:
+                raise InputError(
+                    f"{self.name} has the {key} {stored[key]!r}, the file {values[key]!r}: words would be found in one "
+                    "part and not in the other. Push it into a store of its own, by ?schema=NAME."
+                )
         if has_own_ids(contents.settings) and not has_own_ids(stored):
             self._server.write(lambda con: PostgresRows(con, parsed).set_metadata({OWN_IDS: True}))
 

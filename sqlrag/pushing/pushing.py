@@ -12,7 +12,7 @@ from sqlrag.errors import InputError, SqlragError, StoreError
 from sqlrag.formats.contents import checked_batches
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.ingest.run import bars
-from sqlrag.network import is_url
+from sqlrag.network import is_url, without_password
 from sqlrag.options import choice, flag, shortened, shown, whole
 from sqlrag.wording import counted
 
@@ -154,6 +154,7 @@ def push(
 
     documents = chunks = skipped = 0
     held: set[str] = set()
+    collections: set[str] = set()
     filters: dict[str, Any] = {"tags_any": tags_any, "tags_all": tags_all, "metadata": metadata}
     with (
         stored_contents(db_path, collection=collection, batch_chunks=size, **filters) as contents,
@@ -166,8 +167,16 @@ def push(
                 documents, chunks = documents + written[0], chunks + written[1]
                 skipped += len(batch.sources) - written[0]
                 held.update(batch.sources["doc_id"].to_pylist())
+                collections.update(batch.sources["collection"].to_pylist())
                 bar.update(len(batch.chunks))
             chosen = [collection] if isinstance(collection, str) else collection
+            missing = sorted(set(chosen or ()) - collections)
+            if missing and prune:
+                raise InputError(
+                    f"{shown(db_path)} has no documents of collection {missing[0]!r}. Nothing was removed."
+                )
+            if missing:
+                target.notices.append(f"The file has no documents of collection {missing[0]!r}.")
             removed = target.finish(held if prune else None, chosen)
         except SqlragError:
             raise
@@ -199,4 +208,6 @@ def target_of(to: object) -> Target:
         from sqlrag.pushing.vector_stores import VectorStoreTarget
 
         return VectorStoreTarget(to)
-    raise InputError(f"to must be a postgresql:// URL or a vector store of llama-index, not {shown(to)}.")
+    raise InputError(
+        f"to must be a postgresql:// URL or a vector store of llama-index, not {without_password(shown(to))}."
+    )

@@ -145,7 +145,7 @@ class PostgresStore(Writes):
         stemmer
             "porter" (English), another language that Postgres has a configuration for, or "none".
         heading_weight
-            The weight of headings beside the text, 0 to 10.
+            The weight of headings beside the text, 0 or more.
         overwrite
             Put the new store in the place of one that is there.
 

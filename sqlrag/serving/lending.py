@@ -105,6 +105,12 @@ class Lender:
         opened = self._taken(since, wait)
         try:
             yield opened
+        except StoreError:
+            with self._lock:
+                # A store in Postgres may have been made anew: the next request looks at it afresh.
+                if opened is self._current and not self.folders:
+                    self._retire()
+            raise
         finally:
             with self._lock:
                 self._keep(opened.model, opened.store)

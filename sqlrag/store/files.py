@@ -19,7 +19,7 @@ from sqlrag.errors import (
     StoreExistsError,
     StoreLockedError,
 )
-from sqlrag.network import without_password
+from sqlrag.network import refuse_address
 from sqlrag.options import shown
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ _PID = re.compile(r"\(PID (\d+)[^)]*\)")
 
 def real_path(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path with links followed, or raise InputError for what cannot be a path here."""
-    if isinstance(path, str) and "://" in path:
-        raise InputError(
-            f"This needs a DuckDB file, and {without_password(path)} is an address. sqlrag pull URL kb.duckdb makes a "
-            "file of a store in Postgres."
-        )
+    refuse_address(path)
     try:
         real = Path(path).expanduser().resolve()
         real.exists()

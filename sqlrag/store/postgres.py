@@ -110,6 +110,7 @@ class Server:
         self.read_only = read_only
         self._wait = wait_seconds
         self.closed = False
+        self._table: Any = None
         psycopg = _psycopg()
         import psycopg_pool
 
@@ -167,6 +168,7 @@ class Server:
                     f"{self.path} holds no sqlrag store. sqlrag push FILE URL makes one, or PostgresStore.create.",
                 )
             self._check_version(version)
+            self._table = self.read(self._chunks_table)
         except BaseException:
             self.close()
             raise
@@ -263,6 +265,8 @@ class Server:
             version = self._version(con)
             if version is None:
                 raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
+            if version > len(migrations()):
+                self._check_version(version)
             settings = read_settings(con)
             self._migrate(con, version, int(settings["embedding_dimensions"]), settings["text_search_configuration"])
             return migrations()[version:]
@@ -356,6 +360,7 @@ class Server:
         def attempt() -> T:
             with self._told("Nothing was changed"), self.connection() as con, con.transaction():
                 con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                self._check_there(con)
                 return work(con)
 
         remedy = "Nothing was changed; see whether the server is running, and ask again."
@@ -367,6 +372,7 @@ class Server:
         try:
             with self._told("Nothing was changed"), self.connection() as con, con.transaction():
                 con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                self._check_there(con)
                 yield con
         except self._lost as error:
             raise StoreError(self.path, f"{self.path} was lost while it was read. ({_first_line(error)})") from error
@@ -416,7 +422,20 @@ class Server:
             )
         with self._told("The change was taken back"), self.connection() as con, con.transaction():
             con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
+            self._check_there(con)
             yield con
+
+    def _chunks_table(self, con: Connection) -> Any:
+        """Return what tells the table of the chunks from one that is made in its place; None where there is none."""
+        ((found,),) = con.execute("SELECT to_regclass(%s)::oid", [f'"{self.address.schema}".chunks']).fetchall()
+        return found
+
+    def _check_there(self, con: Connection) -> None:
+        """Raise where the store that was opened has gone: the schema public may hold tables of these names, too."""
+        if self._table is not None and self._chunks_table(con) != self._table:
+            raise StoreError(
+                self.path, f"{self.path} was removed or made anew since it was opened. Open it again to see which."
+            )
 
     @contextmanager
     def _told(self, consequence: str, *, again: bool = True) -> Iterator[None]:
