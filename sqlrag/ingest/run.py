@@ -18,6 +18,7 @@ from sqlrag.ingest.chunking import chunk
 from sqlrag.ingest.reading import document_id, read_document
 from sqlrag.ingest.report import Duplicate, Failure, reasons
 from sqlrag.measuring import Measure, count
+from sqlrag.network import refuse_address
 from sqlrag.store.metadata import now
 from sqlrag.store.runs import RunRow, new_run_id
 from sqlrag.store.vectors import unit_vectors
@@ -309,6 +310,7 @@ def check_types(
 ) -> None:
     """Raise InputError for what is of a wrong type; None is taken for everything that has a default."""
     options.path("input_dir", input_dir)
+    refuse_address(input_dir)
     for pattern in (
         [] if patterns is None or isinstance(patterns, str) else options.items("patterns", patterns, "['*.md']")
     ):

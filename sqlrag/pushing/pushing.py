@@ -172,9 +172,7 @@ def push(
             chosen = [collection] if isinstance(collection, str) else collection
             missing = sorted(set(chosen or ()) - collections)
             if missing and prune:
-                raise InputError(
-                    f"{shown(db_path)} has no documents of collection {missing[0]!r}. Nothing was removed."
-                )
+                raise InputError(f"The file has no documents of collection {missing[0]!r}, so nothing was removed.")
             if missing:
                 target.notices.append(f"The file has no documents of collection {missing[0]!r}.")
             removed = target.finish(held if prune else None, chosen)
@@ -208,6 +206,5 @@ def target_of(to: object) -> Target:
         from sqlrag.pushing.vector_stores import VectorStoreTarget
 
         return VectorStoreTarget(to)
-    raise InputError(
-        f"to must be a postgresql:// URL or a vector store of llama-index, not {without_password(shown(to))}."
-    )
+    given = without_password(shown(to))
+    raise InputError(f"to must be a postgresql:// URL or a vector store of llama-index, not {given}.")

@@ -220,6 +220,6 @@ def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
     return StoreLockedError(
         path,
         f"{path} is in use by {who}: one process may write, or several may read. Wait until it is done "
-        "(wait_seconds=60, on the command line --wait 60, waits for it), or end it and try again.",
+        "(wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment, waits for it), or end it and try again.",
         pid,
     )
