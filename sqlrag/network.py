@@ -110,8 +110,8 @@ def refuse_address(path: object) -> None:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if isinstance(text, str) and _ADDRESS.match(text):
         raise InputError(
-            "This needs a DuckDB file, and an address was given. A store in Postgres is postgresql://user@host/kb where "
-            "one is taken; sqlrag pull URL kb.duckdb makes a file of it."
+            "This needs a DuckDB file, and an address was given. Where a store in Postgres is taken, write "
+            "postgresql://user@host/database; sqlrag pull URL kb.duckdb makes a file of it."
         )
 
 
