@@ -55,8 +55,9 @@ def loader(folder: Path):
 
 
 def remember():
-    """Remember for the rest of this process, in the folder that the variable names."""
-    onnx._load_bundle = loader(Path(os.environ[FOLDER]))
+    """Remember for the rest of this process, in the folder that the variable names, if it does."""
+    if FOLDER in os.environ:
+        onnx._load_bundle = loader(Path(os.environ[FOLDER]))
 
 
 if __name__ == "__main__":
