@@ -177,7 +177,7 @@ def _stored(db_path: str | os.PathLike[str] | Store) -> CorpusMap:
 def require_matplotlib() -> None:
     """Raise MissingExtraError where no picture can be drawn."""
     try:
-        from sqlrag.exploring import picture  # noqa: F401
+        import sqlrag.exploring.picture  # noqa: F401 - the package may know it still where the module is gone
     except ImportError as error:
         raise MissingExtraError("A picture", "explore") from error
 
