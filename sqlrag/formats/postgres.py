@@ -33,7 +33,7 @@ def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator
         tags_all=named.get("tags_all"),
         alternatives=None if metadata is None else parsed(metadata),
     )
-    statement = read_sql("postgres/exchange/chosen_documents").replace("/* conditions */ true", str(conditions))
+    statement = conditions.into(read_sql("postgres/exchange/chosen_documents"))
     server = Server(url, read_only=True)
     server.open()
     try:

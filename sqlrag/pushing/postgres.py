@@ -39,7 +39,7 @@ class PostgresTarget:
     def __init__(self, url: str) -> None:
         self._url = url
         self._server = Server(url, read_only=False)
-        self.name = Address.of(url).shown
+        self.name = self._server.path
         self.verified = True
         self.notices: list[str] = []
         self._wanted: dict[str, tuple[str, int]] = {}

@@ -12,7 +12,7 @@ from sqlrag.store.schema import read_sql
 from sqlrag.types import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import duckdb
 
@@ -61,7 +61,11 @@ class Passage(NamedTuple):
 
 def chunks_at(con: duckdb.DuckDBPyConnection, places: Sequence[tuple[str, int]]) -> list[Candidate]:
     """Return the chunks of a store at these (doc_id, chunk_index), ordered by them."""
-    rows = con.execute(read_sql("index/chunks_at"), checked_places(places)).fetchall()
+    return candidates_of(con.execute(read_sql("index/chunks_at"), checked_places(places)).fetchall())
+
+
+def candidates_of(rows: Iterable[tuple[Any, ...]]) -> list[Candidate]:
+    """Return rows of ``index/chunks_at`` as candidates."""
     return [
         Candidate(
             doc_id, index, text, node_id=node_id, collection=collection, heading_path=tuple(path), page=page,

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from sqlrag.errors import InputError
-from sqlrag.retrieval.candidates import BM25, Leg
+from sqlrag.retrieval.candidates import BM25, Leg, filter_hints
 from sqlrag.retrieval.conditions import alternatives_of, compared_fields
 from sqlrag.retrieval.engine import Engine
 from sqlrag.retrieval.fusion import DECIMALS, LegHit
 from sqlrag.retrieval.marking import spans
-from sqlrag.retrieval.passages import checked_places
+from sqlrag.retrieval.passages import candidates_of, checked_places
 from sqlrag.retrieval.rows import check_found, ids_of
-from sqlrag.retrieval.terms import Terms, asked, parse
+from sqlrag.retrieval.terms import Terms, asked, idf, parse
 from sqlrag.retrieval.words import word_macros
 from sqlrag.store.postgres import INDEXED_DIMENSIONS, read_settings
 from sqlrag.store.postgres_conditions import Where, where
 from sqlrag.store.postgres_rows import PostgresRows, as_array
 from sqlrag.store.schema import read_sql
-from sqlrag.types import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from sqlrag.retrieval.planning import Plan
     from sqlrag.retrieval.running import Run
     from sqlrag.store.postgres import Connection, Server
-    from sqlrag.types import Chunk, Vectors
+    from sqlrag.types import Candidate, Chunk, Vectors
 
 T = TypeVar("T")
 
@@ -47,7 +45,6 @@ _POOL = 400
 # ranked that hold a rarer one.
 _RANKED = 5_000
 _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
-_MARK = "/* conditions */ true"
 # Of text beside headings. Occurrences count as r / (r + 1), so that this is 1 / k1 of BM25.
 _TEXT_WEIGHT = 0.5
 # The chunks that hold a word are counted so far; all beyond are alike common.
@@ -108,7 +105,7 @@ class PostgresEngine(Engine):
     def _rows(self, name: str, values: Mapping[str, Any], conditions: Where | None = None) -> list[tuple[Any, ...]]:
         statement = read_sql(f"postgres/{name}")
         if conditions is not None:
-            statement = statement.replace(_MARK, str(conditions))
+            statement = conditions.into(statement)
             values = {**conditions.values, **values}
 
         def ask(con: Connection) -> list[tuple[Any, ...]]:
@@ -138,14 +135,8 @@ class PostgresEngine(Engine):
         return int(self._rows("passing", {"most": most}, filters.get("where", Where()))[0][0])
 
     def filter_hints(self, filters: Filters) -> list[str]:
-        hints = []
-        for name, operators in compared_fields(filters.metadata or {}).items():
-            found = self._rows("field_hint", {"field": name})
-            if not found:
-                hints.append(f"No chunk has the metadata field {name!r}.")
-            elif found[0][0] == "array" and "$eq" in operators:
-                hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
-        return hints
+        found = {name: self._rows("field_hint", {"field": name}) for name in compared_fields(filters.metadata or {})}
+        return filter_hints(filters, {name: rows[0][0].upper() for name, rows in found.items() if rows})
 
     # The legs.
 
@@ -190,7 +181,7 @@ class PostgresEngine(Engine):
         """Return how many chunks hold each word, at most _COUNTED, and BM25's inverse document frequency of it."""
         rows = self._rows("word_counts", {"queries": list(words), "most": _COUNTED}) if words else []
         counts = [count for _, count, _ in rows]
-        return counts, [math.log(1 + (every - count + 0.5) / (count + 0.5)) for _, count, every in rows]
+        return counts, [idf(count, every) for _, count, every in rows]
 
     @property
     def _configuration(self) -> str:
@@ -259,14 +250,7 @@ class PostgresEngine(Engine):
         return self.read(ask) if self._con is None else ask(self)
 
     def chunks_at(self, places: Sequence[tuple[str, int]]) -> list[Candidate]:
-        rows = self._rows("chunks_at", checked_places(places))
-        return [
-            Candidate(
-                doc_id, index, text, node_id=node_id, collection=collection, heading_path=tuple(path), page=page,
-                i_start=start, i_end=end,
-            )
-            for node_id, text, doc_id, index, collection, path, page, start, end in rows
-        ]  # fmt: skip
+        return candidates_of(self._rows("chunks_at", checked_places(places)))
 
     def read_chunks(self, conditions: Mapping[str, Any]) -> list[Chunk]:
         return self._ask(lambda con: PostgresRows(con, parsed).read_chunks(conditions))

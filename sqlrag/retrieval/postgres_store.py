@@ -310,6 +310,6 @@ def _chosen(
         alternatives=None if metadata is None else parsed(metadata),
     )
     others = {"doc_ids": doc_ids, "checksum": checksum, "collection": filters.get("collection")}
-    statement = read_sql("postgres/chosen_documents").replace("/* conditions */ true", str(conditions))
+    statement = conditions.into(read_sql("postgres/chosen_documents"))
     rows = con.execute(statement, {**conditions.values, **others}).fetchall()
     return [doc_id for doc_id, _ in rows], sum(chunks for _, chunks in rows)

@@ -45,6 +45,11 @@ class Queries:
         """Return this thread's DuckDB cursor, for SQL of your own: tables, views and macros answer to it."""
         return self._engine.cursor()
 
+    @property
+    def dimensions(self) -> int:
+        """The length of the store's vectors."""
+        return self._searcher.identity.dimensions
+
     def select(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one of sqlrag's own statements, ``sql/{name}.sql``, with these parameters.
 

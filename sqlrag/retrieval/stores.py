@@ -113,11 +113,6 @@ class Stores(Queries):
             self._log.flush()
 
     @property
-    def dimensions(self) -> int:
-        """The length of the files' vectors."""
-        return self._searcher.identity.dimensions
-
-    @property
     def loaded_embedder(self) -> Embedder | None:
         """The model, once a question has needed it: another handle of files of this model can take it over."""
         return self._searcher.questions.loaded

@@ -45,11 +45,6 @@ class Writes(Queries):
     ) -> DeleteReport:
         """Delete the documents that meet every condition that is not None."""
 
-    @property
-    def dimensions(self) -> int:
-        """The length of the store's vectors."""
-        return self._searcher.identity.dimensions
-
     def upsert(self, documents: Sequence[Document], chunks: Sequence[Chunk], embeddings: ArrayLike) -> None:
         """Insert documents with their chunks and vectors, in place of what the store held of these documents.
 

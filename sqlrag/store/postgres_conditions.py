@@ -40,6 +40,10 @@ class Where:
     def __str__(self) -> str:
         return " AND ".join(f"({part})" for part in self.parts) or "true"
 
+    def into(self, statement: str) -> str:
+        """Return a statement with the condition in place of the mark that it has for it."""
+        return statement.replace("/* conditions */ true", str(self))
+
     def add(self, part: str, **values: Any) -> None:
         """Ask for one more condition."""
         self.parts.append(part)

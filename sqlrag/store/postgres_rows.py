@@ -74,7 +74,7 @@ class PostgresRows:
             alternatives=None if metadata is None else self._parse(metadata),
             ids={"node_id": conditions.get("node_ids"), "doc_id": conditions.get("doc_ids")},
         )
-        statement = read_sql("postgres/chosen_chunks").replace("/* conditions */ true", str(asked))
+        statement = asked.into(read_sql("postgres/chosen_chunks"))
         return [chunk_of(row) for row in self._con.execute(statement, asked.values).fetchall()]
 
     def read_documents(self, doc_ids: Sequence[str]) -> list[Document]:  # noqa: D102
