@@ -9,7 +9,7 @@ import typer
 
 from sqlrag.console.app import command
 from sqlrag.console.options import Collection, FormatName, Metadata, TagsAll, TagsAny, metadata_fields, option
-from sqlrag.console.printing import Format, flatten, tell, write, write_csv, write_json
+from sqlrag.console.printing import Format, flatten, write, write_csv, write_done, write_json
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,15 +91,7 @@ def convert(
         embedder=embedder,
         overwrite=overwrite,
     )
-    for notice in done.notices:
-        tell(f"note: {notice}")
-    facts_of = {**vars(done), "path": str(done.path)}
-    if form is Format.json:
-        write_json(facts_of)
-    elif form is Format.csv:
-        write_csv(flatten(facts_of), ["key", "value"])
-    else:
-        write(str(done).splitlines()[0])
+    write_done({**vars(done), "path": str(done.path)}, str(done), form)
 
 
 @command(
@@ -117,15 +109,7 @@ def merge(
     from sqlrag.many.merging import merge
 
     done = merge(files, output, overwrite=overwrite)
-    for notice in done.notices:
-        tell(f"note: {notice}")
-    facts = {**vars(done), "path": str(done.path)}
-    if form is Format.json:
-        write_json(facts)
-    elif form is Format.csv:
-        write_csv(flatten(facts), ["key", "value"])
-    else:
-        write(str(done).splitlines()[0])
+    write_done({**vars(done), "path": str(done.path)}, str(done), form)
 
 
 def write_facts(facts: FileFacts, form: Format, text: str | None = None) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer looks the names up
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sqlrag.console.app import command
 from sqlrag.console.options import Collection, FormatName, Metadata, TagsAll, TagsAny, metadata_fields, option, place
-from sqlrag.console.printing import Format, flatten, tell, write, write_csv, write_json
+from sqlrag.console.printing import Format, write_done
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="postgresql://user@host/database", show_default=False)]
 
@@ -46,7 +46,7 @@ def push(
         metadata=metadata_fields(metadata),
         prune=prune,
     )
-    _write(vars(done), str(done), done.notices, form)
+    write_done(vars(done), str(done), form)
 
 
 @command(
@@ -80,15 +80,4 @@ def pull(
         metadata=metadata_fields(metadata),
         overwrite=overwrite,
     )
-    _write({**vars(done), "path": str(done.path)}, str(done), done.notices, form)
-
-
-def _write(facts: dict[str, Any], text: str, notices: list[str], form: Format) -> None:
-    for notice in notices:
-        tell(f"note: {notice}")
-    if form is Format.json:
-        write_json(facts)
-    elif form is Format.csv:
-        write_csv(flatten(facts), ["key", "value"])
-    else:
-        write(text.splitlines()[0])
+    write_done({**vars(done), "path": str(done.path)}, str(done), form)

@@ -66,6 +66,18 @@ def write_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: 
         write(table)
 
 
+def write_done(facts: Mapping[str, Any], text: str, form: Format) -> None:
+    """Tell the notices of a report, and write its facts; for people the first line of its text."""
+    for notice in facts["notices"]:
+        tell(f"note: {notice}")
+    if form is Format.json:
+        write_json(facts)
+    elif form is Format.csv:
+        write_csv(flatten(facts), ["key", "value"])
+    else:
+        write(text.splitlines()[0])
+
+
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> list[dict[str, Any]]:
     """Return a nested dict as rows of ``key`` and ``value``, keys joined by dots."""
     rows: list[dict[str, Any]] = []
