@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 import re
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fpdf import FPDF
 
 HERE = Path(__file__).parent
-CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 TITLES = {"field-guide": "sqlrag field guide", "sizing-guide": "sqlrag sizing guide"}
 Rows = list[list[str]]
 

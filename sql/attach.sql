@@ -1,4 +1,4 @@
--- Attaches a file; again it does nothing. The second statement, which prints nothing, fails where another file goes by the name.
+-- Attaches a file; again it does nothing. The second statement, which prints nothing, fails where another file has the name.
 ATTACH IF NOT EXISTS 'kb.duckdb' AS "kb" (READ_ONLY);
 SET VARIABLE "kb_path" = (
     SELECT CASE WHEN path = 'kb.duckdb' THEN path

@@ -1,4 +1,4 @@
--- What the first statements in a shell can name: a chunk, the last of its headings (or the first words of its text), and the
+-- Examples for the first statements in a shell: a chunk, the last of its headings (or the first words of its text), and the
 -- question whose vector was stored last. NULL where there is none.
 SELECT d.node_id,
        coalesce(d.heading_path[-1], array_to_string(regexp_extract_all(d.text, '\w+')[1:4], ' ')) AS words,

@@ -5,7 +5,7 @@ CREATE SCHEMA fts_main_documents;
 CREATE TABLE fts_main_documents.docs (rid INTEGER NOT NULL, len INTEGER NOT NULL, heading_len INTEGER NOT NULL);
 
 -- Word as it is written (lower case, accents stripped) to the term it counts as (its stem); df is the number of chunks
--- that hold it, so that it goes with the last of them.
+-- that hold it, so that it is removed with the last of them.
 CREATE TABLE fts_main_documents.words (word VARCHAR NOT NULL, term VARCHAR NOT NULL, df INTEGER NOT NULL);
 
 -- One row per term; df is the number of chunks that hold it.

@@ -14,8 +14,15 @@ CREATE TABLE IF NOT EXISTS queries (
     total_seconds DOUBLE NOT NULL,
     seconds JSON NOT NULL,
     notices VARCHAR[] NOT NULL,
-    error VARCHAR
+    error VARCHAR,
+    request_id VARCHAR,
+    scores DOUBLE[]
 );
+
+-- A log of before has neither.
+ALTER TABLE queries ADD COLUMN IF NOT EXISTS request_id VARCHAR;
+
+ALTER TABLE queries ADD COLUMN IF NOT EXISTS scores DOUBLE[];
 
 -- How long queries take, in milliseconds.
 CREATE VIEW IF NOT EXISTS query_latencies AS
@@ -26,7 +33,7 @@ WHERE error IS NULL
 GROUP BY mode
 ORDER BY mode;
 
--- What was asked in vain.
+-- Questions without results.
 CREATE VIEW IF NOT EXISTS queries_without_results AS
 SELECT query_text, mode, count(*) AS queries, max(asked_at) AS last_asked_at, any_value(notices ORDER BY asked_at DESC) AS notices
 FROM queries
@@ -34,11 +41,11 @@ WHERE results = 0
 GROUP BY query_text, mode
 ORDER BY queries DESC, query_text, mode;
 
--- What ended in an error.
+-- Queries that ended in an error.
 CREATE VIEW IF NOT EXISTS failed_queries AS
 SELECT asked_at, mode, query_text, error, store FROM queries WHERE error IS NOT NULL ORDER BY asked_at, query_id;
 
--- How much is asked on each day, and how well it goes.
+-- Queries and their outcomes by day.
 CREATE VIEW IF NOT EXISTS query_days AS
 SELECT CAST(asked_at AS DATE) AS day, count(*) AS queries, count(DISTINCT query_text) AS questions,
        count(*) FILTER (results = 0) AS without_results, count(*) FILTER (error IS NOT NULL) AS failed,
@@ -47,7 +54,7 @@ FROM queries
 GROUP BY day
 ORDER BY day DESC;
 
--- What is asked again and again.
+-- The most frequent questions.
 CREATE VIEW IF NOT EXISTS frequent_queries AS
 SELECT query_text, count(*) AS queries, max(asked_at) AS last_asked_at, round(avg(results), 1) AS mean_results
 FROM queries
@@ -55,7 +62,7 @@ WHERE query_text <> ''
 GROUP BY query_text
 ORDER BY queries DESC, query_text;
 
--- Where the time of the queries goes.
+-- The time of the queries by stage.
 CREATE VIEW IF NOT EXISTS query_stages AS
 WITH stages AS (
     SELECT mode, stage, CAST(json_extract_string(seconds, '$.' || stage) AS DOUBLE) AS seconds
@@ -83,6 +90,8 @@ COMMENT ON COLUMN queries.total_seconds IS 'How long it took.';
 COMMENT ON COLUMN queries.seconds IS 'How long each stage took, as a JSON object; the legs of a hybrid query run at the same time.';
 COMMENT ON COLUMN queries.notices IS 'What the caller was told about the answer.';
 COMMENT ON COLUMN queries.error IS 'Class and message of the error that ended the query. NULL where it was answered.';
+COMMENT ON COLUMN queries.request_id IS 'The id of the request that the query belongs to, as in the header X-Request-ID and in other logs.';
+COMMENT ON COLUMN queries.scores IS 'The score of each result, best first.';
 COMMENT ON VIEW query_latencies IS 'How long queries take, by mode: median, 95th percentile and longest, in milliseconds.';
 COMMENT ON VIEW queries_without_results IS 'What was asked and found nothing, most frequent first.';
 COMMENT ON VIEW failed_queries IS 'Queries that ended in an error, in the order of time.';

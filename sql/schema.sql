@@ -2,7 +2,9 @@
 -- repeats or drops the lines of w0, w1 … (one for every 128 dimensions), here and in macros/vector_query.sql.
 
 -- One row per chunk. The first five columns are the published layout. w0, w1 … are the signs of the vector, 128 to a word,
--- the first dimension in the highest bit; rid is the key that the lexical index uses.
+-- the first dimension in the highest bit; rid is the key that the lexical index uses. shown is the chunk as a reader of the page
+-- sees it, NULL where that is text: as many characters, soft hyphens in the place of markup, so that every word has the offset that
+-- it has in text; then, on a line of its own, the header row of a table that the chunk continues. The macro visible reads it.
 CREATE TABLE documents (
     node_id VARCHAR PRIMARY KEY,
     text VARCHAR NOT NULL,
@@ -17,12 +19,14 @@ CREATE TABLE documents (
     heading_path VARCHAR[] NOT NULL,
     tags VARCHAR[] NOT NULL,
     checksum VARCHAR NOT NULL,
+    shown VARCHAR,
     w0 HUGEINT NOT NULL,
     w1 HUGEINT NOT NULL,
     w2 HUGEINT NOT NULL,
     rid INTEGER NOT NULL
 );
 
+-- shown_end is where the last chunk would end, NULL where that is the end of the text: what follows is markup alone.
 CREATE TABLE source_documents (
     doc_id VARCHAR PRIMARY KEY,
     file_path VARCHAR NOT NULL,
@@ -38,11 +42,13 @@ CREATE TABLE source_documents (
     tags VARCHAR[] NOT NULL,
     body_start INTEGER NOT NULL,
     page_starts INTEGER[] NOT NULL,
-    chunk_policy JSON
+    chunk_policy JSON,
+    shown_end INTEGER
 );
 
--- One row per link of a Markdown document, in the order of the text. target is the doc_id that it leads to, whether the
--- file holds such a document or not; NULL where it leads out of the collection.
+-- One row per link of a Markdown document, in the order of the text. target is the doc_id that it points to, whether the
+-- file has such a document or not; NULL where it points out of the collection, and for a wikilink, whose note is a name or the
+-- end of a path: the view links looks the document up.
 CREATE TABLE document_links (
     doc_id VARCHAR NOT NULL,
     link_index INTEGER NOT NULL,
@@ -51,7 +57,8 @@ CREATE TABLE document_links (
     label VARCHAR NOT NULL,
     url VARCHAR NOT NULL,
     target VARCHAR,
-    fragment VARCHAR
+    fragment VARCHAR,
+    note VARCHAR
 );
 
 CREATE TABLE embedding_metadata (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL);

@@ -6,7 +6,6 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sqlrag import errors
 from sqlrag.errors import (
     DocumentError,
     FormatError,
@@ -34,14 +33,14 @@ from sqlrag.types import (
     ModelIdentity,
     RetrievePlan,
 )
+from sqlrag.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from sqlrag.answering.asking import answer
-    from sqlrag.answering.chatting import ChatModel, OpenAIChat
-    from sqlrag.answering.outcome import Answer, AnswerEvent
-    from sqlrag.answering.prompting import Prompt, build_prompt
-    from sqlrag.answering.replies import Piece
-    from sqlrag.answering.windowing import FittedContext, fit_context
+    from sqlrag.answers.answer import answer
+    from sqlrag.answers.chat_models import ChatModel, OpenAIChat, Piece
+    from sqlrag.answers.outcome import Answer, AnswerEvent
+    from sqlrag.answers.prompt import Prompt, build_prompt
+    from sqlrag.answers.window import FittedContext, fit_context
     from sqlrag.asynchronous import (
         aanswer,
         aget_embedding_metadata,
@@ -55,67 +54,60 @@ if TYPE_CHECKING:
         aupdate_embeddings,
         avector_query,
     )
+    from sqlrag.blocks.compress import CompressPolicy, compress
+    from sqlrag.blocks.fuse import fuse, package, retrieve
+    from sqlrag.blocks.rerank import drop_near_duplicates, load_reranker, rerank
     from sqlrag.embedders import load_embedder
-    from sqlrag.embedders.models import Models, models
-    from sqlrag.evaluating.evaluating import evaluate
-    from sqlrag.evaluating.evaluation import Comparison, Evaluation
-    from sqlrag.exploring.mapping import corpus_map
-    from sqlrag.exploring.page import export_map_html
-    from sqlrag.exploring.plotting import plot_lengths, plot_map, plot_ranks
-    from sqlrag.exploring.points import CorpusMap
-    from sqlrag.exploring.viewer import ExportedMap, export_map_parquet
-    from sqlrag.formats.converting import FileFacts, convert, file_facts, verify_file
+    from sqlrag.embedders.base import Models, models
+    from sqlrag.engines.duckdb.attach import attach_sql
+    from sqlrag.engines.duckdb.check import Problem, Repaired, check, repair
+    from sqlrag.engines.duckdb.chunks import IndexReport
+    from sqlrag.engines.duckdb.documents import DeleteReport
+    from sqlrag.engines.duckdb.rewrite import BackedUp, Compacted, backup, compact
+    from sqlrag.engines.duckdb.upgrade import Upgraded, upgrade
+    from sqlrag.explore.evaluate import Comparison, Evaluation, evaluate
+    from sqlrag.explore.map import corpus_map
+    from sqlrag.explore.plot import plot_lengths, plot_map, plot_ranks
+    from sqlrag.explore.points import CorpusMap
+    from sqlrag.explore.viewer import ExportedMap, export_map_html, export_map_parquet
+    from sqlrag.formats.convert import FileFacts, convert, file_facts, verify_file
     from sqlrag.formats.exchange import Imported
     from sqlrag.formats.faiss_json import export_faiss_json, import_faiss_json
-    from sqlrag.formats.files import Exported
+    from sqlrag.formats.merge import Merged, merge
     from sqlrag.formats.parquet import export_parquet, import_parquet
+    from sqlrag.formats.push import Pushed, push
+    from sqlrag.formats.push.to_postgres import pull
     from sqlrag.formats.ragfile import export_ragfile, import_ragfile
-    from sqlrag.formats.ragfile_map import RAGFile, Record
+    from sqlrag.formats.ragfile.mapped import RAGFile, Record
     from sqlrag.formats.ragmd import export_ragmd, import_ragmd
     from sqlrag.formats.service import SingleFileRAGService, rag_service
-    from sqlrag.ingest.adding import add_documents
-    from sqlrag.ingest.chunking import chunk
-    from sqlrag.ingest.preparing import prepare_embeddings
-    from sqlrag.ingest.reembedding import ReembedReport, reembed
-    from sqlrag.ingest.report import Prepared, Report, UpdateReport
-    from sqlrag.ingest.updating import update_embeddings
-    from sqlrag.many.merging import Merged, merge
-    from sqlrag.measuring import metrics
-    from sqlrag.pushing.postgres import pull
-    from sqlrag.pushing.pushing import Pushed, push
-    from sqlrag.retrieval.blocks import fuse, package, retrieve
-    from sqlrag.retrieval.changing import delete_documents, index
-    from sqlrag.retrieval.compressing import CompressPolicy, compress
-    from sqlrag.retrieval.cross_encoders import load_reranker
-    from sqlrag.retrieval.duplicates import drop_near_duplicates
-    from sqlrag.retrieval.explaining import explain
-    from sqlrag.retrieval.explanation import Explanation, LexicalPart, TermPart, VectorPart
-    from sqlrag.retrieval.fusion import reciprocal_rank_fusion
-    from sqlrag.retrieval.highlighting import highlight
-    from sqlrag.retrieval.postgres_store import PostgresStore
-    from sqlrag.retrieval.querying import (
+    from sqlrag.formats.targets import Exported
+    from sqlrag.ingest.add import add_documents
+    from sqlrag.ingest.chunk import chunk
+    from sqlrag.ingest.reembed import ReembedReport, reembed
+    from sqlrag.ingest.run import Prepared, Report, UpdateReport
+    from sqlrag.ingest.update import update_embeddings
+    from sqlrag.prepare import prepare_embeddings
+    from sqlrag.query import (
+        explain,
         get_embedding_metadata,
         get_source_documents,
+        highlight,
         hybrid_query,
         lexical_query,
         validate_embedding_model,
         vector_query,
     )
-    from sqlrag.retrieval.reranking import rerank
-    from sqlrag.retrieval.results import Results, print_results
-    from sqlrag.retrieval.store import Store
-    from sqlrag.retrieval.stores import Stores
+    from sqlrag.ranking.explanation import Explanation, LexicalPart, TermPart, VectorPart
+    from sqlrag.ranking.fusion import reciprocal_rank_fusion
+    from sqlrag.ranking.results import Results, print_results
+    from sqlrag.search.change import delete_documents, index
+    from sqlrag.search.open import open_store
+    from sqlrag.search.postgres_store import PostgresStore
+    from sqlrag.search.store import Store
+    from sqlrag.search.stores import Stores
     from sqlrag.settings import Settings
-    from sqlrag.store.attaching import attach_sql
-    from sqlrag.store.checking import Problem
-    from sqlrag.store.compacting import Compacted, compact
-    from sqlrag.store.deleting import DeleteReport
-    from sqlrag.store.indexing import IndexReport
-    from sqlrag.store.inspecting import check
-    from sqlrag.store.repairing import Repaired, repair
-    from sqlrag.store.upgrading import Upgraded, upgrade
-
-__version__ = "0.1.0"
+    from sqlrag.telemetry import metrics
 
 # A library is silent unless the program asks for its log.
 logging.getLogger("sqlrag").addHandler(logging.NullHandler())
@@ -124,6 +116,7 @@ __all__ = [
     "SPEC_VERSION",
     "Answer",
     "AnswerEvent",
+    "BackedUp",
     "Candidate",
     "Candidates",
     "ChatModel",
@@ -198,6 +191,7 @@ __all__ = [
     "attach_sql",
     "aupdate_embeddings",
     "avector_query",
+    "backup",
     "build_prompt",
     "check",
     "chunk",
@@ -234,6 +228,7 @@ __all__ = [
     "merge",
     "metrics",
     "models",
+    "open_store",
     "package",
     "plot_lengths",
     "plot_map",
@@ -255,116 +250,119 @@ __all__ = [
     "verify_file",
 ]
 
-# Importing sqlrag loads none of the heavy modules; each name below is fetched at its first use.
+# Importing sqlrag loads none of the heavy modules; each name below is imported at its first use.
 _LAZY = {
-    "Answer": "sqlrag.answering.outcome",
-    "AnswerEvent": "sqlrag.answering.outcome",
-    "ChatModel": "sqlrag.answering.chatting",
-    "Compacted": "sqlrag.store.compacting",
-    "Comparison": "sqlrag.evaluating.evaluation",
-    "CompressPolicy": "sqlrag.retrieval.compressing",
-    "CorpusMap": "sqlrag.exploring.points",
-    "DeleteReport": "sqlrag.store.deleting",
-    "Evaluation": "sqlrag.evaluating.evaluation",
-    "Explanation": "sqlrag.retrieval.explanation",
-    "Exported": "sqlrag.formats.files",
-    "ExportedMap": "sqlrag.exploring.viewer",
-    "FileFacts": "sqlrag.formats.converting",
-    "FittedContext": "sqlrag.answering.windowing",
+    "Answer": "sqlrag.answers.outcome",
+    "AnswerEvent": "sqlrag.answers.outcome",
+    "ChatModel": "sqlrag.answers.chat_models",
+    "BackedUp": "sqlrag.engines.duckdb.rewrite",
+    "Compacted": "sqlrag.engines.duckdb.rewrite",
+    "Comparison": "sqlrag.explore.evaluate",
+    "CompressPolicy": "sqlrag.blocks.compress",
+    "CorpusMap": "sqlrag.explore.points",
+    "DeleteReport": "sqlrag.engines.duckdb.documents",
+    "Evaluation": "sqlrag.explore.evaluate",
+    "Explanation": "sqlrag.ranking.explanation",
+    "Exported": "sqlrag.formats.targets",
+    "ExportedMap": "sqlrag.explore.viewer",
+    "FileFacts": "sqlrag.formats.convert",
+    "FittedContext": "sqlrag.answers.window",
     "Imported": "sqlrag.formats.exchange",
-    "IndexReport": "sqlrag.store.indexing",
-    "LexicalPart": "sqlrag.retrieval.explanation",
-    "Merged": "sqlrag.many.merging",
-    "Models": "sqlrag.embedders.models",
-    "OpenAIChat": "sqlrag.answering.chatting",
-    "Piece": "sqlrag.answering.replies",
-    "PostgresStore": "sqlrag.retrieval.postgres_store",
-    "Prepared": "sqlrag.ingest.report",
-    "Problem": "sqlrag.store.checking",
-    "Prompt": "sqlrag.answering.prompting",
-    "Pushed": "sqlrag.pushing.pushing",
-    "RAGFile": "sqlrag.formats.ragfile_map",
-    "Record": "sqlrag.formats.ragfile_map",
-    "ReembedReport": "sqlrag.ingest.reembedding",
-    "Repaired": "sqlrag.store.repairing",
-    "Report": "sqlrag.ingest.report",
-    "Results": "sqlrag.retrieval.results",
+    "IndexReport": "sqlrag.engines.duckdb.chunks",
+    "LexicalPart": "sqlrag.ranking.explanation",
+    "Merged": "sqlrag.formats.merge",
+    "Models": "sqlrag.embedders.base",
+    "OpenAIChat": "sqlrag.answers.chat_models",
+    "Piece": "sqlrag.answers.chat_models",
+    "PostgresStore": "sqlrag.search.postgres_store",
+    "Prepared": "sqlrag.ingest.run",
+    "Problem": "sqlrag.engines.duckdb.check",
+    "Prompt": "sqlrag.answers.prompt",
+    "Pushed": "sqlrag.formats.push",
+    "RAGFile": "sqlrag.formats.ragfile.mapped",
+    "Record": "sqlrag.formats.ragfile.mapped",
+    "ReembedReport": "sqlrag.ingest.reembed",
+    "Repaired": "sqlrag.engines.duckdb.check",
+    "Report": "sqlrag.ingest.run",
+    "Results": "sqlrag.ranking.results",
     "Settings": "sqlrag.settings",
     "SingleFileRAGService": "sqlrag.formats.service",
-    "Store": "sqlrag.retrieval.store",
-    "Stores": "sqlrag.retrieval.stores",
-    "TermPart": "sqlrag.retrieval.explanation",
-    "UpdateReport": "sqlrag.ingest.report",
-    "Upgraded": "sqlrag.store.upgrading",
-    "VectorPart": "sqlrag.retrieval.explanation",
+    "Store": "sqlrag.search.store",
+    "Stores": "sqlrag.search.stores",
+    "TermPart": "sqlrag.ranking.explanation",
+    "UpdateReport": "sqlrag.ingest.run",
+    "Upgraded": "sqlrag.engines.duckdb.upgrade",
+    "VectorPart": "sqlrag.ranking.explanation",
     "aanswer": "sqlrag.asynchronous",
-    "add_documents": "sqlrag.ingest.adding",
+    "add_documents": "sqlrag.ingest.add",
     "aget_embedding_metadata": "sqlrag.asynchronous",
     "aget_source_documents": "sqlrag.asynchronous",
     "ahybrid_query": "sqlrag.asynchronous",
     "alexical_query": "sqlrag.asynchronous",
-    "answer": "sqlrag.answering.asking",
+    "answer": "sqlrag.answers.answer",
     "aprepare_embeddings": "sqlrag.asynchronous",
     "areembed": "sqlrag.asynchronous",
     "arerank": "sqlrag.asynchronous",
     "aretrieve": "sqlrag.asynchronous",
-    "attach_sql": "sqlrag.store.attaching",
+    "attach_sql": "sqlrag.engines.duckdb.attach",
     "aupdate_embeddings": "sqlrag.asynchronous",
     "avector_query": "sqlrag.asynchronous",
-    "build_prompt": "sqlrag.answering.prompting",
-    "check": "sqlrag.store.inspecting",
-    "chunk": "sqlrag.ingest.chunking",
-    "compact": "sqlrag.store.compacting",
-    "compress": "sqlrag.retrieval.compressing",
-    "convert": "sqlrag.formats.converting",
-    "corpus_map": "sqlrag.exploring.mapping",
-    "delete_documents": "sqlrag.retrieval.changing",
-    "drop_near_duplicates": "sqlrag.retrieval.duplicates",
-    "evaluate": "sqlrag.evaluating.evaluating",
-    "explain": "sqlrag.retrieval.explaining",
+    "build_prompt": "sqlrag.answers.prompt",
+    "check": "sqlrag.engines.duckdb.check",
+    "chunk": "sqlrag.ingest.chunk",
+    "backup": "sqlrag.engines.duckdb.rewrite",
+    "compact": "sqlrag.engines.duckdb.rewrite",
+    "compress": "sqlrag.blocks.compress",
+    "convert": "sqlrag.formats.convert",
+    "corpus_map": "sqlrag.explore.map",
+    "delete_documents": "sqlrag.search.change",
+    "drop_near_duplicates": "sqlrag.blocks.rerank",
+    "evaluate": "sqlrag.explore.evaluate",
+    "explain": "sqlrag.query",
     "export_faiss_json": "sqlrag.formats.faiss_json",
-    "export_map_html": "sqlrag.exploring.page",
-    "export_map_parquet": "sqlrag.exploring.viewer",
+    "export_map_html": "sqlrag.explore.viewer",
+    "export_map_parquet": "sqlrag.explore.viewer",
     "export_parquet": "sqlrag.formats.parquet",
     "export_ragfile": "sqlrag.formats.ragfile",
     "export_ragmd": "sqlrag.formats.ragmd",
-    "file_facts": "sqlrag.formats.converting",
-    "fit_context": "sqlrag.answering.windowing",
-    "fuse": "sqlrag.retrieval.blocks",
-    "get_embedding_metadata": "sqlrag.retrieval.querying",
-    "get_source_documents": "sqlrag.retrieval.querying",
-    "highlight": "sqlrag.retrieval.highlighting",
-    "hybrid_query": "sqlrag.retrieval.querying",
+    "file_facts": "sqlrag.formats.convert",
+    "fit_context": "sqlrag.answers.window",
+    "fuse": "sqlrag.blocks.fuse",
+    "get_embedding_metadata": "sqlrag.query",
+    "get_source_documents": "sqlrag.query",
+    "highlight": "sqlrag.query",
+    "hybrid_query": "sqlrag.query",
     "import_faiss_json": "sqlrag.formats.faiss_json",
     "import_parquet": "sqlrag.formats.parquet",
     "import_ragfile": "sqlrag.formats.ragfile",
     "import_ragmd": "sqlrag.formats.ragmd",
-    "index": "sqlrag.retrieval.changing",
-    "lexical_query": "sqlrag.retrieval.querying",
+    "index": "sqlrag.search.change",
+    "lexical_query": "sqlrag.query",
     "load_embedder": "sqlrag.embedders",
-    "load_reranker": "sqlrag.retrieval.cross_encoders",
-    "merge": "sqlrag.many.merging",
-    "metrics": "sqlrag.measuring",
-    "models": "sqlrag.embedders.models",
-    "package": "sqlrag.retrieval.blocks",
-    "plot_lengths": "sqlrag.exploring.plotting",
-    "plot_map": "sqlrag.exploring.plotting",
-    "plot_ranks": "sqlrag.exploring.plotting",
-    "prepare_embeddings": "sqlrag.ingest.preparing",
-    "print_results": "sqlrag.retrieval.results",
-    "pull": "sqlrag.pushing.postgres",
-    "push": "sqlrag.pushing.pushing",
+    "load_reranker": "sqlrag.blocks.rerank",
+    "merge": "sqlrag.formats.merge",
+    "metrics": "sqlrag.telemetry",
+    "models": "sqlrag.embedders.base",
+    "open_store": "sqlrag.search.open",
+    "package": "sqlrag.blocks.fuse",
+    "plot_lengths": "sqlrag.explore.plot",
+    "plot_map": "sqlrag.explore.plot",
+    "plot_ranks": "sqlrag.explore.plot",
+    "prepare_embeddings": "sqlrag.prepare",
+    "print_results": "sqlrag.ranking.results",
+    "pull": "sqlrag.formats.push.to_postgres",
+    "push": "sqlrag.formats.push",
     "rag_service": "sqlrag.formats.service",
-    "reciprocal_rank_fusion": "sqlrag.retrieval.fusion",
-    "reembed": "sqlrag.ingest.reembedding",
-    "repair": "sqlrag.store.repairing",
-    "rerank": "sqlrag.retrieval.reranking",
-    "retrieve": "sqlrag.retrieval.blocks",
-    "update_embeddings": "sqlrag.ingest.updating",
-    "upgrade": "sqlrag.store.upgrading",
-    "validate_embedding_model": "sqlrag.retrieval.querying",
-    "vector_query": "sqlrag.retrieval.querying",
-    "verify_file": "sqlrag.formats.converting",
+    "reciprocal_rank_fusion": "sqlrag.ranking.fusion",
+    "reembed": "sqlrag.ingest.reembed",
+    "repair": "sqlrag.engines.duckdb.check",
+    "rerank": "sqlrag.blocks.rerank",
+    "retrieve": "sqlrag.blocks.fuse",
+    "update_embeddings": "sqlrag.ingest.update",
+    "upgrade": "sqlrag.engines.duckdb.upgrade",
+    "validate_embedding_model": "sqlrag.query",
+    "vector_query": "sqlrag.query",
+    "verify_file": "sqlrag.formats.convert",
 }
 
 

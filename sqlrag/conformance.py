@@ -1,7 +1,7 @@
 """The conformance suite: a small corpus whose chunks, ids, rankings, repeats and passages are pinned.
 
-They are pinned to a version of the specification. It runs on an installed package. Vectors are hashed words, so that
-every machine and every store has the same ones.
+They are pinned to a version of the specification. The suite runs on an installed package. Vectors are hashed words, so
+that they are the same on every machine and in every store.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from sqlrag.types import SPEC_VERSION, Candidate, Chunk, Document, RetrievePlan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlrag.retrieval.postgres_store import PostgresStore
-    from sqlrag.retrieval.store import Store
+    from sqlrag.search.postgres_store import PostgresStore
+    from sqlrag.search.store import Store
 
 MODEL = "hashing-256"
+
 POLICY: dict[str, Any] = {"chunk_size": 40, "chunk_overlap": 8}
+
 KINDS = ("rankings", "dropped", "passages", "matches")
+
 SCORED = ("rankings", "matches")  # rows of a name and a score
-# Scores are rounded to nine decimals, where the last may fall to either side.
+
+# Scores are rounded to nine decimals; the last one may round either way.
 TOLERANCE = 2e-9
 
 POSTGRES = "golden-postgres.json"
@@ -38,7 +42,7 @@ Findings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Conformance:
-    """What a run of the suite found: the version, how much was compared, and each difference in a line."""
+    """The result of a run of the suite: the version, how much was compared, and a line for each difference."""
 
     spec_version: str
     chunks: int
@@ -47,19 +51,19 @@ class Conformance:
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Say it in lines."""
+        """Format it as lines."""
         found = f"{len(self.differences)} differences" if self.differences else "no difference"
         compared = f"{self.chunks} chunks, {self.rankings} rankings and {self.passages} passages compared"
         return "\n".join([f"Specification {self.spec_version}: {compared}, {found}", *self.differences])
 
 
 def run(url: str | None = None) -> Conformance:
-    """Build the corpus, ask the questions, and compare with what the specification's version demands.
+    """Build the corpus, run the questions, and compare with what the specification's version requires.
 
     Parameters
     ----------
     url
-        Ask a store in Postgres, which is made in a schema of its own at this address and removed again. None: a file.
+        Test a store in Postgres, created in a schema of its own at this address and removed at the end. None: a file.
 
     Returns
     -------
@@ -69,9 +73,9 @@ def run(url: str | None = None) -> Conformance:
     Raises
     ------
     NotFoundError
-        The corpus is not there: the installation is incomplete.
+        The corpus is missing: the installation is incomplete.
     MissingExtraError, StoreError
-        Postgres cannot be asked.
+        Postgres cannot be used.
     """
     folder = corpus_folder()
     golden = json.loads((folder / "golden.json").read_text("utf-8"))
@@ -89,25 +93,25 @@ def corpus_folder() -> Path:
     for folder in (package / "conformance_data", package.parent / "data" / "conformance"):
         if (folder / "queries.json").is_file():
             return folder
-    raise NotFoundError(f"The conformance corpus is missing beside {package}. Reinstall sqlrag-duckdb.")
+    raise NotFoundError(f"The conformance corpus is missing next to {package}. Reinstall sqlrag-duckdb.")
 
 
 def measure(folder: Path, *, threads: int | None = None, url: str | None = None) -> Findings:
-    """Return what the suite pins as this machine gives it, in the form of the golden file."""
+    """Return what this machine computes, in the form of the golden file."""
     questions = json.loads((folder / "queries.json").read_text("utf-8"))
     with corpus_store(folder, threads=threads) as store:
         if url is None:
             return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions, _stored)}
-        # Sign codes are of a DuckDB file alone.
+        # Only a DuckDB file has sign codes.
         questions = [question for question in questions if "codes_pool" not in question]
         with _in_postgres(store, url) as (pushed, stored):
             return {"spec_version": SPEC_VERSION, "chunks": _chunks(pushed), **_answers(pushed, questions, stored)}
 
 
 def with_words_of_postgres(golden: Findings, words: Findings) -> Findings:
-    """Return the golden file as a store in Postgres has to meet it: ``words`` is what words decide there.
+    """Return the golden file for a store in Postgres: ``words`` replaces the results of lexical ranking.
 
-    Chunks, vectors and what is fused of vector rankings are the same; ``ts_rank_cd`` ranks words otherwise than BM25.
+    Chunks, vectors and fused vector rankings are the same; ``ts_rank_cd`` ranks words differently from BM25.
     """
     left_out = set(words["left_out"])
     kinds = {
@@ -118,7 +122,7 @@ def with_words_of_postgres(golden: Findings, words: Findings) -> Findings:
 
 
 def by_words(question: Mapping[str, Any]) -> bool:
-    """Return whether the lexical leg has a part in the answer to a question."""
+    """Return whether the lexical leg affects the results of a question."""
     if "candidates" in question or "rankings" in question:
         return False
     return any(plan.get("mode", "hybrid") != "vector" for plan in question.get("plans", [question.get("plan", {})]))
@@ -126,9 +130,9 @@ def by_words(question: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _in_postgres(store: Store, url: str) -> Iterator[tuple[PostgresStore, Any]]:
-    """Yield the same store in Postgres, and what makes small ones there."""
-    from sqlrag.pushing.pushing import push
-    from sqlrag.retrieval.postgres_store import PostgresStore
+    """Yield the same store in Postgres, and a function that creates small ones there."""
+    from sqlrag.formats.push import push
+    from sqlrag.search.postgres_store import PostgresStore
 
     places = [f"{url}{'&' if '?' in url else '?'}schema=sqlrag_conformance{part}" for part in ("", "_chunks")]
 
@@ -150,15 +154,15 @@ def _in_postgres(store: Store, url: str) -> Iterator[tuple[PostgresStore, Any]]:
 @contextmanager
 def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]:
     """Yield a store of the corpus."""
-    from sqlrag.ingest.pipeline import prepare_file
-    from sqlrag.ingest.updating import update_embeddings
-    from sqlrag.retrieval.store import Store
+    from sqlrag.ingest.build import prepare_file
+    from sqlrag.ingest.update import update_embeddings
+    from sqlrag.search.store import Store
 
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "conformance.duckdb"
         corpus = folder / "corpus"
         options: dict[str, Any] = {"embed_model_name": MODEL, "embedding_provider": "hashing", "progress": "off"}
-        # The collection that comes last by name is written first, so that no order can follow that of the writing.
+        # The collection that is last by name is written first, so that a result in writing order is detected.
         prepare_file(corpus, path, collection="second", patterns=["b*.md"], **POLICY, **options)
         update_embeddings(corpus, path, progress="off")
         with Store(path, threads=threads) as store:
@@ -178,10 +182,10 @@ def _chunks(store: Store | PostgresStore) -> list[list[Any]]:
 def _answers(
     store: Store | PostgresStore, questions: list[dict[str, Any]], stored: Any
 ) -> dict[str, dict[str, list[Any]]]:
-    """Return what the blocks give for each question, by kind and name; see ``_answer``."""
+    """Return what the blocks return for each question, by kind and name; see ``_answer``."""
     found: dict[str, dict[str, list[Any]]] = {kind: {} for kind in KINDS}
     for question in questions:
-        # The vectors of hashed words have no signs, and chunks of other documents hardly ever tie.
+        # Such a question brings chunks of its own: hashed words give no negative numbers, and hardly ever ties.
         with stored(question["chunks"]) if "chunks" in question else nullcontext(store) as asked:
             for kind, rows in _answer(asked, question).items():
                 found[kind][question["name"]] = rows
@@ -189,13 +193,14 @@ def _answers(
 
 
 def _answer(store: Store | PostgresStore, question: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return the ranking, who was dropped for whom, the passages and their scores, as far as the question asks.
+    """Return the ranking, the dropped duplicates, the passages and their scores, as far as the question asks for them.
 
-    A question names the blocks it goes through: what is retrieved by each of its ``plans`` (or the ``candidates`` it
-    brings itself), ``fuse``, ``drop_near_duplicates``, ``rerank``, ``compress``, in this order, each with its options.
-    One with ``rankings`` of ids only fuses these, one with a ``codes_pool`` is a search by the signs of vectors.
+    A question names the blocks to run, in this order and with their options: retrieval by each of its ``plans`` (or
+    its own ``candidates``), ``fuse``, ``drop_near_duplicates``, ``rerank``, ``compress``. One with ``rankings`` of ids
+    only fuses these; one with a ``codes_pool`` searches by sign codes.
     """
-    from sqlrag.retrieval import blocks, compressing, duplicates, fusion, reranking
+    from sqlrag.blocks import compress, fuse, rerank
+    from sqlrag.ranking import fusion
 
     query: str = question["query"]
     found: dict[str, list[Any]] = {}
@@ -210,18 +215,18 @@ def _answer(store: Store | PostgresStore, question: dict[str, Any]) -> dict[str,
         sets = [[Candidate(**fields) for fields in rows] for rows in question["candidates"]]
     else:
         vector = question.get("query_vector")
-        sets = [blocks.retrieve(query, RetrievePlan(**plan), store, query_vector=vector) for plan in plans]
-    candidates = blocks.fuse(sets, **question["fuse"]) if "fuse" in question else sets[0]
+        sets = [fuse.retrieve(query, RetrievePlan(**plan), store, query_vector=vector) for plan in plans]
+    candidates = fuse.fuse(sets, **question["fuse"]) if "fuse" in question else sets[0]
     if "drop_near_duplicates" in question:
         options = _with_vectors(question["drop_near_duplicates"], query, candidates)
-        candidates = duplicates.drop_near_duplicates(candidates, **options)
+        candidates = rerank.drop_near_duplicates(candidates, **options)
         found["dropped"] = [[kept, *others] for kept, others in candidates.dropped.items()]
     if "rerank" in question:
         options = _with_vectors(question["rerank"], query, candidates)
-        candidates = reranking.rerank(query, candidates, **options)
+        candidates = rerank.rerank(query, candidates, **options)
     if "compress" in question:
-        policy = compressing.CompressPolicy(**question["compress"])
-        passages = compressing.compress(query, candidates, policy, store=store)
+        policy = compress.CompressPolicy(**question["compress"])
+        passages = compress.compress(query, candidates, policy, store=store)
         found["passages"] = [
             [row["doc_id"], row["i_start"], row["i_end"], [[span["start"], span["end"]] for span in row["spans"]]]
             for row in passages
@@ -235,7 +240,7 @@ def _answer(store: Store | PostgresStore, question: dict[str, Any]) -> dict[str,
 @contextmanager
 def _stored(rows: list[tuple[str, int, str, list[int]]]) -> Iterator[Store]:
     """Yield a store of these chunks, (doc_id, chunk_index, content, vector) each."""
-    from sqlrag.retrieval.store import Store
+    from sqlrag.search.store import Store
 
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -251,7 +256,7 @@ def _fill(store: Store | PostgresStore, rows: list[tuple[str, int, str, list[int
 
 
 def _with_vectors(options: dict[str, Any], query: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
-    """Return the options of a block with hashed words where ``vectors`` or ``query_vector`` is only true."""
+    """Return the options of a block, with hashed words where ``vectors`` or ``query_vector`` is true."""
     from sqlrag.embedders import load_embedder
 
     texts = {"vectors": [candidate.content for candidate in candidates], "query_vector": [query]}
@@ -261,7 +266,7 @@ def _with_vectors(options: dict[str, Any], query: str, candidates: Sequence[Cand
 
 
 def differences(golden: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return each difference in a line, in a fixed order."""
+    """Return a line for each difference, in a fixed order."""
     lines = []
     if golden["spec_version"] != found["spec_version"]:
         lines.append(f"version: {golden['spec_version']} in the golden file, {found['spec_version']} here")
@@ -295,18 +300,18 @@ def _rows(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | Non
 
 
 def remake(folder: Path, url: str | None = None) -> list[str]:
-    """Write the golden file of a checkout anew and return how it differs from the one before.
+    """Rewrite the golden file of a checkout and return how it differs from the previous one.
 
-    With a ``url`` it is the one of what words decide in Postgres.
+    With a ``url`` it is the file of the lexical results in Postgres.
     """
     if url is not None:
         questions = json.loads((folder / "queries.json").read_text("utf-8"))
-        told = measure(folder, url=url)
+        found = measure(folder, url=url)
         worded = {question["name"] for question in questions if by_words(question)}
-        kinds = {kind: {name: rows for name, rows in told[kind].items() if name in worded} for kind in KINDS}
+        kinds = {kind: {name: rows for name, rows in found[kind].items() if name in worded} for kind in KINDS}
         left_out = [question["name"] for question in questions if "codes_pool" in question]
         why = "Postgres ranks words by ts_rank_cd, files by BM25. All else is in golden.json, for both."
-        (folder / POSTGRES).write_text(_as_json({**told, "chunks": [], **kinds}, why=why, left_out=left_out), "utf-8")
+        (folder / POSTGRES).write_text(_as_json({**found, "chunks": [], **kinds}, why=why, left_out=left_out), "utf-8")
         return []
     golden = folder / "golden.json"
     found = measure(folder)
@@ -317,8 +322,8 @@ def remake(folder: Path, url: str | None = None) -> list[str]:
     return differences(before, found)
 
 
-def _as_json(found: Findings, **beside: Any) -> str:
-    """Write one chunk and one question a line, so that a diff shows what has changed."""
+def _as_json(found: Findings, **more: Any) -> str:
+    """Write one chunk or question a line, so that a diff shows what has changed."""
 
     def written(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
@@ -327,7 +332,7 @@ def _as_json(found: Findings, **beside: Any) -> str:
         return ",\n".join(lines)
 
     parts = [f'"spec_version": {written(found["spec_version"])}']
-    parts += [f"{written(name)}: {written(value)}" for name, value in beside.items()]
+    parts += [f"{written(name)}: {written(value)}" for name, value in more.items()]
     parts.append(f'"chunks": [\n{block([written(row) for row in found["chunks"]])}\n]')
     for kind in KINDS:
         rows = [f"{written(name)}: {written(rows)}" for name, rows in found[kind].items()]
@@ -337,4 +342,4 @@ def _as_json(found: Findings, **beside: Any) -> str:
 
 if __name__ == "__main__":  # in a checkout: python -m sqlrag.conformance [URL]
     place = sys.argv[1] if sys.argv[1:] else None
-    sys.stdout.write("\n".join([*remake(corpus_folder(), place), "The golden file has been made anew", ""]))
+    sys.stdout.write("\n".join([*remake(corpus_folder(), place), "The golden file has been rewritten", ""]))

@@ -4,22 +4,24 @@
     ├── InputError            (ValueError)   an argument is wrong: a blank query, top_k <= 0, chunk_size <= 0 …
     ├── NotFoundError         (LookupError)  a file, folder or id does not exist
     ├── MissingExtraError     (ImportError)  an optional package is not installed
-    ├── ModelUnavailableError                a model cannot be had here: to embed, to re-rank or to answer
+    ├── ModelUnavailableError                a model that embeds, re-ranks or answers is not available
     ├── ModelMismatchError    (ValueError)   the model or its dimensions are not those of the file
-    ├── ProviderError                        a model or the server it runs on answered wrongly or not at all
+    ├── ProviderError                        a model or its server gave a wrong answer or none
     ├── DocumentError                        one document cannot be read, chunked or embedded
     ├── StoreError                           the file cannot be used as a store
-    │   ├── NotAStoreError                   it is no DuckDB database, or not one of ours
+    │   ├── NotAStoreError                   it is not a DuckDB database, or not one of ours
     │   ├── StoreExistsError                 it exists and overwrite was not asked for
-    │   ├── StoreLockedError                 another process holds it
+    │   ├── StoreLockedError                 another process has it open
     │   └── SchemaVersionError               another version of sqlrag wrote it
     └── FormatError           (ValueError)   an exchange file is damaged or of another format
 
 A message says what is wrong, where, and what to do about it. The cause is kept in
-``__cause__``, unless it could hold a key.
+``__cause__``, unless it could contain a key.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class SqlragError(Exception):
@@ -35,7 +37,7 @@ class NotFoundError(SqlragError, LookupError):
 
 
 class MissingExtraError(SqlragError, ImportError):
-    """An optional package is needed and not installed; the message holds the ``pip install`` line."""
+    """An optional package is needed and not installed; the message has the ``pip install`` line."""
 
     def __init__(self, what: str, extra: str) -> None:
         self.extra = extra
@@ -43,7 +45,7 @@ class MissingExtraError(SqlragError, ImportError):
 
 
 class ModelUnavailableError(SqlragError):
-    """A model that embeds, re-ranks or chats cannot be had here.
+    """A model that embeds, re-ranks or chats is not available here.
 
     Its name is unknown, a key is missing, the hub is out of reach, or its files are damaged.
     """
@@ -54,10 +56,13 @@ class ModelMismatchError(SqlragError, ValueError):
 
 
 class ProviderError(SqlragError):
-    """A model that embeds, re-ranks or chats, or its server, gave no answer or a wrong one.
+    """A model that embeds, re-ranks or chats, or its server, gave a wrong answer or none.
 
-    It failed or was silent for too long, or its vectors, scores or words are of the wrong count, shape or value.
+    It failed or timed out, or its vectors, scores or words have the wrong count, shape or value. ``report`` is that of
+    the build, update or upload that it ended: what was done and what was not. None elsewhere.
     """
+
+    report: Any = None
 
 
 class DocumentError(SqlragError):
@@ -79,7 +84,7 @@ class StoreError(SqlragError):
 
 
 class NotAStoreError(StoreError):
-    """The file is no DuckDB database, or a DuckDB database that sqlrag did not make."""
+    """The file is not a DuckDB database, or a DuckDB database that sqlrag did not create."""
 
 
 class StoreExistsError(StoreError):
@@ -87,7 +92,7 @@ class StoreExistsError(StoreError):
 
 
 class StoreLockedError(StoreError):
-    """Another process holds the file. ``pid`` is its process id where the operating system tells it."""
+    """Another process has the file open. ``pid`` is its process id where the operating system reports it."""
 
     def __init__(self, path: object, message: str, pid: int | None = None) -> None:
         self.pid = pid

@@ -1,15 +1,16 @@
-"""The links of a Markdown text: where each stands and to which document it leads."""
+"""The links of a Markdown text: the position and the target document of each."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
 from functools import cache
-from itertools import accumulate
 from posixpath import dirname, join, normpath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from sqlrag.cancellation import checkpoint
+from sqlrag.normalize import clean_name
 from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
@@ -19,22 +20,68 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
+MARKDOWN = "text/markdown"
+
+"""The MIME type of Markdown, whose links and blocks are known."""
+
+# What a reader of ours converts to Markdown.
+_CONVERTED = frozenset({
+    "application/epub+zip",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "application/x-ipynb+json",
+    "message/rfc822",
+    "text/csv",
+    "text/html",
+    "text/tab-separated-values",
+    "text/x-rst",
+})  # fmt: skip
+
+_CONVERTED_BY_OTHERS = "+markdown"
 LINE_END = re.compile(r"\r\n?|\n")
+
 """The line ends that markdown-it counts, so that its line numbers can be turned into offsets."""
 
 # What every link has: a destination in brackets, a definition elsewhere in the text, or an address in angle brackets.
-_SIGN_OF_A_LINK = re.compile(r"\]\(|\]:|<[^<>\s]+[:@]")
+_SIGN_OF_A_LINK = re.compile(r"\]\(|\]:|\[\[|<[^<>\s]+[:@]")
+
 _MAY_LINK = re.compile(r"\]|<[^<>\s]+[:@]")
+
 _URL = re.compile(r"(?P<path>[^?#]*)(?:\?[^#]*)?(?:#(?P<fragment>.*))?", re.DOTALL)
+
 _EXTERNAL = re.compile(r"//|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
+WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+)(?:(\\?\|)([^\[\]\n]*))?\]\]")
+
+"""A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds the note."""
+
+_SIZE = re.compile(r"\d+(?:x\d+)?")
+
+_MEDIA = re.compile(
+    r"\.(?:avif|bmp|gif|jpe?g|png|svg|webp|3gp|flac|m4a|mkv|mov|mp[34]|og[agv]|opus|wav|webm|base|canvas)$",
+    re.IGNORECASE,
+)
+
+
+def is_markdown(mime: object) -> bool:
+    """Return whether the stored text of a document of this MIME type is Markdown, as it was written or converted.
+
+    It is for ``text/markdown``, for what our readers convert, and for every type that ends in ``+markdown``, with which
+    a reader of another package says so: a file has to tell where that package is not installed, too.
+    """
+    return isinstance(mime, str) and (mime == MARKDOWN or mime in _CONVERTED or mime.endswith(_CONVERTED_BY_OTHERS))
+
+
 class Link(NamedTuple):
-    """A link: its span in the text, what is read in its place, where it leads.
+    """A link: its span in the text, its label and its target.
 
     ``i_start`` and ``i_end`` count characters of the whole text. ``url`` is the destination as it is written, in a
-    definition or in the link itself. ``target`` is the doc_id that it leads to, whether the file holds it or not;
-    None where it leads out of the collection, by a scheme such as https or by a host.
+    definition or in the link itself. ``target`` is the doc_id that it points to, whether the file has it or not;
+    None where it points out of the collection, by a scheme such as https or by a host. ``note`` is the path or name of
+    the note that a wikilink names, in lower case and without ``.md``; which document that is depends on all others, so
+    its ``target`` is None.
     """
 
     i_start: int
@@ -43,6 +90,7 @@ class Link(NamedTuple):
     url: str
     target: str | None
     fragment: str | None
+    note: str | None = None
 
 
 def markdown_links(
@@ -50,17 +98,17 @@ def markdown_links(
 ) -> list[Link]:
     """Return the links of a Markdown document in the order of the text, as CommonMark counts them.
 
-    Links that refer to a definition and addresses in angle brackets are among them; pictures, HTML and what stands in
-    code are not.
+    Links that refer to a definition, addresses in angle brackets and wikilinks are among them; images, HTML and text
+    in code are not.
 
     Parameters
     ----------
     text
         The whole document.
     body_start
-        Characters of its front matter.
+        The offset after its front matter.
     doc_id, collection
-        The document; links are taken from its folder.
+        The document; links are resolved from its folder.
 
     Examples
     --------
@@ -70,27 +118,28 @@ def markdown_links(
     """
     if not _SIGN_OF_A_LINK.search(text, body_start):
         return []
-    body = text[body_start:].replace("\0", "\ufffd")  # as the parser does, which changes no offset
-    lines = LINE_END.split(body)
-    starts = [body_start, *(body_start + end.end() for end in LINE_END.finditer(body))]
     found = []
-    environment: dict[str, object] = {}
     parser = _parser()
-    for block in parser.parse(body, environment):
-        if block.type == "inline" and block.map and _MAY_LINK.search(block.content):
-            place = _places(block.content.split("\n"), block.map[0], lines, starts)
-            for token, label in _links_of(parser.inline.parse(block.content, parser, environment, [])):
-                url = str(token.attrs["href"])
-                target, fragment = resolve(url, doc_id, collection)
-                start, end = (place(offset) for offset in token.meta["span"])
-                found.append(Link(start, end, label, url, target, fragment))
+    for part in blocks_of(text, body_start):
+        environment: dict[str, object] = {"references": part.references}
+        for block in part.tokens:
+            if block.type == "inline" and block.map and _MAY_LINK.search(block.content):
+                place = part.places(block.content, block.map[0])
+                for token, label in _links_of(parser.inline.parse(block.content, parser, environment, [])):
+                    start, end = token.meta["span"]
+                    span = place(start), place(end - 1) + 1
+                    url = str(token.attrs["href"])
+                    if token.type == "wikilink":
+                        found.append(_to_note(span, label, url, doc_id))
+                    else:
+                        found.append(Link(*span, label, url, *resolve(url, doc_id, collection)))
     return found
 
 
 def resolve(url: str, doc_id: str, collection: str = DEFAULT_COLLECTION) -> tuple[str | None, str | None]:
-    """Return the doc_id that a URL leads to from a document, and its fragment; None where there is none.
+    """Return the doc_id that a URL in a document points to, and its fragment; None where there is none.
 
-    A path that begins with a slash is taken from the top of the collection.
+    A path that begins with a slash is resolved from the root of the collection.
 
     Examples
     --------
@@ -107,27 +156,62 @@ def resolve(url: str, doc_id: str, collection: str = DEFAULT_COLLECTION) -> tupl
     if not path:
         return doc_id, fragment
     folder = "" if path.startswith("/") else dirname(doc_id.removeprefix(prefix))
-    return prefix + normpath(join(folder, unquote(path).lstrip("/"))), fragment
+    return prefix + normpath(join(folder, clean_name(unquote(path)).lstrip("/"))), fragment
+
+
+def label_of_wikilink(found: re.Match[str]) -> tuple[int, int]:
+    """Return the place of what a reader sees of a wikilink: its label, else the name of the note or of the heading."""
+    embedded, label = bool(found[1]), found[4]
+    if label is not None and label.strip() and not (embedded and _SIZE.fullmatch(label.strip())):
+        return found.span(4)
+    start, end = found.span(2)
+    name, _, heading = found[2].partition("#")
+    if not name.strip():  # a heading of the same note
+        return end - len(heading.lstrip("#^")), end
+    name = name.rstrip()
+    return start + name.rfind("/") + 1, start + len(name.removesuffix(".md"))
+
+
+def _to_note(span: tuple[int, int], label: str, url: str, doc_id: str) -> Link:
+    path, _, fragment = url.partition("#")
+    name = clean_name(path.strip()).lower().removesuffix(".md").removesuffix(".markdown")
+    note = re.sub(r"^(?:\.{0,2}/)+", "", name)
+    return Link(*span, label, url, None if note else doc_id, fragment.strip() or None, note or None)
+
+
+def _wikilink(state: StateInline, silent: bool) -> bool:
+    """Read a wikilink; pictures and sounds that are embedded are none."""
+    found = WIKILINK.match(state.src, state.pos, state.posMax)
+    if not found:
+        return False
+    embedded = bool(found[1]) or (state.pos > 0 and state.src[state.pos - 1] == "!")
+    if embedded and _MEDIA.search(found[2].partition("#")[0].strip()):
+        return False
+    if not silent:
+        token = state.push("wikilink", "", 0)
+        token.attrs = {"href": found[2].strip()}
+        token.content = state.src[slice(*label_of_wikilink(found))].strip()
+        token.meta["span"] = (found.start() + len(found[1]), found.end())
+    state.pos = found.end()
+    return True
 
 
 def plain(tokens: Sequence[Token]) -> str:
-    """Return the text of inline Markdown without its marks; a picture gives its description."""
+    """Return the text of inline Markdown without markup; an image gives its description."""
     parts = []
     for token in tokens:
         if token.children and token.type in {"inline", "image"}:
             parts.append(plain(token.children))
-        elif token.type in {"text", "text_special", "code_inline"}:
+        elif token.type in {"text", "text_special", "code_inline", "wikilink"}:
             parts.append(token.content)
         elif token.type in {"softbreak", "hardbreak"}:
             parts.append(" ")
     return "".join(parts)
 
 
-@cache
-def _parser() -> MarkdownIt:
-    """Return a parser that leaves addresses as they are written, and notes the span of each link in its block."""
+def parser_as_written() -> MarkdownIt:
+    """Return a new parser that keeps URLs as they are written."""
     from markdown_it import MarkdownIt
-    from markdown_it.rules_inline import autolink, link
 
     class AsWritten(MarkdownIt):
         def validateLink(self, url: str) -> bool:  # noqa: N802, ARG002 - the parser's names
@@ -136,15 +220,23 @@ def _parser() -> MarkdownIt:
         def normalizeLink(self, url: str) -> str:  # noqa: N802
             return url
 
-    parser = AsWritten("commonmark")
-    parser.core.ruler.disable("inline")  # most blocks have no link
+    return AsWritten("commonmark")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """Return a parser that records the span of each link in its block."""
+    from markdown_it.rules_inline import autolink, link
+
+    parser = parser_as_written()
+    parser.inline.ruler.before("link", "wikilink", _wikilink)
     parser.inline.ruler.at("link", _with_span(link))
     parser.inline.ruler.at("autolink", _with_span(autolink))
     return parser
 
 
 def _with_span(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
-    def noting(state: StateInline, silent: bool) -> bool:
+    def recording(state: StateInline, silent: bool) -> bool:
         start, known = state.pos, len(state.tokens)
         if not rule(state, silent):
             return False
@@ -153,31 +245,135 @@ def _with_span(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInli
             opened.meta["span"] = (start, state.pos)
         return True
 
-    return noting
+    return recording
 
 
 def _links_of(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-    """Yield the opening token and the label of every link of a block; CommonMark nests none in another."""
+    """Yield the opening token and the label of every link of a block; CommonMark links do not nest."""
     for i, token in enumerate(tokens):
-        if token.type == "link_open":
+        if token.type == "wikilink":
+            yield token, token.content
+        elif token.type == "link_open":
             close = next(j for j in range(i, len(tokens)) if tokens[j].type == "link_close")
             yield token, plain(tokens[i + 1 : close])
 
 
-def _places(content: list[str], first: int, lines: list[str], starts: list[int]) -> Callable[[int], int]:
-    """Return what turns an offset in the content of a block into one in the text.
+_WINDOW = 1 << 20  # characters that are parsed at once
 
-    The lines of a block, from line ``first`` on, are those of the text without what stands before them, such as the
-    mark of a quote; and without those lines at its beginning that hold nothing but blanks of any kind.
+
+class Part:
+    """Some of the blocks of a Markdown document, with the places of their lines in the whole text.
+
+    ``tokens`` are those of the blocks, ``lines`` their lines without line ends. ``references`` are the definitions of
+    the whole document by label, ``definitions`` the (first, last) lines of those in this part, ``last`` excluded.
     """
-    begins = [0, *accumulate(len(line) + 1 for line in content[:-1])]
-    while content[0].strip() not in lines[first]:
-        first += 1
 
-    def place(offset: int) -> int:
-        row = bisect_right(begins, offset) - 1
-        written = content[row].strip()  # the parser writes tabs at the beginning of a line as spaces
-        indent = len(content[row]) - len(content[row].lstrip())
-        return starts[first + row] + lines[first + row].rfind(written) + offset - begins[row] - indent
+    def __init__(self, tokens: list[Token], lines: list[str], starts: list[int], definitions: list[list[int]]) -> None:
+        self.tokens, self.lines, self.definitions = tokens, lines, definitions
+        self.references: dict[str, object] = {}
+        self._starts = starts
 
-    return place
+    def start(self, line: int) -> int:
+        """Return the offset in the text of the beginning of a line, the end of the part for one that is not there."""
+        return self._starts[min(line, len(self._starts) - 1)]
+
+    def end(self, line: int) -> int:
+        """Return the offset of the end of a line, before its line end."""
+        return self.start(line) + len(self.lines[line]) if line < len(self.lines) else self._starts[-1]
+
+    def line_start(self, offset: int) -> int:
+        """Return where the line begins that an offset lies in."""
+        return self._starts[bisect_right(self._starts, offset) - 1]
+
+    def begins(self, content: str, first: int) -> list[int]:
+        """Return where each line of the content of a block begins in the text.
+
+        The content has the lines of the text from line ``first`` on, without their prefixes, such as the mark of a
+        quote, and without blank lines at its beginning. A line that the parser has indented begins before its text.
+        """
+        rows = content.split("\n")
+        while rows[0].strip() not in self.lines[first]:
+            first += 1
+        found = []
+        for line, row in enumerate(rows, first):
+            written = row.strip()  # the parser writes tabs at the beginning of a line as spaces
+            indent = len(row) - len(row.lstrip())
+            found.append(self.start(line) + self.lines[line].rfind(written) - indent)
+        return found
+
+    def places(self, content: str, first: int) -> Callable[[int], int]:
+        """Return a function that maps an offset in the content of a block to one in the text; see :meth:`begins`."""
+        rows = [0, *(found.end() for found in re.finditer("\n", content))]
+        begins = self.begins(content, first)
+
+        def place(offset: int) -> int:
+            row = bisect_right(rows, offset) - 1
+            return begins[row] + offset - rows[row]
+
+        return place
+
+
+def blocks_of(text: str, body_start: int = 0) -> Iterator[Part]:
+    """Yield the blocks of a Markdown document in parts of a limited size, as if all were parsed at once.
+
+    A block at the top level ends where the next one begins, whatever follows; so a part ends before the last block
+    that was parsed, and the next begins with it. Inline tokens are not parsed.
+    """
+    references: dict[str, object] = {}
+    if len(text) - body_start > _WINDOW and "]:" in text:
+        for part, found in _windows(text, body_start):
+            del part
+            references = {**found, **references}
+    for part, found in _windows(text, body_start):
+        references = {**found, **references} if found else references
+        part.references = references
+        yield part
+
+
+def _windows(text: str, start: int) -> Iterator[tuple[Part, dict[str, object]]]:
+    parser, size = _block_parser(), _WINDOW
+    while start < len(text):
+        end = len(text) if start + size >= len(text) else text.rfind("\n", start, start + size) + 1
+        if end <= start:
+            size *= 2
+            continue
+        body = text[start:end].replace("\0", "\ufffd")  # as the parser does, which changes no offset
+        lines = LINE_END.split(body)
+        starts = [start, *(start + found.end() for found in LINE_END.finditer(body)), end]
+        environment: dict[str, Any] = {}
+        tokens = parser.parse(body, environment)
+        first = {label: one["map"] for label, one in environment.get("references", {}).items()}
+        definitions = [*first.values(), *(one["map"] for one in environment.get("duplicate_refs", ()))]
+        if end < len(text):
+            # The last block may go on behind the window.
+            last = next(
+                (i for i in range(len(tokens) - 1, -1, -1) if not tokens[i].level and tokens[i].nesting >= 0), 0
+            )
+            line = (tokens[last].map or [0])[0] if tokens else 0
+            if not line:
+                size *= 2
+                continue
+            tokens, end = tokens[:last], starts[line]
+            definitions = [found for found in definitions if found[0] < line]
+            lines, starts = lines[:line], starts[: line + 1]
+        found = {label: one for label, one in environment.get("references", {}).items() if one["map"][0] < len(lines)}
+        yield Part(tokens, lines, starts, sorted(definitions)), found
+        start, size = end, _WINDOW
+
+
+@cache
+def _block_parser() -> MarkdownIt:
+    """Return a parser of blocks alone."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.disable("inline")
+    # Called at each line, also within a paragraph, which a whole document may be.
+    parser.block.ruler.before("code", "checkpoint", _checkpoint, {"alt": ["paragraph", "reference", "blockquote"]})
+    return parser
+
+
+def _checkpoint(*_: object) -> bool:
+    """Let the parsing of a long document be cancelled; a rule that matches no line."""
+    checkpoint()
+    return False

@@ -1,29 +1,35 @@
-"""What both servers need, whatever framework they are made of: where they listen, and who has the key."""
+"""Helpers of servers and providers: addresses, keys, and messages without secrets."""
 
 from __future__ import annotations
 
 import hmac
+import html
 import ipaddress
 import os
 import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Collection, MutableMapping
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
 """The names of this machine in the header ``Host``."""
+
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{0,5})?", re.ASCII)
+
 _ABSOLUTE = re.compile(r"https?://([^/]*)(.*)", re.DOTALL | re.IGNORECASE)
+
 NO_KEY = "Send the key: Authorization: Bearer KEY, or X-API-Key: KEY."
 
 
 def listen(host: str, port: int, *, backlog: int | None = None) -> tuple[socket.socket, str]:
-    """Return a socket that listens, and the URL of a server there, without a path. Port 0 is any that is free.
+    """Return a socket that listens, and the URL of a server there, without a path. Port 0 is any free port.
 
     Raises
     ------
@@ -40,7 +46,7 @@ def listen(host: str, port: int, *, backlog: int | None = None) -> tuple[socket.
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host's address; a name has no case."""
+    """Return whether only this machine can reach a host's address; case does not matter."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -48,7 +54,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(authority: str) -> str | None:
-    """Return the name or address of a header ``Host``, in small letters; None where it is not ``host[:port]`` at all.
+    """Return the name or address of a header ``Host``, in lower case; None where it is not ``host[:port]``.
 
     RFC 9110, section 7.2: no user, no path, no blank; letters, digits, "-", "." and "_" of a name, or an IPv6 address
     in brackets.
@@ -57,14 +63,35 @@ def host_of(authority: str) -> str | None:
     return found[1] if found else None
 
 
-def host_of_origin(origin: str) -> str | None:
-    """Return the host of a header ``Origin``; None where it is that of no page."""
-    scheme, _, authority = origin.lower().partition("://")
-    return host_of(authority) if scheme in ("http", "https") else None
+_PORTS = {"http": "80", "https": "443"}
+
+
+def is_own_origin(origin: str, host: str, scheme: str, names: Collection[str] = ()) -> bool:
+    """Return whether a header ``Origin`` is that of the server's own pages, for a request with this ``Host``.
+
+    That is the request's own scheme, host and port, where the names of this machine are one host. TLS may end at a
+    proxy, so that for another machine https is accepted as well. A proxy may also change host and port; the ``names``,
+    in lower case, are those that it has for browsers, at any port.
+    """
+    sent, _, authority = origin.lower().partition("://")
+    name, own = host_of(authority), host_of(host)
+    if sent not in _PORTS or name is None or own is None:
+        return False
+    if name in names:
+        return True
+    is_here = own in LOOPBACK
+    is_host = name in LOOPBACK if is_here else name == own
+    is_scheme = sent == scheme or (sent == "https" and not is_here)
+    return is_host and is_scheme and _port_of(authority, sent) == _port_of(host, sent)
+
+
+def _port_of(authority: str, scheme: str) -> str:
+    """Return the port of ``host[:port]``, that of the scheme where it has none."""
+    return authority.rpartition("]")[2].partition(":")[2] or _PORTS[scheme]
 
 
 def to_origin_form(scope: MutableMapping[str, Any]) -> None:
-    """Make a request of ASGI for a whole URL one for its path, at the host of the URL (RFC 9112, section 3.2.2)."""
+    """Rewrite an ASGI request for an absolute URL to one for its path at the URL's host (RFC 9112, section 3.2.2)."""
     found = _ABSOLUTE.fullmatch(scope.get("path", "")) if scope["type"] == "http" else None
     if found:
         scope["path"] = found[2] or "/"
@@ -73,18 +100,18 @@ def to_origin_form(scope: MutableMapping[str, Any]) -> None:
 
 
 def in_url(host: str) -> str:
-    """Return a host as it stands in a URL."""
+    """Return a host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 def has_key(authorization: bytes, api_key: bytes, key: bytes) -> bool:
-    """Return whether one of the headers ``Authorization`` and ``X-API-Key`` holds the key; it takes as long if not."""
+    """Return whether the header ``Authorization`` or ``X-API-Key`` has the key, in constant time."""
     scheme, _, token = authorization.partition(b" ")
     return hmac.compare_digest(token.strip() if scheme.lower() == b"bearer" else api_key, key)
 
 
 def without_folders(text: str, *folders: str | os.PathLike[str]) -> str:
-    """Return a text for others, with the names of files alone where it has their paths below one of the folders.
+    """Return a text in which paths below one of the folders are relative to it.
 
     Examples
     --------
@@ -97,26 +124,27 @@ def without_folders(text: str, *folders: str | os.PathLike[str]) -> str:
     return text
 
 
-def is_url(path: object) -> bool:
-    """Return whether a store's address is one of a Postgres server, and no file."""
-    return isinstance(path, str) and path.partition("://")[0].lower() in ("postgresql", "postgres") and "://" in path
+def scheme_of(place: object) -> str:
+    """Return the scheme of an address in lower case, "" where it has none, such as the path of a file."""
+    scheme, separator, _ = place.partition("://") if isinstance(place, str) else ("", "", "")
+    return scheme.lower() if separator else ""
 
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*\bpassword=", re.DOTALL)
 
 
 def refuse_address(path: object) -> None:
-    """Raise InputError for an address where the path of a file is needed; pathlib makes one slash of two."""
+    """Raise InputError for a URL where the path of a file is needed, also with one slash, as pathlib leaves it."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if isinstance(text, str) and _ADDRESS.match(text):
         raise InputError(
-            "This needs a DuckDB file, and an address was given. Where a store in Postgres is taken, write "
-            "postgresql://user@host/database; sqlrag pull URL kb.duckdb makes a file of it."
+            "This needs a DuckDB file, and a URL was given. Where a store in Postgres is supported, write "
+            "postgresql://user@host/database; sqlrag pull URL kb.duckdb copies it to a file."
         )
 
 
 def without_password(address: str) -> str:
-    """Return an address without what stands between its user and its host, and without passwords after ``?``.
+    """Return an address without the part between its user and its host, and without passwords after ``?``.
 
     Examples
     --------
@@ -126,3 +154,47 @@ def without_password(address: str) -> str:
     place, _, query = re.sub(r"(/[^/@:]*):.*@", r"\1@", address).partition("?")
     shown = "&".join(pair for pair in query.split("&") if "password" not in pair.partition("=")[0].lower())
     return f"{place}?{shown}" if shown else place
+
+
+_PATTERNS = (
+    re.compile(r"(?i)\b(bearer\s+)[^\s'\",;]+"),
+    re.compile(r"\b((?:sk|pk|rk|pa|jina|hf|gsk|key)[-_])[A-Za-z0-9_\-*.]{8,}"),
+    re.compile(r"(?i)(https?://)[^/\s@]+(?=@)"),
+    re.compile(r"(?i)\b(api[-_]?key['\"]?\s*[=:]\s*['\"]?)[^\s'\",;&]+"),
+)
+
+
+def scrub(text: str, *secrets: str | None) -> str:
+    """Return the text with the secrets, and what looks like a key, replaced by ``***``.
+
+    Examples
+    --------
+    >>> scrub("Incorrect API key: hunter2; Authorization: Bearer abc", "hunter2")
+    'Incorrect API key: ***; Authorization: Bearer ***'
+    """
+    for secret in secrets:
+        if secret:
+            text = _spellings(secret).sub("***", text)
+    for pattern in _PATTERNS:
+        text = pattern.sub(r"\1***", text)
+    return text
+
+
+def _spellings(secret: str) -> re.Pattern[str]:
+    """Return a pattern that matches a secret as it is, or escaped as in JSON, a repr, a URL or HTML.
+
+    No two parts of it match the same backslash, so that long runs of them do not backtrack.
+    """
+    parts, before = list[str](), ""
+    for run in re.findall(r"\\+|[^\\]", secret):
+        if run[0] == "\\":
+            first = "" if parts else r"(?<!\\)"
+            parts.append(rf"(?:{first}\\+(?:u005[Cc]\\*)*|(?:%5[Cc])+|(?:&#92;)+)")
+            before = ""
+            continue
+        forms = {run, f"u{ord(run):04x}", f"u{ord(run):04X}", f"x{ord(run):02x}"}
+        if not run.isalnum():
+            forms |= {quote(run, safe=""), quote(run, safe="").lower(), html.escape(run), f"&#{ord(run)};"}
+        parts.append(f"{before}(?:{'|'.join(map(re.escape, sorted(forms)))})")
+        before = r"\\*"
+    return re.compile("".join(parts))

@@ -1,4 +1,4 @@
-"""Temporary folders that do not outlive their process for long, even where it is killed."""
+"""Temporary folders, which are removed later where their process was killed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # on Windows nothing is swept
+except ImportError:  # on Windows sweep() does nothing
     fcntl = None  # type: ignore[assignment]
 
 _PREFIX = "sqlrag-"
+
 _LOCK = "held"
 
 
@@ -28,11 +29,11 @@ class Folder:
         self._lock = (outer / "new").open("wb")
         if fcntl:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            # It has its name only when it is locked, so that no other process finds it unlocked.
+            # Renamed only once it is locked, so that no other process finds it unlocked.
             (outer / "new").rename(outer / _LOCK)
 
     def close(self) -> None:
-        """Remove it, and what was put there since it was removed."""
+        """Unlock and remove the folder; again removes files that were written since."""
         self._lock.close()
         self._directory.cleanup()
 
@@ -42,7 +43,7 @@ def sweep() -> None:
     if not fcntl:
         return
     for outer in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # What another user, or an earlier version, has made has no lock that can be had.
+        # The folders of other users and earlier versions have no lock that can be acquired.
         with suppress(OSError):
             if outer.is_symlink() or outer.stat().st_uid != os.getuid():
                 continue

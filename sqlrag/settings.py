@@ -1,4 +1,4 @@
-"""What holds for a whole process: set by environment variables, or given to a Store."""
+"""Settings of a whole process, from environment variables or passed to a Store."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlrag.arguments import flag, number, shown
 from sqlrag.errors import InputError
-from sqlrag.options import number, shown
 
 QUERY_LOG = "SQLRAG_QUERY_LOG"
+
 WAIT_SECONDS = "SQLRAG_WAIT_SECONDS"
+
+TRUST = "SQLRAG_TRUST"
+
+MAX_PAGES = "SQLRAG_MAX_PAGES"
+
+MAX_CHARACTERS = "SQLRAG_MAX_CHARACTERS"
+
+MAX_SECONDS = "SQLRAG_MAX_SECONDS"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that are no argument of a single call.
+    """Settings that are not arguments of a single call.
 
     Parameters
     ----------
@@ -23,13 +32,16 @@ class Settings:
         A DuckDB file, apart from the store, to which every query appends a row: its text, counts and times. None
         (default): nothing is logged. Environment: ``SQLRAG_QUERY_LOG``.
     wait_seconds
-        How long an opening waits for another process that holds the file, in seconds, 0 or more.
+        How long opening a file waits for another process that has it open, in seconds, 0 or more.
         Environment: ``SQLRAG_WAIT_SECONDS``.
+    trust
+        True opens files whose views or macros are not those of this release as well, and runs them. Environment:
+        ``SQLRAG_TRUST``, 1 or 0.
 
     Raises
     ------
     InputError
-        ``wait_seconds`` is no number of 0 or more, or ``query_log`` no path.
+        ``wait_seconds`` is not a number of 0 or more, ``query_log`` not a path, or ``trust`` not True or False.
 
     Examples
     --------
@@ -39,27 +51,79 @@ class Settings:
 
     query_log: str | os.PathLike[str] | None = None
     wait_seconds: float = 2.0
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.query_log is not None and not isinstance(self.query_log, (str, os.PathLike)):
             raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {shown(self.query_log)}.")
         _check_wait(self.wait_seconds)
+        flag("trust", self.trust)
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Return what the environment variables say; a variable that is missing or blank leaves the default.
+        """Return the settings of the environment variables; a variable that is missing or blank leaves the default.
 
         Raises
         ------
         InputError
-            ``SQLRAG_WAIT_SECONDS`` is no number of 0 or more.
+            ``SQLRAG_WAIT_SECONDS`` is not a number of 0 or more, or ``SQLRAG_TRUST`` neither 1 nor 0.
         """
-        log, wait = (os.environ.get(name, "").strip() for name in (QUERY_LOG, WAIT_SECONDS))
+        log, wait, trust = (os.environ.get(name, "").strip() for name in (QUERY_LOG, WAIT_SECONDS, TRUST))
         try:
             seconds = float(wait) if wait else cls.wait_seconds
         except ValueError as error:
             raise InputError(f"{WAIT_SECONDS} must be a number of seconds, not {wait!r}.") from error
-        return cls(query_log=Path(log) if log else None, wait_seconds=seconds)
+        if trust not in {"", "0", "1"}:
+            raise InputError(f"{TRUST} must be 1 or 0, not {trust!r}.")
+        return cls(query_log=Path(log) if log else None, wait_seconds=seconds, trust=trust == "1")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one document may cost that is unpacked while it is read, such as a PDF: a small file can hold much.
+
+    No book meets the defaults. A document that does is a failure that names the limit.
+
+    Parameters
+    ----------
+    pages
+        How many pages it may have, 1 or more. Environment: ``SQLRAG_MAX_PAGES``.
+    characters
+        How many characters of text, 1 or more. Environment: ``SQLRAG_MAX_CHARACTERS``.
+    seconds
+        How long reading it may take, in seconds, more than 0. A PDF of less than 5 MB gets a part of them: a
+        twentieth, and a fifth for each MB. Environment: ``SQLRAG_MAX_SECONDS``.
+    """
+
+    pages: int = 20_000
+    characters: int = 50_000_000
+    seconds: float = 600.0
+
+    @classmethod
+    def from_environment(cls) -> Limits:
+        """Return the limits of the environment variables; a variable that is missing or blank leaves the default.
+
+        Raises
+        ------
+        InputError
+            A variable is not a number, or not greater than 0.
+        """
+        return cls(
+            pages=int(_limit(MAX_PAGES, cls.pages)),
+            characters=int(_limit(MAX_CHARACTERS, cls.characters)),
+            seconds=_limit(MAX_SECONDS, cls.seconds),
+        )
+
+
+def _limit(name: str, default: float) -> float:
+    written = os.environ.get(name, "").strip().replace("_", "")
+    try:
+        value = float(written) if written else default
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e12 or (name != MAX_SECONDS and value != int(value)):
+        raise InputError(f"{name} must be a {'' if name == MAX_SECONDS else 'whole '}number above 0, not {written!r}.")
+    return value
 
 
 def checked_settings(settings: object) -> Settings:
@@ -72,8 +136,13 @@ def checked_settings(settings: object) -> Settings:
 
 
 def seconds_to_wait(given: float | None) -> float:
-    """Return how long to wait for other processes: what a caller says, else what the environment does."""
+    """Return how long to wait for other processes: the caller's value, else that of the environment."""
     return Settings.from_environment().wait_seconds if given is None else _check_wait(given)
+
+
+def trusts(given: bool | None) -> bool:
+    """Return whether a file with other views or macros is opened: the caller's value, else that of the environment."""
+    return Settings.from_environment().trust if given is None else flag("trust", given)
 
 
 def _check_wait(seconds: object) -> float:

@@ -6,36 +6,40 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from sqlrag.retrieval.postgres_store import PostgresStore
-    from sqlrag.retrieval.store import Store
-    from sqlrag.retrieval.stores import Stores
-
     Vectors = NDArray[np.float32]
-    # What is taken as an embedder: a llama-index BaseEmbedding is callable, too.
+    # What callers may pass as an embedder: a llama-index BaseEmbedding is callable, too.
     AnyEmbedder: TypeAlias = "Embedder | Callable[..., Any]"
-    # What is taken as a store: the path of a file, the URL of one in Postgres, or an open one; to search also several.
-    AnyStore: TypeAlias = "str | os.PathLike[str] | Store | PostgresStore"
-    AnyStores: TypeAlias = "AnyStore | Stores | list[Any] | tuple[Any, ...]"
 
 DEFAULT_COLLECTION = "default"
+
+PAD = "\u00ad"
+
+"""The soft hyphen, which no reader sees: in the text that is shown it fills the places of markup."""
+
 SPEC_VERSION = "1.0.0"
+
 """The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""
+
 # The share of the vector leg in convex fusion, chosen on public collections; hybrid_query.sql has the same.
 DEFAULT_ALPHA = 0.75
+
 # The share of the best chunks' vectors in a question's vector after feedback, chosen in the same way.
 DEFAULT_FEEDBACK_WEIGHT = 0.4
 
 TextKind = Literal["document", "query"]
+
 ChunkUnit = Literal["tokens", "chars"]
+
 Fusion = Literal["rrf", "weighted", "convex"]
+
 Progress = Literal["auto", "on", "off"]
+
 Engine = Literal["local", "ray"]
 
 
@@ -48,7 +52,7 @@ class Document:
     included; every offset elsewhere counts characters of it. ``body_start`` is where the text after the front
     matter begins. ``page_starts[i]`` is the offset of page ``i + 1`` (empty where a format has no pages).
     ``modified_at`` is UTC without its zone. ``checksum`` is the SHA-256 of the bytes that were read, in hex.
-    ``warnings`` are remarks that did not stop the reading, such as front matter that is no YAML.
+    ``warnings`` are problems that did not stop the reading, such as front matter that is not YAML.
     """
 
     doc_id: str
@@ -74,6 +78,8 @@ class Chunk:
     ``chunk_index`` counts from 0 in reading order. ``heading_path`` holds the titles above the slice, outermost
     first, its own included. ``page`` is 1-based, None where the format has no pages. ``given_id`` is the key of a chunk
     that has one of its own, such as a node of llama-index; ``node`` is that node as a JSON object, without its text.
+    ``shown`` is the slice as a reader of the page sees it, as :func:`sqlrag.visible.shown_slice` gives it; None where
+    that is not known.
     """
 
     doc_id: str
@@ -88,6 +94,12 @@ class Chunk:
     heading_path: tuple[str, ...] = ()
     given_id: str = ""
     node: str = ""
+    shown: str | None = None
+
+    @property
+    def visible(self) -> str:
+        """The text that is embedded, indexed and shown: the slice without its markup."""
+        return self.content if self.shown is None else self.shown.replace(PAD, "")
 
     @property
     def node_id(self) -> str:
@@ -95,20 +107,20 @@ class Chunk:
         return self.given_id or f"{self.doc_id}#{self.chunk_index}"
 
     def embedding_text(self, include_headers: bool = True) -> str:
-        """The text that is embedded: the heading path (with ``include_headers``, if there is one), then the slice."""
+        """The text that is embedded: the heading path (with ``include_headers``), then the visible text."""
         if include_headers and self.heading_path:
-            return " > ".join(self.heading_path) + "\n\n" + self.content
-        return self.content
+            return " > ".join(self.heading_path) + "\n\n" + self.visible
+        return self.visible
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A chunk that a search has found.
 
-    The first fields are those of :class:`Chunk`. ``score`` is the one that the order follows, ``score_type`` what it
-    is: "vector" (cosine, -1..1), "bm25", "rrf", "weighted", "convex", "rerank" or "mmr". ``vector_score`` is a cosine,
-    ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are None where the leg did not
-    return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless given.
+    The first fields are those of :class:`Chunk`. ``score`` is what the results are ordered by, ``score_type`` its
+    kind: "vector" (cosine, -1..1), "bm25", "rrf", "weighted", "convex", "rerank" or "mmr". ``vector_score`` is a
+    cosine, ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are None where the leg did
+    not return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless given.
     """
 
     doc_id: str
@@ -128,6 +140,12 @@ class Candidate:
     lexical_score: float | None = None
     lexical_rank: int | None = None
     node_id: str = ""
+    shown: str | None = None
+
+    @property
+    def visible(self) -> str:
+        """The content without its markup."""
+        return self.content if self.shown is None else self.shown.replace(PAD, "")
 
     def __post_init__(self) -> None:
         if isinstance(self.node_id, str) and not self.node_id:
@@ -135,9 +153,9 @@ class Candidate:
 
 
 class Candidates(list[Candidate]):
-    """Candidates, best first, with what a caller should know of them.
+    """Candidates, best first, with the circumstances of their search.
 
-    ``notices`` tells what was missing, ``timings`` are seconds by stage, and ``dropped`` maps the ``node_id`` of a
+    ``notices`` says what was missing, ``timings`` are seconds by stage, and ``dropped`` maps the ``node_id`` of a
     candidate to those of the near-identical ones that were left out for it. Slices keep all three.
     """
 
@@ -170,11 +188,11 @@ class Candidates(list[Candidate]):
 
 @dataclass(frozen=True)
 class RetrievePlan:
-    """What :func:`sqlrag.retrieve` does beside the question.
+    """The options of :func:`sqlrag.retrieve` beside the question.
 
-    ``mode`` is "hybrid", "vector" or "lexical"; ``k`` how many candidates come back, ``candidate_pool`` how many each
-    leg gives to the fusion (never fewer than ``k``). ``rrf_k`` is the constant of Reciprocal Rank Fusion, ``alpha`` the
-    share of the vector leg in "convex" fusion, ``vector_weight`` that in "weighted". A chunk passes the filters if it
+    ``mode`` is "hybrid", "vector" or "lexical"; ``k`` how many candidates are returned, ``candidate_pool`` how many
+    each leg passes to the fusion (never fewer than ``k``). ``rrf_k`` is the constant of Reciprocal Rank Fusion,
+    ``alpha`` the share of the vector leg in "convex" fusion, ``vector_weight`` that in "weighted". A chunk passes if it
     is in one of the collections, has one of ``tags_any`` and all of ``tags_all``, and its metadata equal ``metadata``.
     """
 
@@ -196,7 +214,7 @@ class RetrievePlan:
 
 @dataclass(frozen=True)
 class ChunkPolicy:
-    """How a document is cut.
+    """How a document is split into chunks.
 
     ``chunk_size`` and ``chunk_overlap`` count ``chunk_unit``: tokens of the embedding model or characters.
     ``strategy`` "markdown" cuts at headings first and splits what is still too long; "size" uses windows only.
@@ -211,10 +229,10 @@ class ChunkPolicy:
 
 
 class Embedder(Protocol):
-    """What an embedding provider has to be: one method, one tokenizer and a few plain attributes.
+    """The interface of an embedding provider: one method, one tokenizer and a few plain attributes.
 
     ``dimensions`` is the length of a vector, ``max_tokens`` the model's window with its special tokens,
-    ``special_tokens`` how many of them a text costs. The prefixes are put before the text by
+    ``special_tokens`` how many of them each text adds. The prefixes are put before the text by
     :func:`sqlrag.embedders.embed_texts`, not by the provider.
 
     A provider may also have ``batch_size`` (texts in one call), ``batch_bytes`` (UTF-8 bytes in one call), ``revision``
@@ -232,7 +250,7 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:
         """Return one row for each of ``texts``, in order, ``[n, dimensions] float32``; unit norm is not required.
 
-        ``kind`` says whether they are documents or questions, for models that tell them apart.
+        ``kind`` says whether they are documents or questions, for models that distinguish them.
         """
         ...
 
@@ -243,11 +261,11 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What a file remembers of the embedding model that filled it.
+    """What a file records about the embedding model of its vectors.
 
     ``fingerprint`` is ``[dimensions] float32``, unit norm: the vector of :data:`sqlrag.embedders.PROBE_TEXT`
-    embedded as a document. None for vectors that were given ready-made. ``revision`` is the hash of the weights or the
-    version of their repository, "" where the provider does not tell. ``options`` are the arguments of
+    embedded as a document. None for precomputed vectors. ``revision`` is the hash of the weights or the
+    version of their repository, "" where the provider does not report it. ``options`` are the arguments of
     :func:`sqlrag.load_embedder` that load it again, beside name and provider, such as ``base_url``; never a key.
     """
 

@@ -6,6 +6,7 @@ A SQL test runs on a small store of its own, with a view for every check. Tests 
 from __future__ import annotations
 
 import functools
+import gc
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 import typer.testing
-from postgres_server import TestServer
-from sqllogic import run_blocks
-from stores import check_views, make_small_store
 
-from sqlrag.store import handles, schema
+from sqlrag.engines.duckdb import database, schema
+from tests.support.postgres_server import TestServer
+from tests.support.sqllogic import run_blocks
+from tests.support.stores import check_views, make_small_store
 
 try:
     import fcntl
@@ -28,6 +29,11 @@ except ImportError:  # not on Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what makes its examples, for seconds and in every worker, while it is collected, if it is not run."""
+    return True if collection_path.name == "test_rest_schema.py" and config.option.markexpr == "not slow" else None
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:
@@ -62,6 +68,11 @@ class SqlTest(pytest.Item):
         return self.path, 0, self.nodeid
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is there before the first test: modules, and tests by the thousand."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Write the empty store of each number of dimensions once; a new store begins as a copy of it.
@@ -69,7 +80,7 @@ def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     To create its macros and views takes 0.4 s, and there are hundreds of new stores in a run.
     """
     folder = tmp_path_factory.mktemp("empty")
-    write_empty, read_sql = handles.write_empty, schema.read_sql
+    write_empty, read_sql = database.write_empty, schema.read_sql
 
     def copy_empty(path: Path, dimensions: int) -> None:
         if schema.read_sql is not read_sql:  # a test has changed the SQL
@@ -81,7 +92,7 @@ def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         shutil.copyfile(empty, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handles, "write_empty", copy_empty)
+        patch.setattr(database, "write_empty", copy_empty)
         yield
 
 
@@ -124,7 +135,7 @@ def turn(*, alone: bool) -> Iterator[None]:
         yield
         return
     here = Path(__file__).parent
-    with (here / "conftest.py").open() as gate, (here / "helpers.py").open() as room:
+    with (here / "conftest.py").open() as gate, (here / "__init__.py").open() as room:
         # Who waits for the room holds the gate, so that the tests that come after do not keep it waiting for ever.
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)

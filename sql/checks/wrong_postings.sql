@@ -1,8 +1,8 @@
 -- The postings are what the chunks' words give today: same terms, counts and lengths.
 WITH fields AS (
-    SELECT rid, text AS field, 1 AS in_text, 0 AS in_heading FROM documents
+    SELECT rid, visible(text, shown) AS field, 1 AS in_text, 0 AS in_heading FROM documents
     UNION ALL
-    SELECT rid, array_to_string(heading_path, ' '), 0, 1 FROM documents
+    SELECT rid, fts_main_documents.heading_text(heading_path, chunk_index, metadata_, tags), 0, 1 FROM documents
 ),
 tokens AS (
     SELECT rid, unnest(fts_main_documents.plain_words(field)) AS word, in_text, in_heading, 1 AS counts FROM fields

@@ -3,9 +3,9 @@ WITH tokens AS (
     SELECT DISTINCT rid, unnest(fts_main_documents.plain_words(field) || fts_main_documents.compound_parts(field)
                                 || fts_main_documents.run_characters(fts_main_documents.composed(field))) AS word
     FROM (
-        SELECT rid, text AS field FROM documents
+        SELECT rid, visible(text, shown) AS field FROM documents
         UNION ALL
-        SELECT rid, array_to_string(heading_path, ' ') FROM documents WHERE length(heading_path) > 0
+        SELECT rid, fts_main_documents.heading_text(heading_path, chunk_index, metadata_, tags) FROM documents
     )
 ),
 expected AS (SELECT word, count(*) AS df FROM tokens GROUP BY word)

@@ -1,4 +1,4 @@
--- Which links lead to a document that the file does not hold?
+-- Which links point to a document that the file does not have?
 SELECT source, label, url, target
 FROM links
 WHERE broken

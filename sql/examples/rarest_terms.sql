@@ -1,4 +1,4 @@
--- Which long words stand in one chunk only, and in which one? Typing errors and special terms show here.
+-- Which long words occur in one chunk only, and in which one? Typing errors and special terms show here.
 SELECT w.word, d.node_id
 FROM fts_main_documents.dict AS t
 JOIN fts_main_documents.words AS w ON w.term = t.term

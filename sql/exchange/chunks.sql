@@ -1,5 +1,5 @@
--- The chunks of documents as an export holds them, with their vectors; without what llama-index opens a row by, which an
--- import makes again.
+-- The chunks of documents as an export has them, with their vectors; without llama-index's fields, which an import
+-- restores.
 SELECT node_id, text, CAST(public_metadata(metadata_) AS VARCHAR) AS metadata_, doc_id, collection, chunk_index, i_start, i_end,
        page, heading_path, tags, embedding
 FROM documents

@@ -1,8 +1,8 @@
 -- The words that stand out in each cluster of staged_clusters, by class-based TF-IDF (Grootendorst 2022, arXiv:2203.05794):
 -- sqrt(tf(t, c)) * ln(1 + a / f(t)), with tf the share of the term among the words of the cluster, f(t) its number in all of them,
 -- and a the mean number of words of a cluster. A term counts once a chunk, so that one which is repeated in a single chunk labels
--- nothing; the root is BERTopic's reduce_frequent_words, without which the commonest words label every cluster. A term is shown as
--- its commonest word. Stop words, numbers and single letters do not count.
+-- nothing; the root is BERTopic's reduce_frequent_words, without which the most common words label every cluster. A term is shown as
+-- its most common word. Stop words, numbers and single letters do not count.
 WITH shown AS (
     SELECT d.termid, arg_max(w.word, (w.df, -length(w.word), w.word)) AS word
     FROM fts_main_documents.words AS w JOIN fts_main_documents.dict AS d ON d.term = w.term

@@ -1,4 +1,4 @@
--- Puts a new map, new_map with the labels of its clusters in new_labels, in the place of the one that is there; without the points
+-- Puts a new map, new_map with the labels of its clusters in new_labels, in place of the existing one; without the points
 -- of documents of which a chunk was changed or removed since the vectors were read: read_chunks.
 DELETE FROM corpus_map;
 

@@ -1,4 +1,4 @@
--- The points of the map in the columns of SQLRooms' viewer, in reading order; points that stand in links with their numbers.
+-- The points of the map in the columns of SQLRooms' viewer, in reading order; points with links have their numbers.
 SELECT coalesce(m.node_id, m.doc_id) AS node_id,
        coalesce(json_extract_string(s.metadata_, '$.title'), s.file_name, m.doc_id) AS title, s.file_name AS "fileName",
        s.file_path, coalesce(d.text, s.text) AS text, m.x, m.y, m.label AS topic,

@@ -18,19 +18,9 @@ GROUP BY d.rid
 ORDER BY d.rid;
 
 -- Words to terms: one row per term and staged chunk.
-CREATE OR REPLACE TEMP TABLE staged_postings AS
-SELECT d.termid, t.rid, CAST(sum(t.tf) AS INTEGER) AS tf, CAST(sum(t.heading_tf) AS INTEGER) AS heading_tf,
-       any_value(l.len) AS len, any_value(l.heading_len) AS heading_len
+INSERT INTO staged_postings
+SELECT d.termid, t.rid, CAST(sum(t.tf) AS INTEGER), CAST(sum(t.heading_tf) AS INTEGER)
 FROM staged_tokens AS t
 JOIN fts_main_documents.words AS w ON w.word = t.word
 JOIN fts_main_documents.dict AS d ON d.term = w.term
-JOIN fts_main_documents.docs AS l ON l.rid = t.rid
 GROUP BY d.termid, t.rid;
-
--- Clustered by term, so that a query reads only the row groups of its terms.
-INSERT INTO fts_main_documents.postings FROM staged_postings ORDER BY termid, rid;
-
-UPDATE fts_main_documents.dict AS d SET df = d.df + n.df
-FROM (SELECT termid, count(*) AS df FROM staged_postings GROUP BY termid) AS n
-WHERE n.termid = d.termid;
-

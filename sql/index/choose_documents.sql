@@ -1,2 +1,2 @@
--- The chunks that are about to be taken out: those of the documents $doc_ids.
+-- The chunks that are about to be removed: those of the documents $doc_ids.
 CREATE OR REPLACE TEMP TABLE staged_chunks AS SELECT rid FROM documents WHERE doc_id IN (SELECT unnest($doc_ids));

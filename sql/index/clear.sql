@@ -1,4 +1,4 @@
--- Empties the lexical index, to build it afresh.
+-- Empties the lexical index, to rebuild it.
 DELETE FROM fts_main_documents.postings;
 
 DELETE FROM fts_main_documents.docs;

@@ -1,5 +1,5 @@
 -- The rows of new chunks. A word of a sign code comes in two halves of 64 bits, the upper one signed; twice 2^63, because
--- DuckDB 1.5 takes the least HUGEINT for an overflow in a product.
+-- DuckDB 1.5 treats the least HUGEINT as an overflow in a product.
 INSERT INTO documents BY NAME
 SELECT * EXCLUDE (
         rid

@@ -1,4 +1,4 @@
--- The sign words of every chunk, taken afresh from its vector.
+-- The sign words of every chunk, recomputed from its vector.
 UPDATE documents SET rid = rid
     , w0 = sign_words(embedding)[1]
     , w1 = sign_words(embedding)[2]

@@ -1,4 +1,4 @@
--- The published keys of embedding_metadata that count rows and characters, taken afresh from the tables; whole
+-- The published keys of embedding_metadata that count rows and characters, recomputed from the tables; whole
 -- numbers all of them, as the published readers expect. A chunk that is a slice of its source is as long as the slice,
 -- so that its text need not be read.
 INSERT OR REPLACE INTO embedding_metadata
@@ -11,7 +11,10 @@ WITH counted AS (
     )
 ),
 sources AS (
-    SELECT count(*) AS documents, count(DISTINCT file_path) AS files, sum(length(text)) AS characters FROM source_documents
+    SELECT count(*) AS documents, sum(length(s.text)) AS characters,
+        count(DISTINCT CASE WHEN ends_with(s.doc_id, s.file_path) THEN rtrim(coalesce(c.input_dir, ''), '/') || '/' ELSE '' END
+            || s.file_path) AS files
+    FROM source_documents AS s LEFT JOIN collections AS c ON c.collection = s.collection
 )
 SELECT key, CAST(CAST(round(coalesce(value, 0)) AS BIGINT) AS VARCHAR), CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)
 FROM (

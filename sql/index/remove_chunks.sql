@@ -1,6 +1,6 @@
--- Takes the chunks in staged_chunks, whose words are staged (see stage_tokens.sql), out of the index and the chunk table.
+-- Removes the chunks in staged_chunks, whose words are staged (see stage_tokens.sql), from the index and the chunk table.
 
--- A word goes with the last chunk that holds it, so that the index equals one built afresh.
+-- A word is removed with the last chunk that holds it, so that the index equals a rebuilt one.
 UPDATE fts_main_documents.words AS w SET df = w.df - n.df
 FROM (SELECT word, count(*) AS df FROM staged_tokens GROUP BY word) AS n
 WHERE n.word = w.word;

@@ -1,6 +1,6 @@
 -- What each of the terms adds to the BM25 score of each chunk that holds it, in billionths: rid, termid, contribution.
 -- The terms are given as lists: their termid, their document frequency, and by what to multiply (boosts, 1 unless given).
--- totals stands for the number of chunks and their average lengths, of text and heading path: those of the file unless
+-- totals are the number of chunks and their average lengths, of text and heading path: those of the file unless
 -- given, as for a file that is one of several which are searched as one.
 -- Robertson & Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond, 2009, with BM25F's weighted fields: a
 -- term counts text_weight * tf + heading_weight * heading_tf, and lengths likewise; idf is Lucene's, never negative.

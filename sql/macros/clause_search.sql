@@ -12,15 +12,16 @@ CREATE OR REPLACE MACRO clause_search(termids, dfs, clauses, required, phrases, 
         GROUP BY c.rid
         HAVING count(DISTINCT CASE WHEN list_contains(required, numbered.clause) THEN numbered.clause END) = length(required)
     )
-    SELECT * FROM (
-        SELECT d.node_id, m.score, d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid
+    SELECT held.node_id, held.score, held.text, held.doc_id, held.chunk_index, held.heading_path, held.page, held.collection, held.tags, held.rid FROM (
+        SELECT d.node_id, m.score, d.text, d.doc_id, d.chunk_index, d.heading_path, d.page, d.collection, d.tags, d.rid, d.shown,
+               fts_main_documents.heading_text(d.heading_path, d.chunk_index, d.metadata_, d.tags) AS headings
         FROM matching AS m JOIN documents AS d ON d.rid = m.rid
         WHERE passes(d.rid, d.collection, d.tags, passing, collection, tags_any, tags_all)
         -- Every row; without a LIMIT here DuckDB would look for the phrases in all chunks, before the join.
         LIMIT 2147483647
     ) AS held
     WHERE length(phrases) = 0 OR holds_phrases(
-        CASE WHEN text_weight > 0 THEN held.text ELSE '' END,
-        CASE WHEN heading_weight > 0 THEN held.heading_path ELSE [] END, phrases)
+        CASE WHEN text_weight > 0 THEN visible(held.text, held.shown) ELSE '' END,
+        CASE WHEN heading_weight > 0 THEN [held.headings] ELSE [] END, phrases)
     ORDER BY held.score DESC, held.doc_id, held.chunk_index
     LIMIT k;

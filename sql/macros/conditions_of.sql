@@ -20,7 +20,7 @@ CREATE OR REPLACE MACRO conditions_of(wanted) AS
                         'field': place,
                         'negated': sign IN ('$not', '$ne', '$nin'),
                         'operator_name': CASE
-                            WHEN regexp_full_match(place, '/\$[A-Za-z_]+') AND place NOT IN ('/$doc_id', '/$node_id') THEN place[2:] || ' here'
+                            WHEN regexp_full_match(place, '/\$[A-Za-z_]+') AND place <> '/$doc_id' AND place <> '/$node_id' THEN place[2:] || ' here'
                             WHEN sign IN ('', '$ne') THEN '$eq' WHEN sign = '$nin' THEN '$in'
                             WHEN sign <> '$not' THEN sign
                             WHEN length(json_keys(part, place || '/$not')) = 1 THEN json_keys(part, place || '/$not')[1]

@@ -1,4 +1,4 @@
--- A query's vector, or an error where there is none: a hybrid search without one would be a lexical search unseen.
+-- A query's vector, or an error where there is none: a hybrid search without one would silently be a lexical search.
 CREATE OR REPLACE MACRO given_vector(vector) AS
     CASE WHEN vector IS NULL
          THEN error('there is no query vector (NULL): store one with sqlrag embed, or name a chunk that exists')

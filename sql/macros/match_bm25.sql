@@ -1,7 +1,7 @@
 -- The BM25 score of a chunk, NULL where it holds none of the words; named and called as in DuckDB's fts extension:
 -- SELECT node_id, fts_main_documents.match_bm25(node_id, 'window functions') AS score FROM documents.
 -- One query text a statement. fields := 'text', 'heading_path' or 'text,heading_path'.
--- A subquery without an aggregate could return two rows, which DuckDB takes for a side effect: then no WHERE could name
+-- A subquery without an aggregate could return two rows, which DuckDB treats as a side effect: then no WHERE could name
 -- the score. The inner names are ones that no caller uses: in a WHERE, an argument node_id would mean the macro's own column.
 CREATE OR REPLACE MACRO fts_main_documents.match_bm25(input_id, query_string, fields := NULL, k := 1.2, b := 0.75, conjunctive := 0) AS (
     SELECT fts_scored.score

@@ -1,5 +1,5 @@
 -- A bit for each rid from 0: 1 where the chunk's metadata meet the conditions, see metadata_matches. NULL for no condition.
--- The searches look at these bits and not at the metadata: planning the comparisons takes longer than a small search.
+-- The searches read these bits and not the metadata: planning the comparisons takes longer than a small search.
 CREATE OR REPLACE MACRO passing_chunks(metadata) AS (
     SELECT CAST(string_agg(repeat('0', chunk.gap) || CASE WHEN chunk.holds THEN '1' ELSE '0' END, '' ORDER BY chunk.rid) AS BIT)
     FROM (

@@ -3,7 +3,7 @@
 -- A step splits off its longest suffix and rewrites it on a condition. It works in a lambda on a list of one word,
 -- because a macro repeats the text of its argument wherever it names it. It reads p['stem'], because p.stem would be
 -- a column of the caller's table where that is called p.
--- A Y stands for a y that is a consonant, as is every character outside aeiouy. In the paper's notation, where a word
+-- A Y is a y that is a consonant, as is every character outside aeiouy. In the paper's notation, where a word
 -- is [C](VC){m}[V], the conditions read:
 --   m > 0   [aeiouy][^aeiouy]
 --   m > 1   [aeiouy][^aeiouy]+[aeiouy]+[^aeiouy]

@@ -1,5 +1,5 @@
 -- The same as lexical_search without filters, for terms in two groups. Chunks are scored by the rare terms; the common
--- ones, which stand in many chunks, are looked up only for those chunks that may still come among the best k (MaxScore:
+-- ones, which occur in many chunks, are looked up only for those chunks that may still come among the best k (MaxScore:
 -- Turtle & Flood, Query Evaluation: Strategies and Optimizations, 1995). common_bound is what the common terms can add at
 -- most, the sum of their (k1 + 1) * idf; it has to be below the score that k chunks reach by their rare terms, or a chunk
 -- of common terms alone would be missed.

@@ -1,6 +1,6 @@
 -- The terms that a query looks for, with their termid and document frequency (NULL and 0 where no chunk holds one). A
 -- word's term is its stem, from the words of the corpus or else, where the file's stemmer is porter, by rule. Other
--- stemmers cannot run in SQL: a word form that the corpus does not hold then stands for itself.
+-- stemmers cannot run in SQL: a word form that is not in the corpus is then its own term.
 CREATE OR REPLACE MACRO query_terms(query_text) AS TABLE
     SELECT q.term, d.termid, coalesce(d.df, 0) AS df
     FROM (

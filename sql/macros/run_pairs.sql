@@ -1,5 +1,5 @@
 -- Scripts that put no blanks between words (Han, Kana, Hangul, Thai, Lao, Khmer, Burmese): each pair of neighbouring
--- characters; a lone character stands for itself.
+-- characters; a lone character is its own pair.
 CREATE OR REPLACE MACRO fts_main_documents.run_pairs(s) AS
     CASE WHEN strlen(s) = length(s) THEN []::VARCHAR[]
          ELSE flatten(list_transform(

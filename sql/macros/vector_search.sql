@@ -1,7 +1,7 @@
 -- The k chunks nearest to a vector by cosine, in two stages. First the pool chunks whose signs differ least from the
 -- query's, a difference counting 0 to 3 by how far the query is from zero in that dimension; then their exact cosines.
 -- A store, or a filter's rows, no larger than the pool is searched exactly. The score is always the exact cosine. A damaged
--- vector (not finite, or with a NULL in it) is passed over.
+-- vector (not finite, or with a NULL in it) is skipped.
 -- signs is sign_words(query_vector); low and high hold the two bits of the weights, packed in the same way.
 CREATE OR REPLACE MACRO vector_search(query_vector, signs, low, high, k := 10, pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, passing := NULL) AS TABLE

@@ -1,5 +1,12 @@
--- Documents as they lie.
-SELECT * REPLACE (CAST(metadata_ AS VARCHAR) AS metadata_, CAST(chunk_policy AS VARCHAR) AS chunk_policy)
-FROM source_documents
-WHERE doc_id IN (SELECT unnest($doc_ids))
-ORDER BY doc_id;
+-- Documents as they are stored, with whole paths: the collection may have another folder in another file.
+SELECT s.* REPLACE (
+    CAST(s.metadata_ AS VARCHAR) AS metadata_,
+    CAST(s.chunk_policy AS VARCHAR) AS chunk_policy,
+    CASE WHEN CASE WHEN s.chunk_policy IS NULL THEN s.checksum = '' ELSE s.modified_at IS NULL END OR coalesce(c.input_dir, '') = ''
+            OR s.doc_id <> CASE WHEN s.collection = 'default' THEN s.file_path ELSE s.collection || ':' || s.file_path END
+        THEN s.file_path
+        ELSE rtrim(c.input_dir, '/') || '/' || s.file_path END AS file_path
+)
+FROM source_documents AS s LEFT JOIN collections AS c ON c.collection = s.collection
+WHERE s.doc_id IN (SELECT unnest($doc_ids))
+ORDER BY s.doc_id;

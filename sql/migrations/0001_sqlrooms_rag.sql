@@ -1,8 +1,8 @@
 -- From schema 0, that of sqlrooms-rag 0.1.2 and llama-index-vector-stores-duckdb, to schema 1: ids and vectors are kept,
--- vectors brought to length 1, and the headings that were pasted into a chunk's text put into heading_path. Tables
+-- vectors scaled to length 1, and the headings that were pasted into a chunk's text moved into heading_path. Tables
 -- without constraints: the rows are copied into new tables at the end.
 
--- What the published package leaves out where it has nothing to put there.
+-- The tables and columns that the published package omits where they would be empty.
 ALTER TABLE documents ADD COLUMN IF NOT EXISTS doc_id VARCHAR;
 
 CREATE TABLE IF NOT EXISTS source_documents (
@@ -61,7 +61,7 @@ SELECT *,
            lambda title: trim(title) <> '') AS heading_path
 FROM bare;
 
--- A chunk may name a document that was not stored: then its chunks stand for it.
+-- A chunk may name a document that was not stored: then its chunks replace it.
 CREATE TABLE new_sources AS
 SELECT doc_id, coalesce(file_path, '') AS file_path, coalesce(file_name, '') AS file_name, coalesce(text, '') AS text,
        coalesce(metadata_, '{}') AS metadata_, coalesce(created_at, TIMESTAMP '1970-01-01') AS created_at
@@ -84,7 +84,7 @@ FROM new_sources;
 
 DROP TABLE documents;
 
--- The place of a chunk in its document: where llama-index says, else where its text stands if it stands there once.
+-- The position of a chunk in its document: llama-index's, else that of its text if it occurs once.
 CREATE TABLE documents AS
 WITH said AS (
     SELECT c.*, s.text AS source,

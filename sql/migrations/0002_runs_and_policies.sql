@@ -1,6 +1,6 @@
--- From schema 1 to schema 2: what update_embeddings has to know of a document and of a run. Documents of before say
--- nothing of how they were cut, so they stay as they are until their file changes. The sign codes of 128 bits and the
--- lexical index with counted words are made afresh when the rows are copied into new tables at the end.
+-- From schema 1 to schema 2: what update_embeddings needs of a document and of a run. Older documents do not
+-- record how they were chunked, so they stay as they are until their file changes. The sign codes of 128 bits and the
+-- lexical index with counted words are rebuilt when the rows are copied into new tables at the end.
 ALTER TABLE source_documents ADD COLUMN IF NOT EXISTS body_start INTEGER DEFAULT 0;
 
 ALTER TABLE source_documents ADD COLUMN IF NOT EXISTS page_starts INTEGER[] DEFAULT [];

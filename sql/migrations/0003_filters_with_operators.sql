@@ -1,2 +1,2 @@
 -- From schema 2 to schema 3: metadata filters with operators. Nothing in the tables changes; the macros, which a search of this
--- version calls by other parameters, are made afresh when the rows are copied into new tables at the end.
+-- version calls by other parameters, are recreated when the rows are copied into new tables at the end.

@@ -1,2 +1,2 @@
--- From schema 3 to schema 4: what a file is explored by. Both tables are made, with their views, when the rows are copied into
+-- From schema 3 to schema 4: the tables for exploration. Both are created, with their views, when the rows are copied into
 -- new tables at the end: document_links is filled from the texts of the Markdown documents, corpus_map is empty.

@@ -38,7 +38,7 @@ CREATE TABLE documents (
 CREATE FUNCTION joined_words(words text[]) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN array_to_string(words, ' ');
 
--- One row per chunk. metadata is metadata_ to search in, without what llama-index opens a node by.
+-- One row per chunk. metadata is metadata_ to search in, without llama-index's fields.
 CREATE TABLE chunks (
     rid bigint GENERATED ALWAYS AS IDENTITY,
     node_id text COLLATE "C" PRIMARY KEY,

@@ -1,5 +1,5 @@
--- The k chunks nearest to a vector by cosine among those that meet conditions, and all that are as near as the last of them but
--- for what rounding changes: every vector is compared. Materialized, since the index would find most of them only.
+-- The k chunks nearest to a vector by cosine among those that meet conditions, and all that are as near as the last of them except
+-- for rounding: every vector is compared. Materialized, since the index would find most of them only.
 WITH compared AS MATERIALIZED (
     SELECT rid, embedding <=> %(query_vector)s AS distance FROM chunks WHERE /* conditions */ true
 )

@@ -1,4 +1,4 @@
--- What both exact scores of given chunks are made of: the vector, and the score of lexical_search (0 where no word matches).
+-- The parts of both exact scores of given chunks: the vector, and the score of lexical_search (0 where no word matches).
 WITH words AS MATERIALIZED (
     SELECT query::tsquery AS query, idf FROM unnest(%(words)s::text[], %(idfs)s::double precision[]) AS given(query, idf)
 )

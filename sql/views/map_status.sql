@@ -1,4 +1,4 @@
--- How the map was drawn and whether all is on it: one row, or none where there is no map.
+-- How the map was drawn and whether it is complete: one row, or none where there is no map.
 CREATE OR REPLACE VIEW map_status AS
 WITH counts AS (
     SELECT json_extract_string(value, '$.level') AS level, json_extract_string(value, '$.method') AS method,

@@ -1,10 +1,10 @@
--- Pairs of chunks that say nearly the same: of one text, or with a cosine of 0.95 or more, the likest first.
--- Pairs are sought among chunks whose sign codes agree in a band of 16 bits, of the first 24 bands, so that not all pairs are
--- compared; see Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4. The first chunk of a text stands for
--- its copies, each of which is paired with that one alone. A damaged vector (not finite, or with a NULL in it) is passed over.
+-- Pairs of chunks that are nearly the same: of one text, or with a cosine of 0.95 or more, the most similar first.
+-- Pairs are searched among chunks whose sign codes agree in a band of 16 bits, of the first 24 bands, so that not all pairs are
+-- compared; see Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4. The first chunk of a text represents
+-- its copies, each of which is paired with that one alone. A damaged vector (not finite, or with a NULL in it) is skipped.
 CREATE OR REPLACE VIEW near_duplicates AS
 WITH copies AS (
-    SELECT rid, first_value(rid) OVER (PARTITION BY text ORDER BY doc_id, chunk_index) AS first_rid FROM documents
+    SELECT rid, first_value(rid) OVER (PARTITION BY visible(text, shown) ORDER BY doc_id, chunk_index) AS first_rid FROM documents
 ),
 firsts AS (
     SELECT rid, len(embedding) AS dimensions
@@ -13,7 +13,7 @@ firsts AS (
         , w2
     FROM documents WHERE rid IN (SELECT first_rid FROM copies)
 ),
--- The list of one holds the number of the word, from 1; a band behind the last dimension says nothing.
+-- The list of one has the number of the word, from 1; a band behind the last dimension is ignored.
 bands AS (
     SELECT *, CAST(0 AS INTEGER) AS band FROM firsts WHERE false
     UNION ALL SELECT firsts.*, CAST(65536 * (8 * word + place) + (w0 >> (112 - 16 * place) & 65535) AS INTEGER) FROM firsts, unnest([1]) AS words(word), range(8) AS places(place) WHERE word <= 3 AND 128 * (word - 1) + 16 * place < dimensions

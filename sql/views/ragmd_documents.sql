@@ -1,4 +1,4 @@
--- The documents as export_ragmd writes them, save their chunks, which are in ragmd_chunks.
+-- The documents as export_ragmd writes them, except their chunks, which are in ragmd_chunks.
 CREATE OR REPLACE VIEW ragmd_documents AS
 SELECT s.doc_id AS id, s.file_path AS source, coalesce(c.chunks, 0) AS chunks, s.metadata_ AS metadata, s.text AS full_text,
        s.collection, s.tags, s.mime, s.checksum

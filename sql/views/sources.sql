@@ -1,4 +1,4 @@
--- One row per source document, with what became of it.
+-- One row per source document, with its chunks.
 CREATE OR REPLACE VIEW sources AS
 SELECT s.doc_id, s.file_name, s.file_path, s.collection, s.mime, coalesce(c.chunks, 0) AS chunks,
        length(s.text) AS characters, coalesce(c.pages, 0) AS pages_with_text, s.tags, s.metadata_ AS metadata, s.size_bytes,

@@ -8,7 +8,7 @@ WITH counts AS (
 spellings AS (
     SELECT w.term, list(w.word ORDER BY w.df DESC, w.word) AS words, bool_or(s.word IS NOT NULL) AS is_stopword
     FROM fts_main_documents.words AS w
-    LEFT JOIN (SELECT DISTINCT fts_main_documents.fold(word) AS word FROM fts_main_documents.stopwords) AS s ON s.word = w.word
+    LEFT JOIN (SELECT DISTINCT fts_main_documents.fold(fts_main_documents.composed(word)) AS word FROM fts_main_documents.stopwords) AS s ON s.word = w.word
     GROUP BY w.term
 )
 SELECT d.term, w.words, d.df, round(d.df / s.num_docs, 6) AS share, c.total_tf, c.total_heading_tf, w.is_stopword

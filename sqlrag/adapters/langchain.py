@@ -1,4 +1,4 @@
-"""LangChain: a retriever over a file, and a re-ranker of documents. Needs the extra ``langchain``."""
+"""LangChain: a retriever over a store, and a reranker of documents. Needs the extra ``langchain``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlrag
-from sqlrag.adapters.arguments import check_names
+from sqlrag.adapters import check_names, only_fields
 from sqlrag.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun, Callbacks
 
 try:
     from langchain_core.documents import BaseDocumentCompressor, Document
@@ -17,23 +23,20 @@ try:
 except ImportError as error:
     raise MissingExtraError("sqlrag.adapters.langchain", "langchain") from error
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun, Callbacks
-    from typing_extensions import Self
-
 
 class SqlragRetriever(BaseRetriever):
-    """Finds the chunks of a file that fit a question; ids, order and scores are those of the search by Python.
+    """Retrieves the chunks for a question; ids, order and scores are those of the search in Python.
 
-    ``db_path`` is the file, opened for each search, or an open :class:`sqlrag.Store`. ``mode`` is "hybrid", "vector" or
-    "lexical", ``k`` how many documents come back, 1 or more. ``search_kwargs`` are any other arguments of
-    :func:`sqlrag.hybrid_query`, :func:`sqlrag.vector_query` or :func:`sqlrag.lexical_query`, filters among them; those
-    given to ``invoke``, with ``k``, go before them. An argument that the search does not take is an error.
+    ``db_path`` is a file, a list of them or a URL, opened for each search, or an open store, as in
+    :func:`sqlrag.hybrid_query`. ``mode`` is "hybrid", "vector" or "lexical", ``k`` the number of documents, 1 or
+    more. ``search_kwargs`` are any other arguments of :func:`sqlrag.hybrid_query`, :func:`sqlrag.vector_query` or
+    :func:`sqlrag.lexical_query`, such as filters; arguments of ``invoke``, ``k`` included, override them. An argument
+    that the search does not take is an error, and so is one that is no field here. ``tags`` and ``metadata`` are fields
+    of every retriever of LangChain and label its runs: filters of these names are ``search_kwargs``.
 
     The ``id`` of a document is the ``node_id`` of the chunk. ``metadata`` are those of the chunk, every other key of a
-    result, and ``source``, the path below the input folder. ``notices`` are there where a leg could not answer.
+    result but ``shown``, and ``source``, the path below the input folder. ``notices`` is present if a leg could not
+    answer.
     """
 
     db_path: Any
@@ -41,9 +44,16 @@ class SqlragRetriever(BaseRetriever):
     k: int = 5
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_others(cls, given: Any) -> Any:
+        return only_fields(cls, given)
+
     @field_validator("db_path")
     @classmethod
     def _as_text(cls, value: object) -> object:
+        if isinstance(value, (list, tuple)):
+            return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in value]
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
     @model_validator(mode="after")
@@ -53,7 +63,7 @@ class SqlragRetriever(BaseRetriever):
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Return True: one with a path can be written and read by ``langchain_core.load``."""
+        """Return True: a retriever with a path can be saved and loaded by ``langchain_core.load``."""
         return True
 
     def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -75,15 +85,20 @@ class SqlragRetriever(BaseRetriever):
 
 
 class SqlragReranker(BaseDocumentCompressor):
-    """Orders documents of any retriever anew with :func:`sqlrag.rerank`, by ``model``; at most ``top_n`` are kept."""
+    """Reranks documents of any retriever with :func:`sqlrag.rerank` and ``model``; keeps at most ``top_n``."""
 
     model: Any
     top_n: int | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_others(cls, given: Any) -> Any:
+        return only_fields(cls, given)
+
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None  # noqa: ARG002
     ) -> list[Document]:  # fmt: skip
-        """Return the documents best first, with their ``score`` in the metadata; a model that fails is an error."""
+        """Return the documents best first, with their ``score`` in the metadata; a failure of the model is an error."""
         found = [sqlrag.Candidate("", place, document.page_content) for place, document in enumerate(documents)]
         ranked = sqlrag.rerank(query, found, self.model, top_n=self.top_n, strict=True)
         scored = [(documents[one.chunk_index], {"score": one.score, "score_type": one.score_type}) for one in ranked]
@@ -96,5 +111,5 @@ def _documents(results: sqlrag.Results) -> list[Document]:
 
 
 def _metadata(row: dict[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in row.items() if name not in ("node_id", "text", "metadata")}
+    own = {name: value for name, value in row.items() if name not in ("node_id", "text", "metadata", "shown")}
     return {"source": row["metadata"].get("file_path", row["doc_id"]), **row["metadata"], **own}

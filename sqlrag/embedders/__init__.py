@@ -20,14 +20,13 @@ from sqlrag.embedders.base import (
 )
 
 if TYPE_CHECKING:
-    from sqlrag.embedders.function import CallableEmbedder
+    from sqlrag.embedders.batching import self_test
+    from sqlrag.embedders.function import CallableEmbedder, LlamaIndexEmbedder
     from sqlrag.embedders.hashing import HashingEmbedder
     from sqlrag.embedders.huggingface import HuggingFaceEmbedder
-    from sqlrag.embedders.llama_index import LlamaIndexEmbedder
     from sqlrag.embedders.ollama import OllamaEmbedder
     from sqlrag.embedders.onnx import OnnxEmbedder
     from sqlrag.embedders.openai import OpenAIEmbedder
-    from sqlrag.embedders.selftest import self_test
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -52,11 +51,11 @@ _LAZY = {
     "CallableEmbedder": "sqlrag.embedders.function",
     "HashingEmbedder": "sqlrag.embedders.hashing",
     "HuggingFaceEmbedder": "sqlrag.embedders.huggingface",
-    "LlamaIndexEmbedder": "sqlrag.embedders.llama_index",
+    "LlamaIndexEmbedder": "sqlrag.embedders.function",
     "OllamaEmbedder": "sqlrag.embedders.ollama",
     "OnnxEmbedder": "sqlrag.embedders.onnx",
     "OpenAIEmbedder": "sqlrag.embedders.openai",
-    "self_test": "sqlrag.embedders.selftest",
+    "self_test": "sqlrag.embedders.batching",
 }
 
 

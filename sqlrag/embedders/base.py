@@ -1,20 +1,25 @@
-"""The registry of embedding providers, and what tells one model from another."""
+"""The registry of embedding providers, the identity of a model, and which models can be used here."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import os
 import sys
-import threading
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from sqlrag.embedders.batching import embed_texts, without_surrogates
-from sqlrag.errors import InputError, ModelMismatchError
+from sqlrag.arguments import not_blank
+from sqlrag.embedders.batching import embed_texts
+from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError
+from sqlrag.locks import new_lock
+from sqlrag.network import scrub
+from sqlrag.normalize import without_surrogates
 from sqlrag.types import Embedder, ModelIdentity
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_MODEL",
+    "GIVEN",
     "PROBE_TEXT",
     "as_embedder",
     "check_identity",
@@ -30,19 +36,27 @@ __all__ = [
     "load_embedder",
     "probe",
     "provider_names",
+    "same_model",
     "without_surrogates",
 ]
 
 DEFAULT_MODEL = "BAAI/bge-small-en-v1.5"
 
+GIVEN = "given"
+
+"""The provider of a file whose vectors were computed elsewhere."""
+
 PROBE_TEXT = "The quick brown fox reads 42 pages about databases, then jumps over the lazy dog."
+
 """The text whose vector, embedded as a document, is a model's fingerprint. Never change it: files hold its vectors."""
 
 SAME_MODEL_COSINE = 0.99
+
 """Fingerprints at least this similar are of one model: an int8 and a full-precision export of MiniLM differ by 0.0005,
 different models of equal dimensions are nearly orthogonal."""
 
 _GROUP = "sqlrag.embedders"
+
 _BUILT_IN = {
     "onnx": "sqlrag.embedders.onnx:OnnxEmbedder",
     "hashing": "sqlrag.embedders.hashing:HashingEmbedder",
@@ -50,6 +64,7 @@ _BUILT_IN = {
     "openai": "sqlrag.embedders.openai:OpenAIEmbedder",
     "ollama": "sqlrag.embedders.ollama:OllamaEmbedder",
 }
+
 _ATTRIBUTES = (
     "provider",
     "model_name",
@@ -63,7 +78,8 @@ _ATTRIBUTES = (
 )
 
 _loaded: dict[tuple[object, ...], Embedder] = {}
-_lock = threading.Lock()
+
+_lock = new_lock()
 
 
 def provider_names() -> list[str]:
@@ -97,7 +113,7 @@ def load_embedder(
         Name on the Hugging Face hub, a local folder, or what a server calls the model. None is the provider's own
         default: ``BAAI/bge-small-en-v1.5`` for "auto", "onnx" and "huggingface".
     provider
-        One of :func:`provider_names`, or "auto", which is "onnx". Another model or provider is never taken instead.
+        One of :func:`provider_names`, or "auto", which is "onnx". No other model or provider is ever used instead.
     cache_dir
         onnx, huggingface: where downloaded models are kept. None is the library's own folder (for onnx
         ``FASTEMBED_CACHE_PATH``).
@@ -109,21 +125,21 @@ def load_embedder(
         Text put before a query or a document. None is what the model's authors ask for; "" is none.
     base_url
         openai, ollama: where the server is, such as ``http://localhost:8000/v1``. None: ``OPENAI_BASE_URL`` or
-        ``OLLAMA_HOST``, else the usual place. It must not hold a password or key.
+        ``OLLAMA_HOST``, else the default address. It must not contain a password or key.
     api_key
         openai, ollama: the key, never stored nor shown. None: ``OPENAI_API_KEY`` or ``OLLAMA_API_KEY``.
     dimensions
-        openai, ollama: ask for shorter vectors, of models that can make them.
+        openai, ollama: request shorter vectors, where the model supports it.
     max_tokens
-        openai, ollama: the model's window in tokens, where the server does not tell it.
+        openai, ollama: the model's window in tokens, where the server does not report it.
     timeout
         openai, ollama: seconds for one request, and for a query with all its attempts. None: 30.
     batch_size
         openai, ollama, huggingface: texts in one request, 1 or more. None: 128; 8 for ollama; 32 for huggingface.
     device
-        huggingface: "cpu", "cuda", "mps" …; None: the best one that is there.
+        huggingface: "cpu", "cuda", "mps" …; None: the best one available.
     dtype
-        huggingface: "float32" (the default) or "bfloat16", which is faster where the processor has it.
+        huggingface: "float32" (the default) or "bfloat16", which is faster where the processor supports it.
 
     Returns
     -------
@@ -139,7 +155,7 @@ def load_embedder(
     ModelUnavailableError
         The model is unknown or cannot be loaded here.
     ProviderError
-        The server gives no answer, or refuses the key.
+        The server does not answer, or refuses the key.
 
     Examples
     --------
@@ -164,9 +180,9 @@ def load_embedder(
     }
     options = {key: value for key, value in given.items() if value is not None}
     if name == "onnx" and model_name is None:
-        model_name = DEFAULT_MODEL  # one model, however it is asked for
+        model_name = DEFAULT_MODEL  # one entry, however the model is named
     key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
-    # A model that is loaded already is handed out without the lock, so it never waits for another one's download.
+    # A loaded model is returned without the lock, so that it never waits for another one's download.
     if key in _loaded:
         return _loaded[key]
     with _lock:
@@ -176,7 +192,7 @@ def load_embedder(
 
 
 def _environment(provider: str) -> tuple[str | None, ...]:
-    """Return what a provider takes from the environment, so that a change of it takes effect."""
+    """Return what a provider reads from the environment, so that a change takes effect."""
     names = {"openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"), "ollama": ("OLLAMA_HOST", "OLLAMA_API_KEY")}
     return tuple(_hidden("api_key", os.environ.get(name)) for name in names.get(provider, ()))
 
@@ -216,7 +232,7 @@ def _valid_names() -> str:
 
 
 def as_embedder(embedder: object) -> Embedder:
-    """Return an embedder made of what a caller has: an embedder, a llama-index ``BaseEmbedding`` or a function.
+    """Return an embedder for an object of the caller: an embedder, a llama-index ``BaseEmbedding`` or a function.
 
     Parameters
     ----------
@@ -243,7 +259,7 @@ def as_embedder(embedder: object) -> Embedder:
     # Where llama-index was never imported, no object can be one of its embeddings.
     llama_index: Any = sys.modules.get("llama_index.core.base.embeddings.base")
     if llama_index is not None and isinstance(embedder, llama_index.BaseEmbedding):
-        from sqlrag.embedders.llama_index import LlamaIndexEmbedder
+        from sqlrag.embedders.function import LlamaIndexEmbedder
 
         return LlamaIndexEmbedder(embedder)
     if callable(embedder) and not isinstance(embedder, type) and not hasattr(embedder, "embed"):
@@ -257,7 +273,7 @@ def as_embedder(embedder: object) -> Embedder:
 
 
 def probe(embedder: Embedder) -> ModelIdentity:
-    """Return what a file remembers of the model, with the vector of :data:`PROBE_TEXT` as its fingerprint.
+    """Return what a file records about the model, with the vector of :data:`PROBE_TEXT` as its fingerprint.
 
     Raises
     ------
@@ -279,10 +295,10 @@ def probe(embedder: Embedder) -> ModelIdentity:
 
 
 def check_identity(embedder: Embedder, identity: ModelIdentity) -> None:
-    """Check that an embedder is the model that filled a file; the same model from another provider passes.
+    """Check that an embedder is the model of a file's vectors; the same model from another provider passes.
 
     Models are compared by fingerprint, which costs one embedding. Where the file has none, because its vectors
-    were given ready-made, the names are compared, and without a name the dimensions alone.
+    were precomputed, the names are compared, and without a name the dimensions alone.
 
     Raises
     ------
@@ -307,15 +323,139 @@ def check_identity(embedder: Embedder, identity: ModelIdentity) -> None:
         if identity.fingerprint is not None and theirs != ours:
             raise mismatch(f", whose {label} is {ours!r} and not {theirs!r} (load_embedder takes it as an argument)")
     if identity.fingerprint is None:
-        if identity.model_name and _short(identity.model_name) != _short(embedder.model_name):
+        if identity.model_name and short_name(identity.model_name) != short_name(embedder.model_name):
             raise mismatch("")
         return
     fingerprint = embed_texts(embedder, [PROBE_TEXT], kind="document")[0]
     cosine = float(np.dot(fingerprint.astype(np.float64), np.asarray(identity.fingerprint, dtype=np.float64)))
     if not cosine >= SAME_MODEL_COSINE:
-        raise mismatch(f", which gives other vectors: cosine {cosine:.3f} for the probe text")
+        raise mismatch(f", whose vectors differ: cosine {cosine:.3f} for the probe text")
 
 
-def _short(model_name: str) -> str:
-    """Name without organisation and case, since providers spell one model differently."""
+def same_model(name: str, other: str) -> bool:
+    """Return whether two names mean the same model: case and a left-out organisation do not matter."""
+    name, other = not_blank("model_name", name).lower(), other.lower()
+    if "/" in name and "/" in other:
+        return name == other
+    return name.rpartition("/")[2] == other.rpartition("/")[2]
+
+
+def short_name(model_name: str) -> str:
+    """Return a name without organisation and case, since providers spell one model differently."""
     return model_name.rstrip("/").rsplit("/", 1)[-1].lower()
+
+
+# The providers of objects that cannot be loaded again by name.
+_GIVEN_OBJECTS = ("callable", "llama_index")
+
+_STORED_OPTIONS = ("base_url", "dimensions", "max_tokens", "dtype")
+
+_ADDRESS = {"openai": "OPENAI_BASE_URL", "ollama": "OLLAMA_HOST"}
+
+
+def load_stored(path: Path | str, identity: ModelIdentity, remedy: str) -> Embedder:
+    """Load the model that a file names.
+
+    Raises
+    ------
+    ModelUnavailableError, MissingExtraError
+        It cannot be loaded here, or the file names none; then the message ends with ``remedy``.
+    """
+    if identity.provider in _GIVEN_OBJECTS:
+        raise ModelUnavailableError(
+            f"The vectors of {path} were made by {identity.model_name!r}, which a program passed as an embedder "
+            f"({identity.provider}); without it there is no model to embed {remedy}"
+        )
+    if identity.provider == GIVEN:
+        raise ModelUnavailableError(
+            f"The vectors of {path} were computed elsewhere, so the file names no model to embed {remedy}"
+        )
+    try:
+        embedder = load_embedder(identity.model_name, provider=identity.provider, **_options(identity))
+    except InputError as error:  # the caller named no provider: the file did
+        raise ModelUnavailableError(f"{path} names a model that is not here: {error}") from error
+    stored = (identity.query_prefix, identity.passage_prefix)
+    # The prefixes of a file without a fingerprint, such as an upgraded one, were not chosen by anybody.
+    if identity.fingerprint is not None and (embedder.query_prefix, embedder.passage_prefix) != stored:
+        embedder = copy.copy(embedder)  # the weights are shared
+        embedder.query_prefix, embedder.passage_prefix = stored
+    return embedder
+
+
+def _options(identity: ModelIdentity) -> dict[str, Any]:
+    """Return the arguments that load the model, without a key for a server that only the file names.
+
+    An untrusted file could name a server that collects keys.
+    """
+    options = {name: value for name, value in identity.options.items() if name in _STORED_OPTIONS}
+    url = options.get("base_url")
+    if url is not None and identity.provider in _ADDRESS:
+        from sqlrag.embedders.remote import is_this_machine
+
+        named = os.environ.get(_ADDRESS[identity.provider], "").rstrip("/")
+        if not is_this_machine(url) and url != named:
+            options["api_key"] = ""
+    return options
+
+
+def check_stored(embedder: Embedder, identity: ModelIdentity) -> None:
+    """Raise ModelMismatchError unless the embedder is the model of a file's vectors."""
+    # A file of precomputed vectors need not name its model: then only the dimensions are compared.
+    check_identity(embedder, replace(identity, model_name="") if identity.model_name == GIVEN else identity)
+
+
+class Provider(NamedTuple):
+    """An embedding provider. ``reason`` says why it cannot be used here, with the remedy; "" where it can."""
+
+    name: str
+    usable: bool
+    reason: str
+
+
+class ReadyModel(NamedTuple):
+    """A model that can be loaded here without network."""
+
+    provider: str
+    model_name: str
+
+
+class Models(NamedTuple):
+    """What :func:`models` returns: every provider by name, and the models that are ready, by provider and name."""
+
+    providers: list[Provider]
+    ready: list[ReadyModel]
+
+
+def models() -> Models:
+    """Report which embedding providers can be used here, why the others cannot, and which models need no network.
+
+    No model is loaded and none is downloaded. The class of a provider may have two methods without arguments:
+    ``obstacle()`` returns None or a sentence that says why it cannot be used here and what helps, such as a missing
+    package, a missing key or a server that does not answer (it should wait for a second at most);
+    ``ready_models()`` returns the names of the models that it can load without network. One that has neither counts as
+    usable if it can be imported.
+
+    Returns
+    -------
+    Models
+        ``.providers``, each with ``name``, ``usable`` and ``reason``; ``.ready``, each with ``provider`` and
+        ``model_name``.
+
+    Examples
+    --------
+    >>> [provider.name for provider in models().providers if provider.name in ("onnx", "hashing")]
+    ['hashing', 'onnx']
+    """
+    found = [_state_of(name) for name in provider_names()]
+    return Models([provider for provider, _ in found], [model for _, ready in found for model in ready])
+
+
+def _state_of(name: str) -> tuple[Provider, list[ReadyModel]]:
+    """Return the state of one provider; whatever its package raises is a reason why it cannot be used."""
+    try:
+        factory: Any = _factory(name)
+        obstacle = factory.obstacle() if hasattr(factory, "obstacle") else None
+        ready = factory.ready_models() if obstacle is None and hasattr(factory, "ready_models") else []
+    except Exception as error:
+        obstacle, ready = str(error) or type(error).__name__, []
+    return Provider(name, obstacle is None, scrub(obstacle or "")), [ReadyModel(name, str(model)) for model in ready]

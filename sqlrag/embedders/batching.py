@@ -1,4 +1,4 @@
-"""The one way in which texts become vectors: prefixed, in batches of like length, checked, at unit length."""
+"""Embeds texts: prefixed, in batches of similar length, checked, scaled to unit length."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlrag.embedders.scrubbing import scrub
+from sqlrag.cancellation import checkpoint
 from sqlrag.errors import InputError, ProviderError, SqlragError
-from sqlrag.measuring import count, measured
+from sqlrag.network import scrub
+from sqlrag.normalize import is_blank, without_surrogates
+from sqlrag.telemetry import count, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH_SIZE = 128
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _TOO_LARGE = re.compile(
     r"(?i)too (?:long|large|many|big)|context.?(?:length|window|size)|batch.?size|input.?length"
     r"|maximum (?:allowed|length|number|size)|at most \d|(?:less|more|fewer|larger) than \d|out of memory"
 )
-# Set while a question waits: a server then gets the patience of a question for every text.
+
+# Set while a query waits: servers then have the time-outs of a query for every text.
 question_waits: ContextVar[bool] = ContextVar("sqlrag_question_waits", default=False)
 
 # A text that is refused even at this length is not too long.
@@ -33,9 +35,9 @@ _SHORTEST_CUT = 16  # characters
 
 
 class RefusedBatchError(ProviderError):
-    """A provider does not take a request as it is; halves of it may go through.
+    """A provider refused a request; halves of it may be accepted.
 
-    ``too_large`` says that size is the reason, so that a single text may go through when it is cut.
+    ``too_large`` says that size is the reason, so that a single text may be accepted when it is cut.
     """
 
     def __init__(self, message: str, *, too_large: bool) -> None:
@@ -43,14 +45,9 @@ class RefusedBatchError(ProviderError):
         super().__init__(message)
 
 
-def speaks_of_size(message: str) -> bool:
-    """Return whether a refusal says that there was too much."""
+def is_about_size(message: str) -> bool:
+    """Return whether an error message says that the input is too large."""
     return _TOO_LARGE.search(message) is not None
-
-
-def without_surrogates(text: str) -> str:
-    """Return the text with each lone surrogate replaced by U+FFFD, so that it can be encoded; its length is kept."""
-    return _SURROGATES.sub("\ufffd", text)
 
 
 def embed_texts(
@@ -63,16 +60,16 @@ def embed_texts(
     made: Callable[[list[int], Vectors], object] | None = None,
     cut: Callable[[int, int], object] | None = None,
 ) -> Vectors:
-    """Embed texts as documents or as queries: prefixed, in batches of like length, checked and scaled to unit length.
+    """Embed texts as documents or queries: prefixed, in batches of similar length, checked and scaled to unit length.
 
-    A batch that the provider refuses is sent again in halves, and no larger batch than what went through is tried
-    afterwards. A single text that is too long for the provider is cut to half its length until it is taken, at most a
-    dozen times; the same request is never sent twice.
+    A batch that the provider refuses is sent again in halves, and no larger batch than was accepted is tried
+    afterwards. A single text that is too long for the provider is cut to half its length until it is accepted, at most
+    a dozen times; the same request is never sent twice.
 
     Parameters
     ----------
     embedder
-        The provider; only its attributes, ``embed`` and nothing else is used. Its ``batch_size`` and ``batch_bytes``
+        The provider; only its attributes and ``embed`` are used. Its ``batch_size`` and ``batch_bytes``
         (texts and UTF-8 bytes per call) are respected where it has them.
     texts
         None of them blank. Lone surrogates are replaced by U+FFFD.
@@ -122,7 +119,7 @@ def _valid(texts: Sequence[str]) -> list[str]:
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"The text at position {position} is a {type(text).__name__}, not a string.")
-        if not text.strip():
+        if is_blank(text):
             raise InputError(f"The text at position {position} is blank: there is nothing to embed.")
     return [without_surrogates(text) for text in texts]
 
@@ -142,7 +139,7 @@ class _Sending:
         self.cut: Callable[[int, int], object] = self.warn
 
     def run(self) -> Vectors:
-        # Texts of like length are sent together, because some providers pad a batch to its longest text.
+        # Texts of similar length are sent together, because some providers pad a batch to its longest text.
         for positions in self._batches(sorted(range(len(self.texts)), key=lambda place: len(self.texts[place]))):
             self._send(positions)
         return self.vectors
@@ -151,7 +148,7 @@ class _Sending:
         """Warn of a text that was cut."""
         warnings.warn(
             f"{name_of(self.embedder)} takes no more than the first {characters} characters of the text at position "
-            f"{position}, which has {len(self.texts[position])}: its vector stands for those alone.",
+            f"{position}, which has {len(self.texts[position])}: its vector represents those alone.",
             stacklevel=2,
         )
 
@@ -168,7 +165,7 @@ class _Sending:
             start = end
 
     def _send(self, positions: list[int]) -> bool:
-        """Send texts in as many requests as it takes; return whether all of them went through as they are."""
+        """Send texts in as many requests as it takes; return whether all of them were accepted unchanged."""
         if len(positions) > self.limit:
             step = self.limit
             parts = [self._send(positions[at : at + step]) for at in range(0, len(positions), step)]
@@ -184,7 +181,7 @@ class _Sending:
             middle = (len(positions) + 1) // 2
             halves = self._send(positions[:middle]), self._send(positions[middle:])
             whole = all(halves)
-            if whole:  # so it was the number of texts, and not one of them
+            if whole:  # so the number of texts was refused, not one of them
                 self.limit = min(self.limit, middle)
             return whole
         self._keep(positions, vectors)
@@ -193,7 +190,7 @@ class _Sending:
     def _send_cut(self, position: int, refusal: RefusedBatchError) -> None:
         """Send the longest beginning of a text that the provider takes, halving it each time."""
         length = len(self.texts[position]) // 2
-        while length >= _SHORTEST_CUT and self.texts[position][:length].strip():
+        while length >= _SHORTEST_CUT and not is_blank(self.texts[position][:length]):
             try:
                 vectors = self._embed([self.prefix + self.texts[position][:length]], [position])
             except RefusedBatchError as error:
@@ -215,6 +212,7 @@ class _Sending:
 
     def _embed(self, batch: list[str], positions: list[int]) -> Vectors:
         """Make one call of the provider, and check what it answers."""
+        checkpoint()
         model = name_of(self.embedder)
         try:
             with measured("embedding", attributes={"gen_ai.request.model": self.embedder.model_name}):
@@ -227,14 +225,14 @@ class _Sending:
         except SqlragError:
             raise
         except Exception as error:
-            said = str(error)
-            message = scrub(said)
-            # What held a secret is no cause to be shown.
-            cause = error if message == said else None
-            words = f"{model} failed on the {_at(positions)}: {message}"
-            if speaks_of_size(message):
-                raise RefusedBatchError(words, too_large=True) from cause
-            raise ProviderError(words) from cause
+            original = str(error)
+            message = scrub(original)
+            # An exception that contained a secret is not shown as the cause.
+            cause = error if message == original else None
+            failure = f"{model} failed on the {_at(positions)}: {message}"
+            if is_about_size(message):
+                raise RefusedBatchError(failure, too_large=True) from cause
+            raise ProviderError(failure) from cause
 
         if rows is None or len(rows) != len(batch):
             got = "nothing" if rows is None else f"{len(rows)}"
@@ -243,7 +241,7 @@ class _Sending:
 
 
 def name_of(embedder: Embedder) -> str:
-    """Return how messages call a model."""
+    """Return the name of a model in messages."""
     return f"The {embedder.provider} model {embedder.model_name!r}"
 
 
@@ -253,7 +251,7 @@ def _at(positions: list[int]) -> str:
 
 
 def _checked(rows: Any, dimensions: int, positions: list[int], model: str) -> Vectors:
-    """Return the rows at unit length, or raise ProviderError where one is no vector of the model."""
+    """Return the rows at unit length, or raise ProviderError where one is not a vector of the model."""
     matrix = np.empty((len(positions), dimensions), dtype=np.float64)
     for row, values, position in zip(matrix, rows, positions, strict=True):
         where = f"for the text at position {position}"
@@ -276,3 +274,39 @@ def _checked(rows: Any, dimensions: int, positions: list[int], model: str) -> Ve
         row /= scale
         row /= np.sqrt(np.sum(row * row))
     return matrix.astype(np.float32)
+
+
+SAME_VECTOR_COSINE = 0.999
+
+_FIRST = "Ducks swim on the lake."
+
+_LAST = "A column of the table holds the vector of each chunk, and a query is compared with all of them at once."
+
+
+def self_test(embedder: Embedder) -> float:
+    """Embed two texts alone and in a full batch, and return the lower cosine, -1..1; 1 is the same vector.
+
+    Some servers give worse vectors in larger batches. It costs three calls of the provider.
+
+    Raises
+    ------
+    ProviderError
+        The cosine is below 0.999, or the provider failed.
+
+    Examples
+    --------
+    >>> from sqlrag import load_embedder
+    >>> round(self_test(load_embedder("hashing-64", provider="hashing")), 3)
+    1.0
+    """
+    size = max(2, min(getattr(embedder, "batch_size", DEFAULT_BATCH_SIZE), 32))
+    texts = [_FIRST, *(f"Filler text {number} of a batch." for number in range(size - 2)), _LAST]
+    together = embed_texts(embedder, texts, kind="document", batch_size=size)[[0, -1]]
+    alone = embed_texts(embedder, [_FIRST, _LAST], kind="document", batch_size=1)
+    cosine = float(np.sum(together.astype(np.float64) * alone, axis=1).min())
+    if cosine < SAME_VECTOR_COSINE:
+        raise ProviderError(
+            f"{name_of(embedder)} gives a text another vector in a batch of {size} than alone: cosine {cosine:.4f}. "
+            "Load it with batch_size=1, or update the server."
+        )
+    return cosine

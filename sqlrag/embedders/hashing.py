@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sqlrag.embedders.base import without_surrogates
 from sqlrag.errors import InputError
+from sqlrag.normalize import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from sqlrag.types import TextKind, Vectors
 
 _NAME = re.compile(r"hashing-([1-9]\d{0,4})")
+
 _WORD = re.compile(r"\w+")
+
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
 
 
 class HashingEmbedder:
     """Counts words in hashed places. It does not understand meaning: only texts that share words are similar.
 
-    The vector of a text is zero but for its words: each word (a run of letters, digits and ``_``), in lower case,
+    The vector of a text is zero except for its words: each word (a run of letters, digits and ``_``), in lower case,
     adds 1 at place ``zlib.crc32(word in UTF-8) % dimensions``; then the vector is scaled to unit length. A text
     without any word counts its runs of other visible characters instead. Two words may share a place. The vector
     is the same on every machine. "auto" never chooses this provider.
@@ -66,7 +68,7 @@ class HashingEmbedder:
 
     @staticmethod
     def ready_models() -> list[str]:
-        """Return the default model; any other number of dimensions is as good."""
+        """Return the default model; any other number of dimensions works as well."""
         return ["hashing-384"]
 
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:  # noqa: ARG002 - both kinds are alike here

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sqlrag.embedders.base import DEFAULT_MODEL
-from sqlrag.embedders.batching import without_surrogates
 from sqlrag.embedders.function import check_numbers
 from sqlrag.embedders.prefixes import prefixes_of
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError
+from sqlrag.locks import new_lock
+from sqlrag.normalize import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,16 +30,16 @@ class HuggingFaceEmbedder:
     model_name
         Name on the Hugging Face hub, or a local folder.
     device
-        "cpu", "cuda", "mps" …; None: the best one that is there.
+        "cpu", "cuda", "mps" …; None: the best one available.
     dtype
-        "float32", or "bfloat16": about twice as fast where the processor has it, with 3 digits of precision.
+        "float32", or "bfloat16": about twice as fast where the processor supports it, with 3 digits of precision.
     cache_dir
         Where downloaded models are kept; None: llama-index's own folder.
     batch_size
         Texts in one run of the model.
     query_prefix, passage_prefix
-        Text put before a query or a document. None: what the model's card asks for. Prompts that the model's own
-        configuration names are not used beside them.
+        Text put before a query or a document. None: what the model's card asks for. Prompts of the model's own
+        configuration are not used in addition.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class HuggingFaceEmbedder:
         if dtype not in ("float32", "bfloat16"):
             raise InputError(f'dtype must be "float32" or "bfloat16", not {dtype!r}.')
         if dtype == "bfloat16" and not _has_bfloat16(device):
-            raise InputError(f"This machine computes no bfloat16 on {device or 'its device'}. Leave out dtype.")
+            raise InputError(f"This machine does not support bfloat16 on {device or 'its device'}. Leave out dtype.")
         options: dict[str, Any] = {} if cache_dir is None else {"cache_folder": str(cache_dir)}
         try:
             with _without_bars():
@@ -88,13 +88,13 @@ class HuggingFaceEmbedder:
         except Exception as error:
             raise ModelUnavailableError(
                 f"The huggingface model {model_name!r} cannot be loaded: {error} Give the name of a "
-                "sentence-transformers model on the hub, or a local folder that holds one."
+                "sentence-transformers model on the hub, or a local folder that contains one."
             ) from error
         transformer = self._model._model
-        # The prefixes are put by embed_texts; llama-index would put its own before them.
+        # embed_texts adds the prefixes; llama-index would add its own before them.
         transformer.prompts = dict.fromkeys(transformer.prompts, "")
         self._tokenizer = transformer.tokenizer
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         folder = Path(model_name)
         self.model_name = str(folder.resolve()) if folder.is_dir() else model_name
         self.dimensions = int(_dimensions(transformer))
@@ -109,7 +109,7 @@ class HuggingFaceEmbedder:
 
     @staticmethod
     def obstacle() -> str | None:
-        """Return what keeps the provider from being used here, None where nothing does."""
+        """Return why the provider cannot be used here, None where it can."""
         if find_spec("sentence_transformers") is None:
             return str(MissingExtraError("The embedding provider 'huggingface'", "huggingface"))
         return None
@@ -134,7 +134,7 @@ class HuggingFaceEmbedder:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Keep the bars off the terminal that transformers draws while it loads weights."""
+    """Hide the progress bars that transformers shows while it loads weights."""
     from transformers.utils import logging
 
     were_on = logging.is_progress_bar_enabled()

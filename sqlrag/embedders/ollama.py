@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 import re
 import weakref
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlrag.embedders.service import Failure, ServiceEmbedder
+from sqlrag.embedders.remote import Failure, ServiceEmbedder
 from sqlrag.errors import MissingExtraError
+from sqlrag.telemetry import request_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 USUAL_URL = "http://127.0.0.1:11434"
 
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
+
 _WEIGHTS = re.compile(r"sha256-([0-9a-f]{64})")
 
 
 class OllamaEmbedder(ServiceEmbedder):
-    """Embeds through ``/api/embed`` of an Ollama server; ``/api/show`` tells the model's window.
+    """Embeds through ``/api/embed`` of an Ollama server; ``/api/show`` reports the model's window.
 
-    A text beyond the window is refused by the server and not cut in silence. Tokens are estimated, see
-    :func:`sqlrag.embedders.tokens.estimated_offsets`.
+    A text beyond the window is refused by the server and not truncated silently. Tokens are estimated, see
+    :func:`sqlrag.embedders.function.estimated_offsets`.
 
     Parameters
     ----------
@@ -32,9 +39,9 @@ class OllamaEmbedder(ServiceEmbedder):
     api_key
         Of a server behind a login. None: ``OLLAMA_API_KEY``. "" is none.
     dimensions
-        Ask for shorter vectors; None: the model's own length.
+        Request shorter vectors; None: the model's own length.
     max_tokens
-        The window. None: what the server says, else 512.
+        The window. None: what the server reports, else 512.
     timeout
         Seconds for one request, and for a query with all its attempts. None: 30.
     batch_size
@@ -50,7 +57,7 @@ class OllamaEmbedder(ServiceEmbedder):
     ModelUnavailableError
         The server does not have the model.
     ProviderError
-        The server gives no answer.
+        The server does not answer.
     """
 
     provider = "ollama"
@@ -90,7 +97,8 @@ class OllamaEmbedder(ServiceEmbedder):
         self.model_remedy = f"Fetch the model with: ollama pull {model_name}"
         # Without a header of ours the client would send OLLAMA_API_KEY in any case.
         headers = {"authorization": f"Bearer {self._key}" if self._key else "none"}
-        self._client = Client(self.base_url, headers=headers, timeout=self.timeout)
+        hooks = {"request": [_prepare]}
+        self._client = Client(self.base_url, headers=headers, timeout=self.timeout, event_hooks=hooks)
         weakref.finalize(self, _close, self._client)
         self.revision = ""
         self._describe(max_tokens)
@@ -98,7 +106,7 @@ class OllamaEmbedder(ServiceEmbedder):
 
     @staticmethod
     def obstacle() -> str | None:
-        """Return what keeps the provider from being used here, None where nothing does; waits a second at most."""
+        """Return why the provider cannot be used here, None where it can; waits a second at most."""
         if find_spec("ollama") is None:
             return str(MissingExtraError("The embedding provider 'ollama'", "ollama"))
         try:
@@ -111,7 +119,7 @@ class OllamaEmbedder(ServiceEmbedder):
 
     @staticmethod
     def ready_models() -> list[str]:
-        """Return the models that the server holds, of which not all may be embedding models."""
+        """Return the models of the server, not all of which may be embedding models."""
         from ollama import Client
 
         client = Client(_usual_address(), timeout=1)
@@ -121,16 +129,22 @@ class OllamaEmbedder(ServiceEmbedder):
             _close(client)
 
     def _describe(self, max_tokens: int | None) -> None:
-        """Take what the server tells of the model."""
-        shown = self._asked(lambda _: self._client.show(self.model_name), patient=False)
+        """Read the window and revision of the model from the server."""
+
+        def ask(seconds: float) -> Any:
+            with _limited(seconds):
+                return self._client.show(self.model_name)
+
+        shown = self._with_retries(ask, patient=False)
         limits = [int(number) for number in _NUM_CTX.findall(shown.parameters or "")]
         limits += [int(value) for key, value in (shown.modelinfo or {}).items() if key.endswith(".context_length")]
         self.max_tokens = max_tokens or min(limits, default=self.max_tokens)
         weights = _WEIGHTS.search(shown.modelfile or "")
         self.revision = weights[1] if weights else ""
 
-    def _ask(self, texts: list[str], seconds: float) -> list[Any]:  # noqa: ARG002 - the client has one time-out
-        answer = self._client.embed(self.model_name, texts, truncate=False, dimensions=self._dimensions)
+    def _ask(self, texts: list[str], seconds: float) -> list[Any]:
+        with _limited(seconds):
+            answer = self._client.embed(self.model_name, texts, truncate=False, dimensions=self._dimensions)
         return list(answer.embeddings)
 
     def _failure(self, error: Exception) -> Failure | None:
@@ -144,6 +158,25 @@ class OllamaEmbedder(ServiceEmbedder):
         if isinstance(error, (httpx.TransportError, ConnectionError)):
             return Failure(None, str(error) or type(error).__name__, {})
         return None
+
+
+# The client has one time-out for all requests, so that of a request is set where it is sent.
+_seconds: ContextVar[float | None] = ContextVar("sqlrag_ollama_seconds", default=None)
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Give the requests of a block a time-out."""
+    token = _seconds.set(seconds)
+    try:
+        yield
+    finally:
+        _seconds.reset(token)
+
+
+def _prepare(request: Any) -> None:
+    request.headers.update(request_headers())
+    request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _seconds.get())
 
 
 def _close(client: Any) -> None:
@@ -161,6 +194,6 @@ def _address(host: str) -> str:
         return ""
     scheme, _, rest = host.rpartition("://")
     name, _, port = rest.rpartition(":") if ":" in rest else (rest, ":", "11434")
-    # The address to listen on, which the server itself takes from the same variable, is none to connect to.
+    # The server reads its listen address from the same variable; a client cannot connect to that one.
     name = "127.0.0.1" if name in ("0.0.0.0", "") else name  # noqa: S104
     return f"{scheme or 'http'}://{name}:{port}"

@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from sqlrag.embedders.base import DEFAULT_MODEL, without_surrogates
-from sqlrag.embedders.bundled import MINILM, MINILM_WINDOW, bundle_is_installed, read_bundle
-from sqlrag.embedders.hub import cached_models, fetch, find_description, silent_onnxruntime
+from sqlrag.embedders.base import DEFAULT_MODEL
 from sqlrag.embedders.prefixes import prefixes_of
+from sqlrag.embedders.weights import (
+    MINILM,
+    MINILM_WINDOW,
+    bundle_is_installed,
+    cached_models,
+    fetch,
+    find_description,
+    read_bundle,
+    silent_onnxruntime,
+)
 from sqlrag.errors import InputError, ModelUnavailableError, SqlragError
+from sqlrag.normalize import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,21 +38,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _Pooling = Literal["mean", "cls"]
+
 _MODEL_FILES = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "model_quantized.onnx")
 
-
 _RUN_TOKENS = 256
-"""Short texts share a run up to so many tokens: 970 questions of 10 tokens per CPU second, 300 alone, 950 at 512."""
 
-# The operators that take the scale of the activations from all texts of a run, so that texts would change each other.
+"""Short texts share a run up to this many tokens: 970 questions of 10 tokens per CPU second, 300 alone, 950 at 512."""
+
+# The operators that take the scale of the activations from all texts of a run, so that texts affect each other.
 _DYNAMIC_QUANTIZATION = (b"DynamicQuantize", b"MatMulInteger")
 
 
 class _Model(NamedTuple):
     """A loaded model.
 
-    ``tokenizer`` truncates at the ``window``. ``encode`` takes texts of equally many tokens to their vectors.
-    ``shares_runs`` tells whether a text's vector is the same alone and together with others.
+    ``tokenizer`` truncates at the ``window``. ``encode`` returns the vectors of texts with equally many tokens.
+    ``shares_runs`` says whether a text's vector is the same alone and together with others.
     """
 
     name: str
@@ -67,14 +77,14 @@ class OnnxEmbedder:
         - a model of fastembed's list, by its name on the hub, in any case, with or without the organisation where
           that is unambiguous. It is taken from fastembed's cache or downloaded into it;
         - ``sentence-transformers/all-MiniLM-L6-v2`` (or ``all-MiniLM-L6-v2``): where the ``offline`` extra is
-          installed, always its int8 weights, which are checked by SHA-256, whatever a cache holds. So the weights
+          installed, always its int8 weights, which are checked by SHA-256, regardless of any cache. So the weights
           depend on what is installed and not on what was once downloaded. Their vectors have a cosine of 0.9995 with
-          those at full precision, for which ``model_path`` is the way;
+          those at full precision, which ``model_path`` can load;
         - a local folder; its path then is the model's name.
     cache_dir
         Where downloaded models are kept. None is fastembed's folder (``FASTEMBED_CACHE_PATH``).
     model_path
-        Folder with the model's files. With a name of fastembed's list it holds the files that fastembed wants;
+        Folder with the model's files. With a name of fastembed's list it has the files that fastembed needs;
         with another name ``model.onnx`` (also below ``onnx/``), ``tokenizer.json`` and, where they exist,
         ``tokenizer_config.json``, ``config.json``, ``sentence_bert_config.json`` (window) and
         ``1_Pooling/config.json`` ("mean" without it).
@@ -107,14 +117,14 @@ class OnnxEmbedder:
             raise InputError(f"threads must be 1 or more, not {threads}.")
         if not model_name.strip():
             raise InputError("The name of the embedding model is blank; None is the default model.")
-        self._threads = threads or _usable_processors()
+        self._threads = threads or usable_processors()
         try:
             model = _load(model_name, cache_dir, model_path)
             self.dimensions = model.encode(["dimensions"], "document").shape[1]
         except SqlragError:
             raise
         except Exception as error:
-            # ONNX Runtime and the tokenizers have exceptions of their own for damaged or unfit files.
+            # ONNX Runtime and the tokenizers have exceptions of their own for damaged or unsuitable files.
             raise ModelUnavailableError(
                 f"The files of the embedding model {model_name!r} cannot be used: {error}"
             ) from error
@@ -178,7 +188,8 @@ class OnnxEmbedder:
         return copy
 
 
-def _usable_processors() -> int:
+def usable_processors() -> int:
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -259,7 +270,7 @@ def _shares_runs(model_file: Path) -> bool:
 def _session(
     model: bytes | str, tokenizer: Tokenizer, pooling: _Pooling
 ) -> Callable[[list[str], TextKind], np.ndarray[Any, Any]]:
-    """Return the function from texts of equal length to vectors, for an ONNX file given as content or as path."""
+    """Return a function that embeds texts of equal length, for an ONNX file given as content or as path."""
     onnxruntime = silent_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -296,17 +307,17 @@ def _window(folder: Path, tokenizer: Tokenizer) -> int:
         (tokenizer.truncation or {}).get("max_length"),
         _read_json(folder / "config.json").get("max_position_embeddings"),
     ]
-    # Files without a limit say 1e30, which is no usable number.
+    # Files without a limit say 1e30, which is not usable.
     usable = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**6]
     if not usable:
-        logger.warning("No file in %s states the model's window; 512 tokens are taken.", folder)
+        logger.warning("No file in %s states the model's window; 512 tokens are assumed.", folder)
     return min(usable, default=512)
 
 
 def _pooling(folder: Path) -> _Pooling:
     config = _read_json(folder / "1_Pooling" / "config.json")
     if not config:
-        logger.warning("%s has no 1_Pooling/config.json: mean pooling is taken, if the model needs any.", folder)
+        logger.warning("%s has no 1_Pooling/config.json: mean pooling is used, if the model needs any.", folder)
     modes = {key.removeprefix("pooling_mode_") for key, on in config.items() if on is True}
     modes |= {str(config["pooling_mode"])} if "pooling_mode" in config else set()
     if not modes or modes == {"mean_tokens"} or modes == {"mean"}:

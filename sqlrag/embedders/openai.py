@@ -1,4 +1,4 @@
-"""OpenAI's embedding models, and those of any server that speaks its protocol."""
+"""OpenAI's embedding models, and those of any server with its API."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import weakref
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.embedders.service import Failure, ServiceEmbedder
-from sqlrag.embedders.tokens import openai_offsets
+from sqlrag.embedders.function import openai_offsets
+from sqlrag.embedders.remote import Failure, ServiceEmbedder
 from sqlrag.errors import MissingExtraError, ModelUnavailableError, ProviderError
+from sqlrag.telemetry import request_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +21,11 @@ USUAL_URL = "https://api.openai.com/v1"
 
 # https://platform.openai.com/docs/guides/embeddings: dimensions; all of them read 8,192 tokens.
 _KNOWN = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+
 _WINDOW = 8191
+
 _MOST_INPUTS = 2048
+
 # A request may have 300,000 tokens, and a token has one byte or more.
 _MOST_BYTES = 300_000
 
@@ -31,24 +35,24 @@ class OpenAIEmbedder(ServiceEmbedder):
 
     Texts are sent as strings, never as token numbers, and the vectors are put in order by their ``index``. OpenAI's own
     models are counted with their tokenizer, from the file that llama-index-core ships; the tokens of other models are
-    estimated, see :func:`sqlrag.embedders.tokens.estimated_offsets`.
+    estimated, see :func:`sqlrag.embedders.function.estimated_offsets`.
 
     Parameters
     ----------
     model_name
-        As the server calls it. The default is OpenAI's smallest.
+        The server's name for it. The default is OpenAI's smallest.
     base_url
         Where the server is, up to and without ``/embeddings``. None: ``OPENAI_BASE_URL``, else OpenAI.
     api_key
-        None: ``OPENAI_API_KEY``. "" is none, as servers of your own may want it.
+        None: ``OPENAI_API_KEY``. "" is none, for servers of your own that need none.
     dimensions
-        Ask for shorter vectors; None: the model's own length.
+        Request shorter vectors; None: the model's own length.
     max_tokens
         The window. None: 8,191 for OpenAI's models, else 512.
     timeout
         Seconds for one request, and for a query with all its attempts. None: 30.
     batch_size
-        Texts in one request, 1 to 2048. A server that takes fewer makes it smaller by itself.
+        Texts in one request, 1 to 2048. It is lowered where the server accepts fewer.
     query_prefix, passage_prefix
         Text put before a query or a document. None: what the model's card asks for.
 
@@ -57,9 +61,9 @@ class OpenAIEmbedder(ServiceEmbedder):
     MissingExtraError
         The extra ``openai`` is not installed.
     ModelUnavailableError
-        OpenAI is to be asked and there is no key, or the server does not have the model.
+        OpenAI's own server is used without a key, or the server does not have the model.
     ProviderError
-        The server gives no answer, or refuses the key.
+        The server does not answer, or refuses the key.
     """
 
     provider = "openai"
@@ -119,7 +123,7 @@ class OpenAIEmbedder(ServiceEmbedder):
 
     @staticmethod
     def obstacle() -> str | None:
-        """Return what keeps the provider from being used here, None where nothing does."""
+        """Return why the provider cannot be used here, None where it can."""
         if find_spec("openai") is None:
             return str(MissingExtraError("The embedding provider 'openai'", "openai"))
         if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
@@ -136,9 +140,9 @@ class OpenAIEmbedder(ServiceEmbedder):
         body: dict[str, Any] = {"model": self.model_name, "input": texts}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
-        # The client's own method would ask for base64, which not every server has, and would drop a wrong index.
+        # The client's own method would request base64, which not every server has, and would drop a wrong index.
         client = self._client.with_options(timeout=seconds)
-        header: RequestOptions = {"headers": {"Authorization": f"Bearer {self._key or 'none'}"}}
+        header: RequestOptions = {"headers": {"Authorization": f"Bearer {self._key or 'none'}", **request_headers()}}
         try:
             answer = client.post("/embeddings", cast_to=object, body={**body, **self._floats}, options=header)
         except APIStatusError as error:
@@ -152,7 +156,7 @@ class OpenAIEmbedder(ServiceEmbedder):
         """Return the vectors of an answer by their index, None where one is missing."""
         rows = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ProviderError(f"{self.base_url}: the answer holds no list of vectors: {answer!r:.200}")
+            raise ProviderError(f"{self.base_url}: the answer has no list of vectors: {answer!r:.200}")
         places = [row.get("index") for row in rows]
         if len(rows) != count or all(place is None for place in places):
             return [row.get("embedding") for row in rows]
@@ -166,9 +170,9 @@ class OpenAIEmbedder(ServiceEmbedder):
         import openai
 
         if isinstance(error, openai.APIStatusError):
-            said = error.body.get("message") if isinstance(error.body, dict) else None
-            code = f" ({error.code})" if said and error.code else ""
-            return Failure(error.status_code, f"{said or error.response.text}{code}", error.response.headers)
+            message = error.body.get("message") if isinstance(error.body, dict) else None
+            code = f" ({error.code})" if message and error.code else ""
+            return Failure(error.status_code, f"{message or error.response.text}{code}", error.response.headers)
         if isinstance(error, openai.APIConnectionError):  # a time-out is one
             cause = f" ({error.__cause__})" if error.__cause__ else ""
             return Failure(None, f"{str(error).rstrip('.')}{cause}", {})

@@ -1,4 +1,4 @@
-"""What the authors of a model ask to be put before a query and before a document, from the models' own cards."""
+"""The prefixes that models need before queries and documents, from the models' own cards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Prefixes(NamedTuple):
 
 
 _SEARCH = "Represent this sentence for searching relevant passages: "
+
 _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+
 _HUB = "https://huggingface.co/"
 
 
@@ -25,7 +27,7 @@ def _sizes(pattern: str, *sizes: str) -> tuple[str, ...]:
     return tuple(pattern.format(size) for size in sizes)
 
 
-# A model that is in no row has no prefixes. The rows without any are here so that nobody looks for them in vain.
+# A model without a row has no prefixes. Rows without prefixes record that the card asks for none.
 PREFIXES = (
     Prefixes(
         "bge, English",
@@ -143,7 +145,8 @@ _BY_MODEL = {model: row for row in PREFIXES for model in row.models}
 
 # The hub's cache keeps models--ORGANISATION--NAME/snapshots/REVISION.
 _HUB_FOLDER = re.compile(r"models--(?:[^/\\]*--)?([^/\\]+)")
-# How the same weights are stored: "-q8_0", ".Q4_K_M.gguf", "-onnx-q", "-fp16", "-4bit" …
+
+# Suffixes of storage formats of the same weights: "-q8_0", ".Q4_K_M.gguf", "-onnx-q", "-fp16", "-4bit" …
 _STORED_AS = re.compile(
     r"[-_.@](?:gguf|ggml|onnx|openvino|mlx|safetensors|awq|gptq|dynamic|static|quant|quantized|optimized|int8|uint8"
     r"|f16|f32|fp16|fp32|bf16|[248]-?bit|q|i?q\d(?:_\w+)?)$"
@@ -168,7 +171,7 @@ def prefixes_of(model_name: str) -> tuple[str, str]:
 
 
 def _plain_name(model_name: str) -> str:
-    """Return a name as the table has it."""
+    """Return a name in the form of the table."""
     folder = _HUB_FOLDER.search(model_name)
     name = folder[1] if folder else re.split(r"[/\\]", model_name.strip().rstrip("/\\"))[-1]
     name = name.lower().partition(":")[0]

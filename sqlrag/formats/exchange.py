@@ -1,35 +1,35 @@
-"""A store's way into another format and back: reads what a file holds in batches, and writes such batches."""
+"""Reads the contents of a store in DuckDB or Postgres in batches, and writes contents into a store."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from sqlrag.embedders.base import as_embedder
-from sqlrag.errors import FormatError, ModelMismatchError, StoreError
-from sqlrag.formats.contents import (
-    CHUNK_SCHEMA,
+from sqlrag.arguments import counted
+from sqlrag.embedders.base import SAME_MODEL_COSINE, as_embedder, same_model
+from sqlrag.engines.contents import (
     SETTINGS,
-    SOURCE_SCHEMA,
     Batch,
     Contents,
     at_unit_length,
     checked_batches,
-    grouped,
+    chosen_contents,
+    scaled_notices,
 )
-from sqlrag.ingest.chunking import check_policy
-from sqlrag.network import is_url
-from sqlrag.retrieval.filters import Filters
-from sqlrag.retrieval.searching import same_model
-from sqlrag.store import lexical, runs, writing
-from sqlrag.store.database import Database, check_replaceable
-from sqlrag.store.files import check_output, real_path
-from sqlrag.store.metadata import (
+from sqlrag.engines.duckdb import documents, lexical, metadata
+from sqlrag.engines.duckdb.database import Database, check_replaceable
+from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
+from sqlrag.engines.duckdb.failures import reported
+from sqlrag.engines.duckdb.files import check_output, real_path
+from sqlrag.engines.duckdb.metadata import (
     chunk_policy,
     default_metadata,
     identity_metadata,
@@ -41,11 +41,19 @@ from sqlrag.store.metadata import (
     required_metadata,
     write_metadata,
 )
-from sqlrag.store.output import new_file
-from sqlrag.store.schema import read_sql
-from sqlrag.store.sources import vector_matrix
-from sqlrag.store.vectors import unit_vectors
-from sqlrag.wording import counted
+from sqlrag.engines.duckdb.rewrite import new_file
+from sqlrag.engines.duckdb.rows import vector_matrix
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.postgres.conditions import where
+from sqlrag.engines.postgres.connection import Server, read_settings
+from sqlrag.engines.postgres.engine import parsed
+from sqlrag.engines.postgres.rows import as_array
+from sqlrag.errors import FormatError, InputError, ModelMismatchError, StoreError
+from sqlrag.ingest.chunk import check_policy
+from sqlrag.ranking.filters import Filters
+from sqlrag.ranking.vectors import unit_vectors
+from sqlrag.search.open import backend_of, loaded
+from sqlrag.types import Chunk
 
 if TYPE_CHECKING:
     import os
@@ -53,17 +61,90 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
-    import pyarrow as pa
 
+    from sqlrag.engines.postgres.connection import Connection
     from sqlrag.types import AnyEmbedder, Embedder, ModelIdentity
 
 log = logging.getLogger("sqlrag.formats")
 
+
+@contextmanager
+def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator[Contents]:
+    """Open a store in Postgres and yield its contents; see :func:`sqlrag.formats.exchange.stored_contents`."""
+    named = filters.parameters()
+    metadata = named.get("metadata")
+    conditions = where(
+        tags_any=named.get("tags_any"),
+        tags_all=named.get("tags_all"),
+        alternatives=None if metadata is None else parsed(metadata),
+    )
+    statement = conditions.into(read_sql("postgres/exchange/chosen_documents"))
+    server = Server(url, read_only=True)
+    server.open()
+    try:
+        with server.snapshot() as con:
+            settings = read_settings(con)
+            values = {**conditions.values, "collection": named.get("collection")}
+            chosen = [(str(doc_id), int(chunks)) for doc_id, chunks in con.execute(statement, values).fetchall()]
+            ((newest,),) = con.execute("SELECT max(created_at) FROM documents").fetchall()
+            dimensions = int(settings["embedding_dimensions"])
+            yield chosen_contents(
+                settings, chosen, lambda doc_ids: read_batch(con, doc_ids, dimensions), newest, batch_chunks
+            )
+    finally:
+        server.close()
+
+
+def read_batch(con: Connection, doc_ids: Sequence[str], dimensions: int) -> Batch:
+    """Return documents with their chunks and vectors."""
+    sources = _table(con, "sources", doc_ids, SOURCE_SCHEMA)
+    with con.cursor(binary=True) as cursor:
+        rows = cursor.execute(read_sql("postgres/exchange/chunks"), {"doc_ids": list(doc_ids)}).fetchall()
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * (len(CHUNK_SCHEMA) + 1)
+    columns[2] = [without_node(text) for text in columns[2]]
+    chunks = pa.table(
+        {name: pa.array(columns[place], CHUNK_SCHEMA.field(name).type) for place, name in enumerate(_CHUNK_NAMES)},
+        schema=pa.schema([CHUNK_SCHEMA.field(name) for name in _CHUNK_NAMES]),
+    ).select(CHUNK_SCHEMA.names)
+    vectors = np.array([as_array(vector) for vector in columns[-1]], dtype=np.float32).reshape(-1, dimensions)
+    return Batch(sources, chunks, vectors)
+
+
+_CHUNK_NAMES = (
+    *("node_id", "text", "metadata_", "doc_id", "collection", "chunk_index", "i_start", "i_end", "page"),
+    *("heading_path", "tags"),
+)
+
+
+def _table(con: Connection, name: str, doc_ids: Sequence[str], schema: pa.Schema) -> pa.Table:
+    with con.cursor(binary=True) as cursor:
+        rows = cursor.execute(read_sql(f"postgres/exchange/{name}"), {"doc_ids": list(doc_ids)}).fetchall()
+        names = [column.name for column in cursor.description or ()]
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(names)
+    arrays = {name: pa.array(column, schema.field(name).type) for name, column in zip(names, columns, strict=True)}
+    return pa.table(arrays, schema=pa.schema([schema.field(name) for name in names])).select(schema.names)
+
+
+def without_node(metadata: str) -> str:
+    """Return a chunk's metadata without llama-index's node content, which an import recreates."""
+    if "_node_content" not in metadata and "_node_type" not in metadata:
+        return metadata
+    found = json.loads(metadata)
+    return json.dumps(
+        {key: value for key, value in found.items() if key not in ("_node_content", "_node_type")},
+        ensure_ascii=False,
+        sort_keys=True,
+    )
+
+
 BATCH_CHUNKS = 4096
-# Chunks whose texts are embedded to see whether an embedder made the vectors of a file that does not say it, and the
-# least mean cosine: other programs put headings or prefixes before the text, other models give cosines near 0.
+
+# If a file does not identify its model, the texts of so many chunks are embedded and compared by mean cosine. The limit
+# is low, as other programs put headings or prefixes before the text; other models have cosines near 0.
 _PROBES = 8
+
 _PROBE_COSINE = 0.8
+
 _CHOICES = {
     "chunk_unit": ("tokens", "chars"),
     "include_headers": ("True", "False"),
@@ -73,7 +154,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did: the store, how much went into it, whether it is new, and what the reader should know."""
+    """The result of an import: the store, the counts, whether the store is new, and notices."""
 
     path: Path
     documents: int
@@ -82,65 +163,91 @@ class Imported:
     notices: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Say it in lines."""
-        made = "made" if self.created else "brought up to date"
-        first = f"{self.path} {made}: {counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
+        """Format it as lines."""
+        done = "created" if self.created else "updated"
+        first = f"{self.path} {done}: {counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
         return "\n".join([first, *self.notices])
 
 
 @contextmanager
 def stored_contents(
     db_path: str | os.PathLike[str],
-    *,
     collection: str | Sequence[str] | None = None,
     tags_any: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    *,
+    absolute_paths: bool = False,
     batch_chunks: int = BATCH_CHUNKS,
 ) -> Iterator[Contents]:
-    """Open a file, or a store in Postgres by its URL, and yield what it holds.
+    """Open a file, or a store in Postgres by its URL, and yield its contents.
 
-    That is whole documents that pass the filters, themselves or by one chunk.
+    These are whole documents of which the document or a chunk passes the filters. ``absolute_paths`` is for a file:
+    the paths of its documents begin at the root, not below the folder that they were read from.
 
-    Everything is read in one transaction: what other threads write meanwhile is not seen.
+    Everything is read in one transaction: concurrent writes are not visible.
 
     Raises
     ------
     InputError
-        A filter is of the wrong type.
+        A filter has a wrong type.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
-        The file cannot be read, or holds chunks without a document.
+        The file cannot be read, or has chunks without a document.
     """
     filters = Filters(collection, tags_any, tags_all, metadata)
-    if is_url(db_path):
-        from sqlrag.formats.postgres import postgres_contents
+    backend = backend_of(db_path)
+    if not backend.contents:
+        raise InputError("Only one store can be read, not several files. Name one of them, or merge them: sqlrag merge")
+    paths = {"absolute_paths": True} if absolute_paths else {}
+    with loaded(backend.contents)(db_path, filters, batch_chunks, **paths) as contents:
+        yield contents
 
-        with postgres_contents(str(db_path), filters, batch_chunks) as contents:
-            yield contents
-        return
+
+@contextmanager
+def file_contents(
+    db_path: str | os.PathLike[str], filters: Filters, batch_chunks: int, absolute_paths: bool = False
+) -> Iterator[Contents]:
+    """Open a file and yield its contents; see :func:`stored_contents`."""
     wanted = filters.parameters()
     conditions = {name: wanted.get(name) for name in ("collection", "tags_any", "tags_all", "metadata")}
     with Database.open(db_path) as database:
         values = required_metadata(database)
-        with database.cursor().cursor() as con:
-            con.execute("BEGIN")
-            orphans = con.execute(read_sql("checks/chunks_without_source")).fetchall()
-            if orphans:
-                raise StoreError(
-                    database.path,
-                    f"{database.path} holds {counted(len(orphans), 'chunk')} without a document, such as "
-                    f"{orphans[0][0]!r}. sqlrag repair removes them.",
-                )
+        with snapshot(database) as con:
             chosen = con.execute(read_sql("exchange/chosen_documents"), conditions).fetchall()
             ((newest,),) = con.execute("SELECT max(created_at) FROM source_documents").fetchall()
-            dimensions = int(values["embedding_dimensions"])
-            yield Contents(
-                {name: values[name] for name in SETTINGS if name in values},
-                len(chosen),
-                sum(chunks for _, chunks in chosen),
-                _read_batches(con, chosen, dimensions, batch_chunks),
-                updated_at="" if newest is None else f"{newest.isoformat(timespec='seconds')}Z",
+            # Reported here: where it is called, a file is being written to.
+            read_batch = partial(_read_batch, con, int(values["embedding_dimensions"]), absolute_paths)
+            read = reported(database.path)(read_batch)
+            yield chosen_contents(values, chosen, read, newest, batch_chunks)
+
+
+@contextmanager
+def snapshot(database: Database) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection with a snapshot of a file, or raise StoreError if the file is inconsistent."""
+    with database.cursor().cursor() as con:
+        with reported(database.path):
+            con.execute("BEGIN")
+            orphans = con.execute(read_sql("checks/chunks_without_source")).fetchall()
+        if orphans:
+            raise StoreError(
+                database.path,
+                f"{database.path} has {counted(len(orphans), 'chunk')} without a document, such as "
+                f"{orphans[0][0]!r}. sqlrag repair removes them.",
             )
+        yield con
+
+
+@contextmanager
+def new_store(output: Path, dimensions: int, *, overwrite: bool) -> Iterator[Database]:
+    """Yield a temporary new store, which is renamed to ``output`` at the end and removed after an error."""
+    with (
+        new_file(output, overwrite=overwrite) as temporary,
+        Database.create(temporary, dimensions) as database,
+    ):
+        # Fewer checkpoints, since each rewrites the last row group.
+        database.cursor().execute("SET checkpoint_threshold = '400MB'")
+        yield database
+        database.checkpoint()
 
 
 def write_store(
@@ -150,30 +257,30 @@ def write_store(
     embedder: AnyEmbedder | None = None,
     overwrite: bool = False,
 ) -> Imported:
-    """Write contents into a new store, or into one that there is, in place of its documents of these ids.
+    """Write contents into a new store, or into an existing one, where they replace documents of the same ids.
 
-    All of it is written or nothing. Vectors of length 1 are stored bit for bit, others are brought to it.
+    Everything is written or nothing. Vectors of length 1 are stored bit for bit, others are scaled to it.
 
     Parameters
     ----------
     contents
-        What :func:`stored_contents` or a reader of a format gives.
+        From :func:`stored_contents` or a reader of a format.
     db_path
-        The store. One that exists must hold vectors of the same model; its stemmer and settings stay.
+        The store. An existing one must have vectors of the same model; it keeps its settings.
     embedder
-        What made the vectors, for a file that does not say enough to embed questions. It is asked for the vectors of
-        some chunks, or of the probe text, and refused where they differ.
+        The embedder of the vectors, for a file that does not identify its model. Its vectors of some chunks, or of the
+        probe text, are compared, and it is refused if they differ.
     overwrite
-        Make the store anew where it exists.
+        Replace the store if it exists.
 
     Raises
     ------
     FormatError
-        What was read cannot be stored.
+        The contents cannot be stored.
     ModelMismatchError
-        The model is not that of the store, or the embedder did not make the vectors.
+        The model is not that of the store, or the vectors are not of the embedder.
     StoreError and its kinds
-        The store cannot be written; it is as it was.
+        The store cannot be written; it is unchanged.
     """
     output = real_path(db_path)
     is_new = overwrite or not output.exists()
@@ -183,15 +290,8 @@ def write_store(
         identity = model_identity(values)
         if is_new:
             check_replaceable(check_output(output, overwrite=overwrite))
-            with (
-                new_file(output, overwrite=overwrite) as temporary,
-                Database.create(temporary, contents.dimensions) as database,
-            ):
-                # Every checkpoint writes the last row group anew.
-                database.cursor().execute("SET checkpoint_threshold = '400MB'")
-                report = _fill(database, contents, values, identity, given, output)
-                database.checkpoint()
-            return report
+            with new_store(output, contents.dimensions, overwrite=overwrite) as database:
+                return _fill(database, contents, values, identity, given, output)
         with Database.open(output, read_only=False) as database:
             stored = model_identity(required_metadata(database))
             check_same(output, stored, identity)
@@ -202,15 +302,12 @@ def write_store(
             close()
 
 
-def _read_batches(
-    con: duckdb.DuckDBPyConnection, chosen: Sequence[tuple[str, int]], dimensions: int, batch_chunks: int
-) -> Iterator[Batch]:
-    for doc_ids in grouped(chosen, batch_chunks):
-        ids = {"doc_ids": doc_ids}
-        sources = con.sql(read_sql("exchange/sources"), params=ids).to_arrow_table()
-        chunks = con.sql(read_sql("exchange/chunks"), params=ids).to_arrow_table()
-        vectors = vector_matrix(chunks["embedding"], dimensions)
-        yield Batch(_cast(sources, SOURCE_SCHEMA), _cast(chunks, CHUNK_SCHEMA), vectors)
+def _read_batch(con: duckdb.DuckDBPyConnection, dimensions: int, absolute_paths: bool, doc_ids: list[str]) -> Batch:
+    ids = {"doc_ids": doc_ids}
+    sources = con.sql(read_sql("exchange/sources"), params={**ids, "absolute_paths": absolute_paths}).to_arrow_table()
+    chunks = con.sql(read_sql("exchange/chunks"), params=ids).to_arrow_table()
+    vectors = vector_matrix(chunks["embedding"], dimensions)
+    return Batch(_cast(sources, documents.SOURCE_SCHEMA), _cast(chunks, documents.CHUNK_SCHEMA), vectors)
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -218,12 +315,12 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def store_settings(contents: Contents) -> dict[str, str]:
-    """Return the metadata of a new store: what the contents know, defaults for the rest.
+    """Return the metadata of a new store: those of the contents, and defaults for the rest.
 
     Raises
     ------
     FormatError
-        A setting is one that no store could be used with.
+        A setting is not valid.
     """
     known = {name: str(value) for name, value in contents.settings.items() if name in SETTINGS}
     values = {name: str(value) for name, value in default_metadata(contents.dimensions).items()} | known
@@ -244,16 +341,16 @@ def store_settings(contents: Contents) -> dict[str, str]:
 
 
 def _check_identity(identity: ModelIdentity) -> None:
-    """Raise ValueError where no question could be compared with the vectors of such a model."""
+    """Raise ValueError if questions could not be compared with vectors of such a model."""
     if not identity.model_name.strip():
         raise ValueError("the name of the model is blank")
     if identity.max_tokens < 0:
         raise ValueError(f"max_tokens is {identity.max_tokens}")
     if identity.fingerprint is not None:
         vector = np.asarray(identity.fingerprint, dtype=np.float64)
-        # Its numbers are rounded to six decimals.
+        # A tolerance, since its numbers are rounded to six decimals.
         if vector.shape != (identity.dimensions,) or not abs(float(np.linalg.norm(vector)) - 1) < 0.01:
-            raise ValueError(f"the fingerprint is no vector of {identity.dimensions} dimensions and length 1")
+            raise ValueError(f"the fingerprint is not a vector of {identity.dimensions} dimensions and length 1")
 
 
 def _fill(
@@ -266,47 +363,50 @@ def _fill(
 ) -> Imported:
     """Write the contents in one transaction; ``values`` are the settings of a new store."""
     began, started = time.perf_counter(), now()
-    notices = list(contents.notices)
-    documents = chunks = scaled = 0
-    to_prove = embedder
+    scaled = 0
+    to_verify = embedder
+    # Stored documents whose chunks have ids of the contents, with these ids: the contents must replace them, too.
+    owners: dict[str, tuple[str, str]] = {}
+    replaced: set[str] = set()
     with database.transaction() as con:
         if values is not None:
             write_metadata(con, values)
         settings = read_metadata(con)
         compatible = settings.get("llama_index_compatible", "True") == "True"
-        for batch in checked_batches(contents.batches, contents.dimensions):
-            if to_prove is not None and len(batch.chunks):
-                proved = _proved(to_prove, identity, batch, settings.get("include_headers") == "True")
+        for batch in checked_batches(contents):
+            if to_verify is not None and len(batch.chunks):
+                verified = _verified_identity(to_verify, identity, batch, settings.get("include_headers") == "True")
                 if values is not None:
-                    write_metadata(con, identity_metadata(proved))
-                to_prove = None
+                    write_metadata(con, identity_metadata(verified))
+                to_verify = None
             vectors, changed = at_unit_length(batch.vectors)
             scaled += changed
             if values is None:
                 ids = batch.sources["doc_id"].to_pylist()
-                writing.check_collections(con, dict(zip(ids, batch.sources["collection"].to_pylist(), strict=True)))
-                writing.delete(con, ids)
-            first = writing.insert_tables(con, batch.sources, batch.chunks, vectors, compatible)
+                documents.check_collections(con, dict(zip(ids, batch.sources["collection"].to_pylist(), strict=True)))
+                documents.delete(con, ids)
+                wanted = dict(zip(*(batch.chunks[name].to_pylist() for name in ("node_id", "doc_id")), strict=True))
+                for node_id, owner in documents.taken(con, list(wanted)):
+                    owners.setdefault(owner, (node_id, wanted[node_id]))
+                documents.delete(con, list(owners))
+                replaced.update(ids)
+            first = documents.insert_tables(con, batch.sources, batch.chunks, vectors, compatible)
             if values is None:
                 lexical.add_chunks(con, first, settings["stemmer"])
-            documents += len(batch.sources)
-            chunks += len(batch.chunks)
-        if (documents, chunks) != (contents.documents, contents.chunks):
-            raise FormatError(
-                f"The file names {contents.documents} documents and {contents.chunks} chunks, but holds {documents} "
-                f"and {chunks}. It is cut short or was edited."
-            )
+        for owner, (node_id, doc_id) in sorted(owners.items()):
+            if owner not in replaced:
+                documents.refuse_taken([(node_id, owner)], {node_id: doc_id})
         if values is not None:
             lexical.add_chunks(con, 0, settings["stemmer"])
         refresh_counts(con)
-        run = runs.RunRow(
-            runs.new_run_id(started), "import", started, documents=documents, chunks=chunks, reused=chunks,
-            seconds={"store": time.perf_counter() - began},
+        run = metadata.RunRow(
+            metadata.new_run_id(started), "import", started, documents=contents.documents, chunks=contents.chunks,
+            reused=contents.chunks, seconds={"store": time.perf_counter() - began},
         )  # fmt: skip
-        runs.log_run(con, run)
-    if scaled:
-        notices.append(f"{counted(scaled, 'vector')} of another length than 1 brought to length 1.")
-    report = Imported(output, documents, chunks, values is not None, notices)
+        metadata.log_run(con, run)
+    report = Imported(
+        output, contents.documents, contents.chunks, values is not None, [*contents.notices, *scaled_notices(scaled)]
+    )
     log.info("%s", report)
     return report
 
@@ -315,48 +415,48 @@ def _fill(
 
 
 def check_same(path: Path | str, stored: ModelIdentity, identity: ModelIdentity) -> None:
-    """Raise unless a store and the contents name one model."""
+    """Raise ModelMismatchError unless a store and the contents have the same model."""
     named = stored.model_name, identity.model_name
     if stored.dimensions != identity.dimensions or not (stored.model_name == identity.model_name or same_model(*named)):
         raise ModelMismatchError(
-            f"{path} holds vectors of {stored.model_name!r} ({stored.dimensions} dimensions), the file to import those "
-            f"of {identity.model_name!r} ({identity.dimensions}). Import it into a file of its own."
+            f"{path} has vectors of {stored.model_name!r} ({stored.dimensions} dimensions), the file to import those "
+            f"of {identity.model_name!r} ({identity.dimensions}). Import it into a separate file."
         )
     if stored.fingerprint is not None and identity.fingerprint is not None:
-        from sqlrag.embedders.base import SAME_MODEL_COSINE
-
         cosine = float(np.dot(stored.fingerprint, identity.fingerprint))
         if not cosine >= SAME_MODEL_COSINE:
             raise ModelMismatchError(
                 f"{path} and the file to import both name {stored.model_name!r}, but their vectors differ: cosine "
-                f"{cosine:.3f} for the same text. Import it into a file of its own."
+                f"{cosine:.3f} for the same text. Import it into a separate file."
             )
 
 
-def _proved(embedder: Embedder, identity: ModelIdentity, batch: Batch, headers: bool) -> ModelIdentity:
-    """Return what made the vectors, or raise ModelMismatchError where the embedder did not."""
+def _verified_identity(embedder: Embedder, identity: ModelIdentity, batch: Batch, headers: bool) -> ModelIdentity:
+    """Return the identity of the model, or raise ModelMismatchError if the vectors are not of the embedder."""
     from sqlrag.embedders import embed_texts, probe
-    from sqlrag.embedders.stored import check_stored
+    from sqlrag.embedders.base import check_stored
 
     if identity.fingerprint is not None:
         check_stored(embedder, identity)
         return identity
     if embedder.dimensions != identity.dimensions:
         raise ModelMismatchError(
-            f"The file holds vectors of {identity.dimensions} dimensions, {embedder.model_name!r} makes "
-            f"{embedder.dimensions}."
+            f"The file has vectors of {identity.dimensions} dimensions, {embedder.model_name!r} returns "
+            f"{embedder.dimensions}. Pass the model of the file."
         )
-    rows = batch.chunks.slice(0, _PROBES).select(["text", "heading_path"]).to_pylist()
+    first = batch.chunks.slice(0, _PROBES)
+    seen = documents.shown_column(batch.sources, first)
+    rows = first.select(["text", "heading_path"]).to_pylist()
     texts = [
-        (" > ".join(row["heading_path"]) + "\n\n" if headers and row["heading_path"] else "") + row["text"]
-        for row in rows
+        Chunk("", 0, row["text"], heading_path=tuple(row["heading_path"]), shown=shown).embedding_text(headers)
+        for row, shown in zip(rows, seen, strict=True)
     ]
-    made = unit_vectors(embed_texts(embedder, texts, kind="document"), identity.dimensions)
-    cosines = np.einsum("ij,ij->i", made, unit_vectors(batch.vectors[: len(rows)], identity.dimensions))
+    expected = unit_vectors(embed_texts(embedder, texts, kind="document"), identity.dimensions)
+    cosines = np.einsum("ij,ij->i", expected, unit_vectors(batch.vectors[: len(rows)], identity.dimensions))
     if not float(np.mean(cosines)) >= _PROBE_COSINE:
         raise ModelMismatchError(
-            f"{embedder.model_name!r} did not make the vectors of the file: for the texts of its first "
-            f"{counted(len(rows), 'chunk')} it gives others (mean cosine {np.mean(cosines):.2f}). Pass the model that "
-            f"the file was made with ({identity.model_name!r})."
+            f"The vectors of the file are not of {embedder.model_name!r}: for the texts of its first "
+            f"{counted(len(rows), 'chunk')} it returns others (mean cosine {np.mean(cosines):.2f}). Pass the model "
+            f"of the file ({identity.model_name!r})."
         )
     return probe(embedder)

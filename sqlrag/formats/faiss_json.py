@@ -1,53 +1,60 @@
-"""FAISS + JSON: ``vectors-{model}.faiss`` and ``metadata-{model}.json`` side by side, as other programs keep them."""
+"""FAISS + JSON: ``vectors-{model}.faiss`` and ``metadata-{model}.json`` side by side, as other programs store them."""
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import os
 import re
+import secrets
+import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlrag.errors import FormatError, InputError
-from sqlrag.formats.contents import Contents, at_unit_length, whole
-from sqlrag.formats.documents import to_json, write_documents
-from sqlrag.formats.documents_reading import DocumentReader
+from sqlrag.engines.contents import Contents, whole_at_unit_length
+from sqlrag.engines.duckdb.blocks import identity
+from sqlrag.engines.duckdb.failures import public, reported
+from sqlrag.engines.duckdb.files import real_path
+from sqlrag.errors import FormatError, InputError, StoreExistsError
 from sqlrag.formats.exchange import stored_contents, write_store
-from sqlrag.formats.files import Exported, existing, new_output
-from sqlrag.formats.flat_index import flat_header, is_index, read_flat_index
-from sqlrag.formats.header import (
+from sqlrag.formats.flat_index import flat_parts, flat_sha256, is_index, read_flat_index
+from sqlrag.formats.json_documents import (
     CONTENTS_HASH,
+    DocumentReader,
     check_contents_hash,
     make_header,
     most_frequent_policy,
     text_of,
+    to_json,
+    write_documents,
 )
-from sqlrag.formats.ragmd import MAX_BYTES, check_whole
-from sqlrag.formats.strict_json import strict_json
-from sqlrag.store.files import real_path
-from sqlrag.wording import counted
+from sqlrag.formats.ragmd import MAX_BYTES
+from sqlrag.formats.targets import Exported, existing, exported, new_output
+from sqlrag.strict_json import strict_json
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlrag.formats.contents import Batch
+    from sqlrag.engines.contents import Batch
     from sqlrag.formats.exchange import Imported
     from sqlrag.formats.flat_index import FlatIndex
     from sqlrag.types import AnyEmbedder
 
 _INDEX_NAME = re.compile(r"vectors-(.+)\.faiss")
+
 _JSON_NAME = re.compile(r"metadata-(.+)\.json")
-# The line that holds the hash of all that follows it.
+
+# The line with the hash of everything after it.
 _HASH_LINE = re.compile(rb'\A\{\s*"%s": "[0-9a-f]{64}",\r?\n' % CONTENTS_HASH.encode())
 
 
 def model_slug(model_name: str) -> str:
-    """Return a model's name as it stands in the names of the two files.
+    """Return a model's name as it is written in the names of the two files.
 
     Examples
     --------
@@ -58,12 +65,12 @@ def model_slug(model_name: str) -> str:
 
 
 def pair_of(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
-    """Return the paths of index and JSON, where one of them is named, or both.
+    """Return the paths of index and JSON, from one or both of them.
 
     Raises
     ------
     InputError
-        The name is neither ``vectors-….faiss`` nor ``metadata-….json``, and the other one was not given.
+        The name is neither ``vectors-….faiss`` nor ``metadata-….json``, and the other path is not given.
     """
     first = real_path(path)
     if json_path is not None:
@@ -74,8 +81,8 @@ def pair_of(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | No
             second = first.with_name(other.format(match[1]))
             return (first, second) if pattern is _INDEX_NAME else (second, first)
     raise InputError(
-        f"{first.name!r} does not say which file belongs to it: name it vectors-MODEL.faiss or metadata-MODEL.json, or "
-        "give json_path too (--from-json, --to-json)."
+        f"{first.name!r} does not name the other file of the pair: call it vectors-MODEL.faiss or metadata-MODEL.json, "
+        "or pass json_path, too (--from-json, --to-json)."
     )
 
 
@@ -88,6 +95,7 @@ def is_faiss_json(path: str | os.PathLike[str], json_path: str | os.PathLike[str
     return index.is_file() and metadata.is_file() and is_index(_beginning(index)) and _is_json(metadata)
 
 
+@public
 def export_faiss_json(
     db_path: str | os.PathLike[str],
     path: str | os.PathLike[str],
@@ -101,8 +109,8 @@ def export_faiss_json(
 ) -> Exported:
     """Write the documents of a store into a FAISS index and a JSON file.
 
-    The index is an IndexFlatIP of unit vectors. The JSON holds its SHA-256, and is written last: a pair of two exports
-    is found when it is read.
+    The index is an IndexFlatIP of unit vectors. The JSON has its SHA-256, and is written last: a mixed pair of two
+    exports is detected when it is read.
 
     Parameters
     ----------
@@ -111,7 +119,7 @@ def export_faiss_json(
     path, json_path
         The index and the JSON. A folder, or one of ``vectors-MODEL.faiss`` and ``metadata-MODEL.json``, is enough.
     collection, tags_any, tags_all, metadata
-        Whole documents are chosen that pass these filters, themselves or by one of their chunks.
+        Whole documents are chosen of which the document or a chunk passes these filters.
     overwrite
         Replace an index and a JSON file of this kind. Files of another kind are never replaced.
 
@@ -123,17 +131,17 @@ def export_faiss_json(
     Raises
     ------
     InputError
-        A filter is of the wrong type, or the names do not say which files belong together.
+        A filter has a wrong type, or the names are not those of a pair.
     NotFoundError, StoreError and its kinds
-        The store cannot be read, or the files not be written.
+        The store cannot be read, or the files cannot be written.
     FormatError
-        No document passes the filters, metadata hold NaN, or what exists is of another kind.
+        No document passes the filters, metadata contain NaN, or an existing file is of another kind.
     """
-    chosen = {"collection": collection, "tags_any": tags_any, "tags_all": tags_all, "metadata": metadata}
-    with stored_contents(db_path, **chosen) as contents:  # type: ignore[arg-type]
+    with stored_contents(db_path, collection, tags_any, tags_all, metadata) as contents:
         return write_faiss_json(contents, path, json_path, overwrite=overwrite)
 
 
+@public
 def import_faiss_json(
     path: str | os.PathLike[str],
     db_path: str | os.PathLike[str],
@@ -142,18 +150,18 @@ def import_faiss_json(
     embedder: AnyEmbedder | None = None,
     overwrite: bool = False,
 ) -> Imported:
-    """Make a store of a FAISS index and its JSON, or take their documents into one in place of those of the same ids.
+    """Import a FAISS index and its JSON into a store, new or existing; documents of the same ids are replaced.
 
     Parameters
     ----------
     path, json_path
         The index and the JSON. One of ``vectors-MODEL.faiss`` and ``metadata-MODEL.json`` is enough.
     db_path
-        The store. One that exists must hold vectors of the same model.
+        The store. An existing one must have vectors of the same model.
     embedder
-        What made the vectors, for files that do not say enough to embed questions; it is asked to prove it.
+        The embedder of the vectors, for files that do not identify their model; it is verified.
     overwrite
-        Make the store anew where it exists.
+        Replace the store if it exists.
 
     Returns
     -------
@@ -163,13 +171,13 @@ def import_faiss_json(
     Raises
     ------
     InputError
-        The names do not say which files belong together.
+        The names are not those of a pair.
     NotFoundError
         One of the files does not exist.
     FormatError
-        They are damaged, of another format, or do not belong together; the store is as it was.
+        They are damaged, of another format, or do not belong together; the store is unchanged.
     ModelMismatchError
-        Their model is not that of the store, or ``embedder`` did not make the vectors.
+        Their model is not that of the store, or the vectors are not of ``embedder``.
     StoreError and its kinds
         The store cannot be written.
     """
@@ -188,29 +196,63 @@ def write_faiss_json(
     if json_path is None and real_path(path).is_dir():
         path = Path(path) / f"vectors-{model_slug(contents.settings.get('embedding_model', ''))}.faiss"
     index_path, metadata_path = pair_of(path, json_path)
-    batch = whole(contents)
-    check_whole(contents, batch)
-    vectors, scaled = at_unit_length(batch.vectors)
-    head = flat_header(*vectors.shape)
-    floats = np.ascontiguousarray(vectors, "<f4").data.cast("B") if len(vectors) else memoryview(b"")
+    batch, scaled = whole_at_unit_length(contents)
+    head, floats = flat_parts(batch.vectors)
     with (
-        # The outer one is put in place last.
-        new_output(metadata_path, overwrite=overwrite, is_ours=_is_json, kind="JSON of a FAISS index") as json_file,
+        _kept(index_path),
+        # The outer file is renamed last.
+        new_output(
+            metadata_path, overwrite=overwrite, is_ours=_is_json, kind="JSON file of a FAISS index"
+        ) as json_file,
         new_output(index_path, overwrite=overwrite, is_ours=_is_index_file, kind="FAISS index") as index_file,
     ):
         with ThreadPoolExecutor(1) as worker:
-            digest = worker.submit(_sha256, head, floats)
-            size = index_file.write(head) + index_file.write(floats)
+            digest = worker.submit(flat_sha256, head, floats)
+            index_file.write(head)
+            index_file.write(floats)
             texts = json_bytes(contents, batch, digest.result)
-        size += json_file.write(texts)
-    notices = list(contents.notices)
-    if scaled:
-        notices.append(f"{counted(scaled, 'vector')} of another length than 1 brought to length 1.")
-    return Exported(metadata_path, contents.documents, contents.chunks, size, notices)
+        json_file.write(texts)
+    return exported(contents, metadata_path, index_path, notices=scaled)
+
+
+@contextmanager
+def _kept(index: Path) -> Iterator[None]:
+    """Keep the old index by a second name until the new pair is whole; after an error give it its own name again.
+
+    Where the process was killed between the two renames, :func:`load_faiss_json` finds the index of the old JSON there.
+    """
+    old = None
+    if index.exists():
+        with reported(index, "The file is as it was"):
+            before = identity(index)
+            old = index.with_name(f".{index.name}.{os.getpid()}-{secrets.token_hex(4)}.kept")
+            try:
+                os.link(index, old)
+            except OSError:  # a file system without links
+                shutil.copyfile(index, old)
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OSError):  # the first error is the one to report
+            if old is None:
+                # An index of another process stays.
+                if not (isinstance(error, StoreExistsError) and error.path == str(index)):
+                    index.unlink(missing_ok=True)
+            elif identity(index) != before:
+                old.replace(index)
+            else:
+                old.unlink()
+        raise
+    for left_over in _all_kept(index):
+        left_over.unlink(missing_ok=True)
+
+
+def _all_kept(index: Path) -> list[Path]:
+    return sorted(index.parent.glob(f".{glob.escape(index.name)}.*.kept"))
 
 
 def json_bytes(contents: Contents, batch: Batch, vectors_sha256: Any) -> bytes:
-    """Return the JSON file; ``vectors_sha256()`` is asked for at the end."""
+    """Return the JSON file; ``vectors_sha256()`` is called at the end."""
     policies = batch.sources["chunk_policy"]
     texts = write_documents(batch, most_frequent_policy(policies))
     references = ",\n".join(f"{{{reference}}}" for reference in texts.references)
@@ -219,7 +261,7 @@ def json_bytes(contents: Contents, batch: Batch, vectors_sha256: Any) -> bytes:
     generator = header.pop("generator")
     members = [f'"{name}": {to_json(value)}' for name, value in header.items()]
     members += [f'"chunk_refs": [\n{references}\n]', f'"documents": [\n{documents}\n]']
-    # At the end, so that no cut takes out both this and the hash, which one without the other is refused.
+    # At the end, so that a truncated file has lost this or the hash, and is refused.
     members.append(f'"generator": {to_json(generator)}')
     rest = (",\n".join(members) + "\n}\n").encode()
     return f'{{\n"{CONTENTS_HASH}": "{hashlib.sha256(rest).hexdigest()}",\n'.encode() + rest
@@ -229,12 +271,12 @@ def json_bytes(contents: Contents, batch: Batch, vectors_sha256: Any) -> bytes:
 def read_faiss_json(
     path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None
 ) -> Iterator[Contents]:
-    """Read a FAISS index and its JSON and yield what they hold; the vectors as they are, of whatever length.
+    """Read a FAISS index and its JSON and yield their contents, with vectors of any length.
 
     Raises
     ------
     InputError
-        The names do not say which files belong together.
+        The names are not those of a pair.
     NotFoundError
         One of the files does not exist.
     FormatError
@@ -245,31 +287,35 @@ def read_faiss_json(
 
 
 def load_faiss_json(index_path: Path, metadata_path: Path) -> Contents:
-    """Read two files that are there; see :func:`read_faiss_json`."""
+    """Read two existing files; see :func:`read_faiss_json`."""
     where = str(metadata_path)
     for path in (index_path, metadata_path):
         if path.stat().st_size > MAX_BYTES:
-            raise FormatError(f"{path} has more than the {MAX_BYTES:,} bytes that are read. Split it.")
+            raise FormatError(f"{path} is larger than the limit of {MAX_BYTES:,} bytes. Split it.")
     with ThreadPoolExecutor(1) as worker:
         reading = worker.submit(_read_index, index_path)
         data = metadata_path.read_bytes().removeprefix(b"\xef\xbb\xbf")
         header = strict_json(data, where)
         if not isinstance(header, dict) or not {"chunk_refs", "documents"} <= header.keys():
-            raise FormatError(f"{where} is no JSON of a FAISS index: it lacks chunk_refs or documents.")
+            raise FormatError(f"{where} is not the JSON of a FAISS index: it lacks chunk_refs or documents.")
         documents, references = header.pop("documents"), header.pop("chunk_refs")
         _check_hash(header, data, where)
         reader = DocumentReader(documents, references, text_of(header, "chunk_policy", where) or None, where)
         index, sha256 = reading.result()
+    named = text_of(header, "vectors_sha256", where)
+    for kept in _all_kept(index_path) if named not in ("", sha256) else ():
+        other = _read_index(kept)
+        index, sha256 = other if other[1] == named else (index, sha256)
     return reader.contents(header, index, sha256)
 
 
 def _read_index(path: Path) -> tuple[FlatIndex, str]:
     """Return the index in a file, and its SHA-256."""
     size = path.stat().st_size
-    data = np.empty(3 + size, np.uint8)[3:]  # the 46th byte lies at a multiple of 16
+    data = np.empty(3 + size, np.uint8)[3:]  # aligns the 46th byte to 16 bytes
     with path.open("rb") as file:
         if file.readinto(data.data) != size:
-            raise FormatError(f"{path} has become shorter while it was read. Try again.")
+            raise FormatError(f"{path} became shorter while it was read. Try again.")
     return read_flat_index(data, str(path)), hashlib.sha256(data.data).hexdigest()
 
 
@@ -278,12 +324,6 @@ def _check_hash(header: Mapping[str, Any], data: bytes, where: str) -> None:
         line = _HASH_LINE.match(data)
         rest = b"" if line is None else data[line.end() :].replace(b"\r", b"")
         check_contents_hash(header, hashlib.sha256(rest).hexdigest(), where)
-
-
-def _sha256(head: bytes, rest: memoryview) -> str:
-    digest = hashlib.sha256(head)
-    digest.update(rest)
-    return digest.hexdigest()
 
 
 def _beginning(path: Path, size: int = 64) -> bytes:
@@ -296,7 +336,7 @@ def _is_index_file(path: Path) -> bool:
 
 
 def _is_json(path: Path) -> bool:
-    """Return whether a file is the JSON of such a pair: its keys stand near the beginning."""
+    """Return whether a file is the JSON of such a pair: its keys are near the beginning."""
     beginning = _beginning(path, 1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
     if not beginning.startswith(b"{"):
         return False

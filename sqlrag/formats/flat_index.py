@@ -1,7 +1,8 @@
-"""FAISS's serialised indexes without faiss: flat ones are read and written, IVFFlat read, all others named."""
+"""FAISS's serialized indexes without faiss: reads and writes flat ones, reads IVFFlat, refuses others by name."""
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,19 +17,27 @@ if TYPE_CHECKING:
 
 Metric = Literal["ip", "l2"]
 
-# Four letters, dimensions, vectors, two numbers that nobody reads, is_trained, metric.
+# Four letters, dimensions, vectors, two unused numbers, is_trained, metric.
 _INDEX = struct.Struct("<4siqqq?i")
+
 _SIZE = struct.Struct("<Q")
-_UNREAD = 1 << 20
+
+_UNUSED = 1 << 20
+
 HEADER_SIZE = _INDEX.size + _SIZE.size
+
 """Bytes before the floats of a flat index: 45."""
 
 _METRICS: dict[int, Metric] = {0: "ip", 1: "l2"}
+
 _FLAT = {b"IxFI": "IndexFlatIP", b"IxF2": "IndexFlatL2", b"IxFl": "IndexFlat"}
+
 _MAX_DIMENSIONS = 1 << 20
 
-_SHARED_REASON = "it holds shortened vectors, of which the originals cannot be restored"
-_GRAPH_REASON = "it holds a graph that is larger than the vectors; only flat indexes are for exchange"
+_SHARED_REASON = "it has compressed vectors, whose originals cannot be restored"
+
+_GRAPH_REASON = "it has a graph that is larger than the vectors; only flat indexes can be exchanged"
+
 _OTHERS = {
     **dict.fromkeys((b"IxPq", b"IxPo", b"IxPQ"), ("IndexPQ", _SHARED_REASON)),
     **dict.fromkeys((b"IvPQ", b"IwPQ", b"IwQR", b"IvQR"), ("IndexIVFPQ", _SHARED_REASON)),
@@ -38,16 +47,17 @@ _OTHERS = {
     **dict.fromkeys((b"IxHE", b"IxHe"), ("IndexLSH", _SHARED_REASON)),
     **dict.fromkeys((b"IHNf", b"IHNp", b"IHNs", b"IHN2", b"IHNc", b"IHNC", b"IHc2"), ("IndexHNSW", _GRAPH_REASON)),
     **dict.fromkeys((b"INSf", b"INNf"), ("IndexNSG", _GRAPH_REASON)),
-    **dict.fromkeys((b"IxMp", b"IxM2"), ("IndexIDMap", "its ids are numbers of its own and not places")),
+    **dict.fromkeys((b"IxMp", b"IxM2"), ("IndexIDMap", "its ids are arbitrary numbers and not positions")),
     b"IxPT": ("IndexPreTransform", "its vectors are transformed"),
-    b"IwFd": ("IndexIVFFlatDedup", "it holds equal vectors once"),
-    b"IxRF": ("IndexRefine", "it holds two indexes"),
+    b"IwFd": ("IndexIVFFlatDedup", "it stores equal vectors once"),
+    b"IxRF": ("IndexRefine", "it contains two indexes"),
 }
+
 _REMEDY = "Copy the vectors into an IndexFlatIP with faiss (reconstruct_n) and write that."
 
 
 class FlatIndex(NamedTuple):
-    """The vectors of an index in the order of their ids, ``[n, dimensions] float32``, and how it compares them."""
+    """The vectors of an index in the order of their ids, ``[n, dimensions] float32``, and its metric."""
 
     name: str
     metric: Metric
@@ -61,28 +71,41 @@ def is_index(beginning: bytes) -> bool:
 
 def flat_header(count: int, dimensions: int) -> bytes:
     """Return the 45 bytes of an IndexFlatIP before its floats (float32, little endian, row after row)."""
-    return _INDEX.pack(b"IxFI", dimensions, count, _UNREAD, _UNREAD, True, 0) + _SIZE.pack(count * dimensions)
+    return _INDEX.pack(b"IxFI", dimensions, count, _UNUSED, _UNUSED, True, 0) + _SIZE.pack(count * dimensions)
+
+
+def flat_parts(vectors: Vectors) -> tuple[bytes, memoryview]:
+    """Return the bytes of an IndexFlatIP of unit vectors: the header and the floats."""
+    floats = np.ascontiguousarray(vectors, "<f4").data.cast("B") if len(vectors) else memoryview(b"")
+    return flat_header(*vectors.shape), floats
+
+
+def flat_sha256(head: bytes, floats: memoryview) -> str:
+    """Return the SHA-256 of an index, from the parts of :func:`flat_parts`."""
+    digest = hashlib.sha256(head)
+    digest.update(floats)
+    return digest.hexdigest()
 
 
 def read_flat_index(data: NDArray[np.uint8], where: str) -> FlatIndex:
-    """Return the vectors of a serialised index.
+    """Return the vectors of a serialized index.
 
     Parameters
     ----------
     data
-        ``[bytes] uint8``, as ``faiss.serialize_index`` gives it and ``faiss.write_index`` writes it.
+        ``[bytes] uint8``, as from ``faiss.serialize_index`` or ``faiss.write_index``.
     where
-        What the index is called in messages.
+        The name of the index in messages.
 
     Returns
     -------
     FlatIndex
-        Of a flat index a view of ``data``, where the floats lie at an address that numpy can use.
+        For a flat index a view of ``data``, if the floats are aligned.
 
     Raises
     ------
     FormatError
-        It is cut short, inconsistent, of another kind than IndexFlatIP, IndexFlatL2 and IndexIVFFlat, or no index.
+        It is truncated, inconsistent, not an index, or not an IndexFlatIP, IndexFlatL2 or IndexIVFFlat.
     """
     reader = _Reader(data, where)
     code = reader.code()
@@ -100,14 +123,14 @@ def read_flat_index(data: NDArray[np.uint8], where: str) -> FlatIndex:
 
 
 class _Reader:
-    """Takes values off a block of bytes, never more than there are."""
+    """Reads values from a block of bytes, with a check of its length."""
 
     def __init__(self, data: NDArray[np.uint8], where: str) -> None:
         self.data = data
         self.where = where
         self.place = 0
 
-    def error(self, what: str, why: str = "It is cut short or was edited") -> FormatError:
+    def error(self, what: str, why: str = "It is truncated or was edited") -> FormatError:
         return FormatError(f"{self.where}, byte {self.place}: {what}. {why}; export it again.")
 
     def code(self) -> bytes:
@@ -116,7 +139,7 @@ class _Reader:
     def take(self, count: int) -> NDArray[np.uint8]:
         left = len(self.data) - self.place
         if count > left:
-            raise self.error(f"the index needs {count:,} bytes more, but there are {left:,}")
+            raise self.error(f"the index needs {count:,} more bytes, but there are {left:,}")
         self.place += count
         return self.data[self.place - count : self.place]
 
@@ -135,7 +158,7 @@ def _read_header(reader: _Reader) -> tuple[int, int, Metric]:
     if not 0 < dimensions <= _MAX_DIMENSIONS or count < 0:
         raise reader.error(f"an index of {count} vectors of {dimensions} dimensions")
     if metric not in _METRICS:
-        raise reader.error(f"it compares by metric {metric}", "Only inner product and L2 can be used")
+        raise reader.error(f"the metric is {metric}", "Only inner product and L2 can be used")
     if not trained:
         raise reader.error("the index was not trained")
     reader.place = place + _INDEX.size
@@ -143,20 +166,20 @@ def _read_header(reader: _Reader) -> tuple[int, int, Metric]:
 
 
 def _flat_shape(reader: _Reader) -> tuple[int, int, Metric]:
-    """Return dimensions, number of vectors and metric of a flat index, whose floats come next."""
+    """Return dimensions, number of vectors and metric of a flat index, whose floats follow."""
     code = reader.code()
     if code not in _FLAT:
         raise _other(code, reader.where)
     dimensions, count, metric = _read_header(reader)
     if _FLAT[code] == f"IndexFlat{'IP' if metric == 'l2' else 'L2'}":
-        raise reader.error(f"an {_FLAT[code]} that compares by the other metric")
+        raise reader.error(f"an {_FLAT[code]} with the other metric")
     if reader.size() != count * dimensions:
-        raise reader.error(f"another number of floats than {count} vectors of {dimensions} dimensions have")
+        raise reader.error(f"the number of floats is not that of {count} vectors of {dimensions} dimensions")
     return dimensions, count, metric
 
 
 def _read_ivf(reader: _Reader) -> FlatIndex:
-    """Read inverted lists of whole vectors: faiss itself does not check them, and crashes on edited ones."""
+    """Read inverted lists of whole vectors: faiss does not validate them, and crashes on edited ones."""
     dimensions, count, metric = _read_header(reader)
     lists = reader.size()
     reader.size()  # nprobe
@@ -164,7 +187,7 @@ def _read_ivf(reader: _Reader) -> FlatIndex:
     reader.take(4 * dimensions_of_centroids * centroids)
     _skip_direct_map(reader)
     if reader.take(4).tobytes() != b"ilar" or reader.size() != lists or reader.size() != 4 * dimensions:
-        raise reader.error("no inverted lists of whole vectors")
+        raise reader.error("the inverted lists are not of whole vectors")
     lengths = _list_lengths(reader, lists)
     left = len(reader.data) - reader.place
     if sum(lengths) != count or left != count * (4 * dimensions + 8):
@@ -175,7 +198,7 @@ def _read_ivf(reader: _Reader) -> FlatIndex:
         floats = reader.array("<f4", length * dimensions).reshape(length, dimensions)
         ids = reader.array("<i8", length).astype(np.int64)
         if length and not (ids.min() >= 0 and ids.max() < count):
-            raise reader.error(f"an id that is none of the {count} places", "Its ids are numbers of its own or damaged")
+            raise reader.error(f"an id is not one of the {count} positions", "Its ids are arbitrary numbers or damaged")
         vectors[ids] = floats
         seen[ids] = True
     if not seen.all():
@@ -193,26 +216,26 @@ def _skip_direct_map(reader: _Reader) -> None:
 
 
 def _list_lengths(reader: _Reader, lists: int) -> list[int]:
-    """Return how many vectors each of the inverted lists holds that follow."""
+    """Return the lengths of the inverted lists that follow."""
     kind = reader.take(4).tobytes()
     numbers = reader.array("<u8", reader.size()).tolist()
     if kind == b"full" and len(numbers) == lists:
         return [int(length) for length in numbers]
     if kind == b"sprs" and len(numbers) % 2 == 0:  # number of the list and its length
         return [int(length) for length in numbers[1::2]]
-    raise reader.error("another number of inverted lists than the index has")
+    raise reader.error("the number of inverted lists is not that of the index")
 
 
 def _other(code: bytes, where: str) -> FormatError:
     if code[:1] == b"\x80" or code in (b"PK\x03\x04", b"\x93NUM"):
         return FormatError(
-            f"{where} is no FAISS index but a pickle, an archive or an array, which is never opened. "
+            f"{where} is not a FAISS index but a pickle, an archive or an array, which is never opened. "
             "Export the vectors as an IndexFlatIP."
         )
     name, reason = _OTHERS.get(code, ("", ""))
     if name:
         return FormatError(f"{where} is an {name}, which cannot be used: {reason}. {_REMEDY}")
     return FormatError(
-        f"{where} is no FAISS index that can be read: it begins with {code!r}. IndexFlatIP, IndexFlatL2 and "
-        f"IndexIVFFlat can be. {_REMEDY}"
+        f"{where} is not a supported FAISS index: it starts with {code!r}. Supported are IndexFlatIP, IndexFlatL2 and "
+        f"IndexIVFFlat. {_REMEDY}"
     )

@@ -1,33 +1,261 @@
-"""A folder of Parquet files, for DuckDB, pandas, Polars, Spark and Hugging Face datasets: out of a store and back."""
+"""A folder of Parquet files, for DuckDB, pandas, Polars, Spark and Hugging Face datasets: checked export and import."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from contextlib import ExitStack
+from bisect import bisect_right
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-import sqlrag
-from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Contents, checked_batches
+from sqlrag.engines.contents import SETTINGS, Batch, Contents, checked_batches, has_own_ids
+from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
+from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.files import real_path
+from sqlrag.errors import FormatError, NotFoundError
 from sqlrag.formats.exchange import Imported, stored_contents, write_store
-from sqlrag.formats.files import Exported, new_folder
-from sqlrag.formats.parquet_reading import CHUNKS, KEY, MANIFEST, SOURCES, read_parquet, sha256_of
-from sqlrag.store.files import real_path
+from sqlrag.formats.targets import Exported, exported, new_folder
+from sqlrag.strict_json import strict_json
+from sqlrag.version import __version__
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow.parquet as pq
 
-    from sqlrag.types import AnyEmbedder
+    from sqlrag.types import AnyEmbedder, Vectors
 
-__all__ = ["export_parquet", "import_parquet", "is_parquet", "read_parquet", "write_parquet"]
+CHUNKS, SOURCES = "chunks", "sources"
+
+MANIFEST = "sqlrag.json"
+
+KEY = b"sqlrag"
+
+# Rows that are read at a time; few, since documents may be long.
+_DOCUMENTS, _CHUNKS = 128, 4096
+
+_MOST_DIMENSIONS = 1 << 20
+
+_BLOCK = 1 << 20
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
+    """Open a folder of Parquet files and yield its contents; see :func:`import_parquet`.
+
+    Raises
+    ------
+    NotFoundError
+        The folder does not exist.
+    FormatError
+        A file is missing, damaged, of another shape, or has changed.
+    """
+    import pyarrow.parquet as pq
+
+    folder = real_path(path)
+    if not folder.is_dir():
+        raise NotFoundError(f"The folder {folder} does not exist.")
+    paths = {name: sorted((folder / name).glob("*.parquet")) for name in (CHUNKS, SOURCES)}
+    for name, found in paths.items():
+        if not found:
+            raise FormatError(f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet.")
+    manifest = _manifest(folder, [file for found in paths.values() for file in found])
+    with ExitStack() as stack:
+        with _as_format_error(folder):
+            files = {
+                name: [stack.enter_context(pq.ParquetFile(file)) for file in found] for name, found in paths.items()
+            }
+            settings, updated_at = _facts(files[CHUNKS][0], folder)
+            dimensions = _dimensions(files[CHUNKS][0], settings, folder)
+        settings = {**settings, "embedding_dimensions": str(dimensions)}
+        counts = {name: sum(file.metadata.num_rows for file in found) for name, found in files.items()}
+        notices = []
+        if manifest is None:
+            notices.append(f"{folder} has no {MANIFEST}, so changes of its files cannot be detected.")
+        elif (manifest["documents"], manifest["chunks"]) != (counts[SOURCES], counts[CHUNKS]):
+            raise FormatError(f"{folder / MANIFEST} has other counts than the files. Export the folder again.")
+        batches = _batches(files, dimensions, folder, has_own_ids(settings))
+        yield Contents(settings, counts[SOURCES], counts[CHUNKS], batches, updated_at, notices)
+
+
+def _manifest(folder: Path, files: Sequence[Path]) -> dict[str, Any] | None:
+    """Return the manifest after checking the files against it, None if there is none."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return None
+    if file.stat().st_size > _BLOCK:
+        raise FormatError(f"{file} is too long. Export the folder again.")
+    manifest = strict_json(file.read_bytes(), str(file))
+    try:
+        layout, digests = manifest["layout"], manifest["sha256"]
+        manifest["documents"], manifest["chunks"]
+        named = dict(digests.items())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{file} is incomplete: {error!r}. Export the folder again.") from error
+    if layout != 1:
+        raise FormatError(f"{file} has the layout {layout!r}; this sqlrag reads 1.")
+    found = {path.relative_to(folder).as_posix(): path for path in files}
+    if set(named) != set(found):
+        other = ", ".join(sorted(set(named) ^ set(found)))
+        raise FormatError(
+            f"{file} and the folder have different files: {other}. Copy the missing ones, or export again."
+        )
+    for name, path in found.items():
+        if sha256_of(path) != named[name]:
+            raise FormatError(
+                f"{path} is not the file that was exported: its SHA-256 differs. Copy it again; if it was "
+                f"changed on purpose, delete {file}."
+            )
+    return dict(manifest)
+
+
+@contextmanager
+def _as_format_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        raise FormatError(f"{folder}: a Parquet file cannot be read: {error}. Copy it again.") from error
+
+
+def _facts(file: pq.ParquetFile, folder: Path) -> tuple[dict[str, str], str]:
+    """Return the settings and the time of the last change, as far as the schema's metadata has them."""
+    metadata = file.schema_arrow.metadata or {}
+    if KEY not in metadata:
+        return {}, ""
+    where = f"The entry 'sqlrag' of the schema's metadata in {folder / CHUNKS}"
+    facts = strict_json(metadata[KEY], where)
+    try:
+        settings = {name: value for name, value in facts["settings"].items() if name in SETTINGS}
+        if facts["layout"] != 1 or not all(
+            isinstance(value, str) for value in [*settings.values(), facts["updated_at"]]
+        ):
+            raise ValueError("its layout must be 1 and its settings strings")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FormatError(f"{where} cannot be used: {error!r}. Export the folder again.") from error
+    return settings, str(facts["updated_at"])
+
+
+def _dimensions(file: pq.ParquetFile, settings: Mapping[str, str], folder: Path) -> int:
+    """Return the length of the vectors: from their type, or from the settings if the type does not give it."""
+    schema = file.schema_arrow
+    kind = schema.field("embedding").type if "embedding" in schema.names else pa.null()
+    stated = settings.get("embedding_dimensions")
+    known = str(kind.list_size) if pa.types.is_fixed_size_list(kind) else stated
+    if known is None and pa.types.is_list(kind):
+        first = next(file.iter_batches(1, columns=["embedding"]), None)
+        known = str(len(first["embedding"][0] or ())) if first is not None and len(first) else "0"
+    if known is None or not known.isdecimal() or not 0 < int(known) < _MOST_DIMENSIONS or stated not in (None, known):
+        raise FormatError(
+            f"{folder / CHUNKS}: the column embedding is {kind}, the settings name {stated} dimensions. It must be a "
+            "list of floats of one length. Export the folder again."
+        )
+    return int(known)
+
+
+def _batches(
+    files: Mapping[str, Sequence[pq.ParquetFile]], dimensions: int, folder: Path, any_node_id: bool
+) -> Iterator[Batch]:
+    """Yield documents with their chunks, both in the order of ``doc_id``."""
+    vector = pa.field("embedding", pa.list_(pa.float32(), dimensions), nullable=False)
+    with _as_format_error(folder):
+        chunks = _ChunkCursor(_tables(files[CHUNKS], CHUNK_SCHEMA.append(vector), _CHUNKS, folder))
+        last = ""
+        for sources in _tables(files[SOURCES], SOURCE_SCHEMA, _DOCUMENTS, folder):
+            ids = [last, *sources["doc_id"].to_pylist()]
+            if sorted(ids) != ids:
+                raise FormatError(f"{folder / SOURCES}: the rows must be in the order of doc_id (ORDER BY doc_id).")
+            last = ids[-1]
+            table = chunks.up_to(last)
+            if len(sources) or len(table):
+                yield Batch(
+                    sources, _checked_ids(table.drop_columns("embedding"), folder, any_node_id), _matrix(table, folder)
+                )
+        if len(left := chunks.up_to(None)):
+            raise FormatError(
+                f"{folder / CHUNKS}: the document {left['doc_id'][0].as_py()!r} of {len(left)} chunks is not in "
+                f"{folder / SOURCES}."
+            )
+
+
+class _ChunkCursor:
+    """Reads chunks on demand, up to a document."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables = tables
+        self._left = next(tables)
+
+    def up_to(self, doc_id: str | None) -> pa.Table:
+        """Return the chunks up to those of a document, or all that remain."""
+        parts = []
+        while True:
+            ids = self._left["doc_id"].to_pylist()
+            count = len(ids) if doc_id is None else bisect_right(ids, doc_id)
+            parts.append(self._left.slice(0, count))
+            self._left = self._left.slice(count)
+            if count < len(ids) or (table := next(self._tables, None)) is None:
+                return pa.concat_tables(parts)
+            self._left = table
+
+
+def _tables(files: Iterable[pq.ParquetFile], schema: pa.Schema, rows: int, folder: Path) -> Iterator[pa.Table]:
+    """Yield the rows of files as tables of a schema; at least one, which may be empty."""
+    yield schema.empty_table()
+    for file in files:
+        missing = set(schema.names) - set(file.schema_arrow.names)
+        if missing:
+            raise FormatError(f"{folder}: a file has no column {', '.join(sorted(missing))}. Export the folder again.")
+        for batch in file.iter_batches(rows, columns=schema.names):
+            table = pa.Table.from_batches([batch]).select(schema.names)
+            if table["doc_id"].null_count:
+                raise FormatError(f"{folder}: a row has no doc_id.")
+            table.validate(full=True)
+            yield pa.table(
+                [column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)], schema
+            )
+
+
+def _matrix(table: pa.Table, folder: Path) -> Vectors:
+    column = table["embedding"].combine_chunks()
+    values = column.flatten()
+    if column.null_count or values.null_count:
+        raise FormatError(f"{folder / CHUNKS}: a chunk has no vector, or a vector with a missing number.")
+    matrix: Vectors = values.to_numpy(zero_copy_only=False).reshape(len(table), column.type.list_size)
+    return matrix
+
+
+def _checked_ids(chunks: pa.Table, folder: Path, any_node_id: bool) -> pa.Table:
+    """Return chunks after a check of their order, and that their ids are document and position."""
+    last: tuple[str, int] = ("", -1)
+    for node_id, doc_id, place in zip(
+        *(chunks[name].to_pylist() for name in ("node_id", "doc_id", "chunk_index")), strict=True
+    ):
+        if place is None or place < 0 or (doc_id, place) <= last:
+            raise FormatError(
+                f"{folder / CHUNKS}: the rows must be in the order of doc_id and chunk_index, each once. "
+                f"{node_id!r} is not."
+            )
+        if not any_node_id and node_id != f"{doc_id}#{place}":
+            raise FormatError(f"{folder / CHUNKS}: the chunk {node_id!r} must be named {f'{doc_id}#{place}'!r}.")
+        last = doc_id, place
+    return chunks
+
 
 _FILE = "part-00000.parquet"
+
 # Measured over 32,640 real chunks of 384 dimensions, bytes a chunk: 1,966 plain, 1,747 snappy, 1,520 zstd, 1,345 zstd
 # over floats whose bytes are split into streams; reading takes the same time as with zstd alone.
 _WRITING: dict[str, Any] = {
@@ -36,9 +264,10 @@ _WRITING: dict[str, Any] = {
     "use_dictionary": ["doc_id", "collection", "mime"],
     "write_statistics": ["node_id", "doc_id", "collection", "chunk_index"],
 }
+
 _SPLIT = {"use_byte_stream_split": ["embedding.list.element"]}
 
-# What Hugging Face datasets reads first: without it all files would be taken for one table.
+# For Hugging Face datasets: without it all files would be read as one table.
 _CARD = """---
 configs:
 - config_name: chunks
@@ -55,7 +284,7 @@ configs:
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds chunks and documents as Parquet files."""
+    """Return whether a folder contains chunks and documents as Parquet files."""
     folder = real_path(path)
     return all(any((folder / name).glob("*.parquet")) for name in (CHUNKS, SOURCES))
 
@@ -70,16 +299,14 @@ def write_parquet(contents: Contents, path: str | os.PathLike[str], *, overwrite
         names = [f"{table}/{_FILE}" for table in (CHUNKS, SOURCES)]
         manifest = {
             "layout": 1,
-            "generator": f"sqlrag {sqlrag.__version__}",
+            "generator": f"sqlrag {__version__}",
             "documents": contents.documents,
             "chunks": contents.chunks,
             "sha256": {name: sha256_of(folder / name) for name in names},
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", "utf-8", newline="\n")
         (folder / "README.md").write_text(_CARD, "utf-8", newline="\n")
-    output = real_path(path)
-    size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
-    return Exported(output, contents.documents, contents.chunks, size, list(contents.notices))
+    return exported(contents, real_path(path))
 
 
 def _write_tables(contents: Contents, folder: Path) -> None:
@@ -98,16 +325,17 @@ def _write_tables(contents: Contents, folder: Path) -> None:
             return stack.enter_context(pq.ParquetWriter(folder / name / _FILE, schema, **_WRITING, **more))
 
         chunks, sources = writer(CHUNKS, chunk_schema, **_SPLIT), writer(SOURCES, source_schema)
-        for batch in checked_batches(contents.batches, contents.dimensions):
+        for batch in checked_batches(contents):
             floats = pa.array(np.ascontiguousarray(batch.vectors).reshape(-1), pa.float32())
             column = pa.FixedSizeListArray.from_arrays(floats, type=vector.type)
             chunks.write_table(batch.chunks.append_column(vector, column).replace_schema_metadata(metadata))
             sources.write_table(batch.sources.replace_schema_metadata(metadata))
 
 
-# Out of a store and back.
+# Export and import.
 
 
+@public
 def export_parquet(
     db_path: str | os.PathLike[str],
     path: str | os.PathLike[str],
@@ -118,23 +346,23 @@ def export_parquet(
     metadata: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a store, or the documents of it that pass the filters, as a folder of Parquet files.
+    """Write a store, or its documents that pass the filters, as a folder of Parquet files.
 
     ``chunks/*.parquet`` has the columns of CHUNK_SCHEMA and ``embedding``, a fixed-size list of float32;
     ``sources/*.parquet`` those of SOURCE_SCHEMA. The settings of the store are JSON under the key ``sqlrag`` of the
     schema's metadata. Rows are in the order of ``doc_id`` and ``chunk_index``. It is written in batches; DuckDB
-    keeps what it reads of the store in memory. The same store gives the same bytes with the same version of pyarrow.
+    caches what it reads of the store in memory. The same store gives the same bytes with the same version of pyarrow.
 
     Parameters
     ----------
     db_path
         The store.
     path
-        The folder to make. It is there whole or not at all.
+        The folder to write. It is complete or absent.
     collection, tags_any, tags_all, metadata
         As for a query: whole documents, of which the document or one chunk passes.
     overwrite
-        Replace a folder of this kind that is there.
+        Replace an existing folder of this kind.
 
     Returns
     -------
@@ -146,13 +374,13 @@ def export_parquet(
     InputError
         A filter is not valid.
     StoreExistsError, StoreError, FormatError
-        The output exists, cannot be written or is something else; the store cannot be read or is damaged.
+        The output exists, cannot be written or is of another kind; the store cannot be read or is damaged.
     """
-    choice = {"collection": collection, "tags_any": tags_any, "tags_all": tags_all, "metadata": metadata}
-    with stored_contents(db_path, **choice) as contents:  # type: ignore[arg-type]
+    with stored_contents(db_path, collection, tags_any, tags_all, metadata) as contents:
         return write_parquet(contents, path, overwrite=overwrite)
 
 
+@public
 def import_parquet(
     path: str | os.PathLike[str],
     db_path: str | os.PathLike[str],
@@ -160,11 +388,11 @@ def import_parquet(
     embedder: AnyEmbedder | None = None,
     overwrite: bool = False,
 ) -> Imported:
-    """Write what a folder of Parquet files holds into a new store, or into one that there is.
+    """Import a folder of Parquet files into a store, new or existing.
 
-    The files are checked against ``sqlrag.json``. Without that file they may have been changed, or written by another
-    program: the columns must be there, in the order of ``doc_id`` and ``chunk_index``, and everything that a store
-    needs is checked all the same.
+    The files are checked against ``sqlrag.json``. Without it they may have been changed, or written by another program:
+    the columns must exist, rows must be in the order of ``doc_id`` and ``chunk_index``, and everything that a store
+    needs is checked.
 
     Parameters
     ----------
@@ -173,9 +401,9 @@ def import_parquet(
     db_path
         The store; documents of the same ids are replaced. Vectors of length 1 are stored bit for bit.
     embedder
-        What made the vectors, where the files do not say it.
+        The embedder of the vectors, if the files do not name it.
     overwrite
-        Make the store anew where it exists.
+        Replace the store if it exists.
 
     Returns
     -------
@@ -185,11 +413,11 @@ def import_parquet(
     Raises
     ------
     FormatError
-        A file is missing, damaged, changed or of another shape; the store is as it was.
+        A file is missing, damaged, changed or of another shape; the store is unchanged.
     ModelMismatchError
-        The store holds vectors of another model, or the embedder did not make them.
+        The store has vectors of another model, or the vectors are not of the embedder.
     NotFoundError, StoreError
-        There is no such folder; the store cannot be written.
+        The folder does not exist; the store cannot be written.
     """
     with read_parquet(path) as contents:
         return write_store(contents, db_path, embedder=embedder, overwrite=overwrite)

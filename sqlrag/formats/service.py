@@ -1,4 +1,4 @@
-"""Search in a ``.ragmd`` file, or in FAISS + JSON, held in memory: no database is made."""
+"""Searches a ``.ragmd`` file, or FAISS + JSON, in memory, without a database."""
 
 from __future__ import annotations
 
@@ -9,42 +9,48 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlrag import options
+from sqlrag import arguments
+from sqlrag.embedders.base import check_stored
 from sqlrag.embedders.batching import embed_texts
-from sqlrag.embedders.stored import check_stored
+from sqlrag.engines.contents import Contents, at_unit_length, checked_batches
+from sqlrag.engines.duckdb.documents import shown_column
+from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.metadata import model_identity
 from sqlrag.errors import InputError
-from sqlrag.formats.contents import Contents, at_unit_length, checked_batches
 from sqlrag.formats.exchange import store_settings
 from sqlrag.formats.faiss_json import load_faiss_json, pair_of, write_faiss_json
-from sqlrag.formats.files import existing
 from sqlrag.formats.ragmd import is_ragmd, load_ragmd, write_ragmd
-from sqlrag.store.metadata import model_identity
-from sqlrag.store.vectors import unit_vector
+from sqlrag.formats.targets import existing
+from sqlrag.normalize import is_blank
+from sqlrag.ranking.vectors import unit_vector
 
 if TYPE_CHECKING:
     import os
 
-    from sqlrag.formats.contents import Batch
-    from sqlrag.formats.files import Exported
-    from sqlrag.retrieval.results import Results
+    import pyarrow as pa
+
+    from sqlrag.engines.contents import Batch
+    from sqlrag.formats.targets import Exported
+    from sqlrag.ranking.results import Results
     from sqlrag.types import AnyEmbedder, Candidate, Embedder, Vectors
 
 
+@public
 class SingleFileRAGService:
     """Searches the vectors of a ``.ragmd`` file, exactly and in memory.
 
-    Used with ``async with``, which loads the file and the model; searches then are safe to run at the same time.
+    Used with ``async with``, which loads the file and the model; searches can run concurrently.
 
     Parameters
     ----------
     service_name
         The embedding provider of :func:`sqlrag.load_embedder`, such as "ollama", "openai" or "onnx".
     model
-        What it calls the model. None: the one that the file names.
+        The provider's name of the model. None: the model that the file names.
     ragmd_path
-        The file; it may be named as you like.
+        The file, of any name.
     embedder
-        An embedder that is there already, in place of both names.
+        An embedder, instead of both names.
 
     Examples
     --------
@@ -60,13 +66,13 @@ class SingleFileRAGService:
         embedder: AnyEmbedder | None = None,
     ) -> None:
         if service_name is None and embedder is None:
-            raise InputError("service_name is missing: the embedding provider, such as 'ollama', or give an embedder.")
+            raise InputError("service_name is missing: the embedding provider, such as 'ollama', or pass an embedder.")
         if ragmd_path is None:
             raise InputError("ragmd_path is missing: the file to search, such as 'kb.ragmd'.")
         self.service_name = service_name
         self.model = model
-        options.texts(service_name=service_name, model=model)
-        self.path = Path(options.path("ragmd_path", ragmd_path))
+        arguments.texts(service_name=service_name, model=model)
+        self.path = Path(arguments.path("ragmd_path", ragmd_path))
         self.contents: Contents | None = None
         self._given = embedder
         self._embedder: Embedder | None = None
@@ -79,23 +85,23 @@ class SingleFileRAGService:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Let go of the file's contents; nothing is saved."""
+        """Release the file's contents; nothing is saved."""
         self.contents = self._batch = self._embedder = None
         self._vectors = np.empty((0, 0), np.float32)
 
     def initialize_search_backend(self) -> None:
-        """Load the file, then the model, and make sure that it is the one of the file.
+        """Load the file, then the model, and check that it is the model of the file.
 
         Raises
         ------
         NotFoundError
-            There is no such file.
+            The file does not exist.
         FormatError
             It is damaged or of another format.
         ModelMismatchError
-            The model is not the one that made the vectors.
+            The model is not that of the vectors.
         ModelUnavailableError, MissingExtraError, ProviderError
-            The model cannot be loaded, or does not answer.
+            The model cannot be loaded, or does not respond.
         """
         from sqlrag.embedders import as_embedder, load_embedder
 
@@ -109,14 +115,14 @@ class SingleFileRAGService:
         self._embedder = embedder
 
     def load_from_ragmd(self, path: str | os.PathLike[str]) -> None:
-        """Load another ``.ragmd`` file in place of what is there; the model stays, and must be the one of the file.
+        """Replace the loaded file by another ``.ragmd`` file; the model stays, and must be that of the file.
 
         Raises
         ------
         NotFoundError, FormatError
-            The file is not there, damaged or of another format.
+            The file does not exist, is damaged or of another format.
         ModelMismatchError
-            The model is not the one that made its vectors. What was loaded before stays.
+            The model is not that of its vectors. The earlier contents stay loaded.
         """
         contents = load_ragmd(existing(path))
         if self._embedder is not None:
@@ -124,15 +130,15 @@ class SingleFileRAGService:
         self._take(contents)
 
     def save_to_ragmd(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Exported:
-        """Write what is loaded into another ``.ragmd`` file, whole or not at all; see :func:`sqlrag.export_ragmd`."""
+        """Write the loaded contents to another ``.ragmd`` file; see :func:`sqlrag.export_ragmd`."""
         return write_ragmd(self._loaded(), path, overwrite=overwrite)
 
     def save(self) -> Exported:
-        """Write what is loaded into the service's own file, in its place."""
+        """Write the loaded contents to the service's own file."""
         return self.save_to_ragmd(self.path, overwrite=True)
 
     async def search(self, query: str, k: int = 5, *, include_documents: bool = False) -> Results:
-        """Find the chunks that are nearest to a question by the cosine of their vectors, all of which are compared.
+        """Find the chunks nearest to a question by the cosine of their vectors, with an exact search.
 
         Parameters
         ----------
@@ -141,7 +147,7 @@ class SingleFileRAGService:
         k
             How many chunks, 1 or more.
         include_documents
-            Give the document of each in ``source_doc``.
+            Include the document of each chunk in ``source_doc``.
 
         Returns
         -------
@@ -155,16 +161,16 @@ class SingleFileRAGService:
         InputError
             The question is blank, ``k`` is less than 1, or nothing is loaded.
         ProviderError
-            The model does not answer.
+            The model does not respond.
         """
-        if not isinstance(query, str) or not query.strip():
+        if not isinstance(query, str) or is_blank(query):
             raise InputError("The query is blank. Pass a question.")
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise InputError(f"k must be a whole number from 1 on, not {options.shown(k)}.")
+            raise InputError(f"k must be a whole number of 1 or more, not {arguments.shown(k)}.")
         return await asyncio.to_thread(self._search, query, k, include_documents)
 
     def _search(self, query: str, k: int, include_documents: bool) -> Results:
-        from sqlrag.retrieval.blocks import package
+        from sqlrag.blocks.fuse import package
 
         self._loaded()
         if self._embedder is None:
@@ -176,13 +182,13 @@ class SingleFileRAGService:
         sources = _sources(batch, {candidate.doc_id for candidate in found}) if include_documents else None
         return package(found, query_text=query, sources=sources)
 
-    # What is loaded.
+    # Loaded contents.
 
     def _load(self, path: Path) -> Contents:
         return load_ragmd(existing(path))
 
     def _take(self, contents: Contents) -> None:
-        (batch,) = checked_batches(contents.batches, contents.dimensions)
+        (batch,) = checked_batches(contents)
         vectors, _ = at_unit_length(batch.vectors)
         self.contents, self._batch, self._vectors = contents, batch, vectors
 
@@ -195,7 +201,7 @@ class SingleFileRAGService:
         return store_settings(self._loaded())
 
     def _prefixes(self) -> dict[str, Any]:
-        """Return the prefixes that the file names; other programs name none, and then the model's own are taken."""
+        """Return the prefixes in the file; files of other programs have none, and the model's own are used."""
         settings = self._loaded().settings
         if "fingerprint" not in settings:
             return {}
@@ -210,10 +216,11 @@ class FaissRAGService(SingleFileRAGService):
         return load_faiss_json(existing(index_path), existing(json_path))
 
     def save(self) -> Exported:
-        """Write what is loaded into the service's own two files, in their places."""
+        """Write the loaded contents to the service's own two files."""
         return write_faiss_json(self._loaded(), self.path, overwrite=True)
 
 
+@public
 def rag_service(
     service_name: str | None = None,
     model: str | None = None,
@@ -221,7 +228,7 @@ def rag_service(
     *,
     embedder: AnyEmbedder | None = None,
 ) -> SingleFileRAGService:
-    """Return the service that fits to a file: by the suffix ``.ragmd``, ``.faiss`` or ``.json``, or by its content.
+    """Return the service for a file: by the suffix ``.ragmd``, ``.faiss`` or ``.json``, or by its content.
 
     Parameters
     ----------
@@ -242,7 +249,7 @@ def rag_service(
     """
     if path is None:
         raise InputError("path is missing: the file to search, such as 'kb.ragmd'.")
-    suffix = Path(options.path("path", path)).suffix.lower()
+    suffix = Path(arguments.path("path", path)).suffix.lower()
     if suffix in (".faiss", ".json"):
         return FaissRAGService(service_name, model, path, embedder=embedder)
     if suffix == ".ragmd" or is_ragmd(path):
@@ -253,17 +260,19 @@ def rag_service(
 
 
 def _nearest(batch: Batch, vectors: Vectors, vector: Vectors, k: int) -> list[Candidate]:
-    """Return the k nearest chunks; the rows are in the order of doc_id and chunk_index, which settles ties."""
+    """Return the k nearest chunks; the rows are in the order of doc_id and chunk_index, which breaks ties."""
     from sqlrag.types import Candidate
 
     near = vectors @ vector
     count = min(len(near), 2 * k + 64)
     chosen = np.sort(np.argpartition(-near, count - 1)[:count]) if count else np.empty(0, np.int64)
-    # Equal vectors have to have equal scores, wherever they lie; a product of matrices does not see to that.
+    # Equal vectors must have equal scores; a matrix product does not guarantee that.
     exact = (vectors[chosen].astype(np.float64) * vector).sum(axis=1).round(9)
     order = np.argsort(-exact, kind="stable")[:k]
     best, scores = chosen[order], exact[order].tolist()
-    rows = batch.chunks.take(best).to_pylist()
+    chunks = batch.chunks.take(best)
+    rows = chunks.to_pylist()
+    seen = shown_column(_documents(batch, {row["doc_id"] for row in rows}), chunks)
     return [
         Candidate(
             doc_id=row["doc_id"],
@@ -281,18 +290,23 @@ def _nearest(batch: Batch, vectors: Vectors, vector: Vectors, k: int) -> list[Ca
             vector_score=score,
             vector_rank=rank,
             node_id=row["node_id"],
+            shown=shown,
         )
-        for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1)
+        for rank, (row, score, shown) in enumerate(zip(rows, scores, seen, strict=True), start=1)
     ]
 
 
-def _sources(batch: Batch, doc_ids: set[str]) -> dict[str, dict[str, Any]]:
-    """Return documents as results hold them."""
+def _documents(batch: Batch, doc_ids: set[str]) -> pa.Table:
+    """Return the rows of some documents."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    chosen = batch.sources.filter(pc.is_in(batch.sources["doc_id"], pa.array(sorted(doc_ids))))
-    rows = chosen.select(["doc_id", "file_path", "file_name", "text", "metadata_"]).to_pylist()
+    return batch.sources.filter(pc.is_in(batch.sources["doc_id"], pa.array(sorted(doc_ids), pa.string())))
+
+
+def _sources(batch: Batch, doc_ids: set[str]) -> dict[str, dict[str, Any]]:
+    """Return documents in the form of results."""
+    rows = _documents(batch, doc_ids).select(["doc_id", "file_path", "file_name", "text", "metadata_"]).to_pylist()
     for row in rows:
         row["metadata"] = json.loads(row.pop("metadata_"))
     return {row["doc_id"]: row for row in rows}

@@ -1,1 +1,1 @@
-"""Files to documents to chunks to a store."""
+"""The pipeline: from files to documents to chunks to a store."""

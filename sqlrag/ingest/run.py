@@ -1,27 +1,29 @@
-"""The state of one run of the pipeline, and what building and updating share: read, chunk, embed, in batches."""
+"""The state of one run of the pipeline, what it reports, and the steps that builds and updates share."""
 
 from __future__ import annotations
 
 import logging
 import time
 import warnings
+from collections import Counter
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sqlrag import options
-from sqlrag.embedders.base import without_surrogates
-from sqlrag.errors import DocumentError, InputError, ProviderError
-from sqlrag.ingest.chunking import chunk
-from sqlrag.ingest.reading import document_id, read_document
-from sqlrag.ingest.report import Duplicate, Failure, reasons
-from sqlrag.measuring import Measure, count
+from sqlrag import arguments
+from sqlrag.arguments import counted
+from sqlrag.cancellation import checkpoint
+from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
+from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
+from sqlrag.ingest.chunk import chunk
+from sqlrag.ingest.folder import document_id, read_document, stored_path
+from sqlrag.ingest.readers import readers
 from sqlrag.network import refuse_address
-from sqlrag.store.metadata import now
-from sqlrag.store.runs import RunRow, new_run_id
-from sqlrag.store.vectors import unit_vectors
+from sqlrag.normalize import clean_name, without_surrogates
+from sqlrag.ranking.vectors import unit_vectors
+from sqlrag.telemetry import Measure, count
 from sqlrag.types import ChunkPolicy
 
 if TYPE_CHECKING:
@@ -29,20 +31,179 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from sqlrag.ingest.report import Report
+    from sqlrag.ingest.folder import SkippedFile
     from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Progress, Vectors
 
+# How many names of each kind a report prints; its lists have all of them.
+_LISTED = 20
+
+
+class Failure(NamedTuple):
+    """A document that could not be used. ``status`` is "failed", or "empty" where there was nothing to index."""
+
+    doc_id: str
+    status: str
+    reason: str
+
+
+class Duplicate(NamedTuple):
+    """A document whose file has the same bytes as that of ``same_as``."""
+
+    doc_id: str
+    same_as: str
+
+
+class Rename(NamedTuple):
+    """A renamed file; both names are ``doc_id``."""
+
+    old: str
+    new: str
+
+
+@dataclass
+class Report:
+    """Counts, failures and times of one run.
+
+    ``files`` is how many were found to be read, ``documents`` how many of them were written, ``chunks`` how many chunks
+    they have. ``embedded`` is how many texts went to the model (equal ones once), in ``embedding_calls`` batches;
+    ``reused`` how many chunks have a vector that the file had already. ``duplicates`` have the bytes of another file.
+    ``seconds`` is by stage: find, read, chunk, embed, store, index. ``run_id`` names the run in ``ingest_log`` and in
+    the log.
+    """
+
+    files: int = 0
+    documents: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    embedding_calls: int = 0
+    reused: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    duplicates: list[Duplicate] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    run_id: str = ""
+
+    @property
+    def failed(self) -> int:
+        """How many documents failed; empty ones are not counted."""
+        return sum(failure.status == "failed" for failure in self.failures)
+
+    @property
+    def empty(self) -> int:
+        """How many documents had nothing to index."""
+        return sum(failure.status == "empty" for failure in self.failures)
+
+    def summary(self) -> str:
+        """Return a short summary: how much there is and how much failed."""
+        documents, chunks = counted(self.documents, "document"), counted(self.chunks, "chunk")
+        return f"{documents}, {chunks}, {self.failed} failed"
+
+    def __str__(self) -> str:
+        """Return the report as lines for a terminal."""
+        return "\n".join(
+            [
+                f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')} ({self._stages()})",
+                *self._details(),
+            ]
+        )
+
+    def _stages(self) -> str:
+        return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items())
+
+    def _details(self) -> list[str]:
+        lines = [f"{self.failed} failed, {self.empty} empty, {counted(len(self.skipped), 'file')} skipped"]
+        lines += [f"  {failure.status}: {failure.doc_id}: {failure.reason}" for failure in self.failures]
+        lines += _listed("duplicate", [f"{twin.doc_id} is the same as {twin.same_as}" for twin in self.duplicates])
+        lines += [f"  skipped {count}: {reason}" for reason, count in reasons(self.skipped)]
+        lines += [f"  note: {warning}" for warning in self.warnings]
+        return lines
+
+
+@dataclass
+class UpdateReport(Report):
+    """What :func:`sqlrag.update_embeddings` did: every list has ``doc_id``, in order.
+
+    A file is in one of ``added``, ``changed``, ``renamed``, ``unchanged`` and ``failures``, or was left out as one of
+    the ``duplicates``. ``missing`` are documents without a file that were kept, because ``prune`` was not asked for;
+    ``removed`` those that were deleted. ``rechunked`` are documents with the same text, chunked again because the chunk
+    policy has changed. ``reindexed`` says that the lexical index was rebuilt, because the stemmer has changed.
+    """
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    renamed: list[Rename] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    rechunked: list[str] = field(default_factory=list)
+    reindexed: bool = False
+
+    def __repr__(self) -> str:
+        """Return the counts."""
+        return f"UpdateReport({self._counts()})"
+
+    def __str__(self) -> str:
+        """Return the report as lines for a terminal."""
+        written, embedded = counted(self.chunks, "chunk"), counted(self.embedded, "text")
+        counts = f"{written} written, {embedded} embedded, {counted(self.reused, 'vector')} reused"
+        lines = [self._counts(), f"{counts} ({self._stages()})"]
+        if self.rechunked:
+            lines.append(f"  the chunk policy has changed: {counted(len(self.rechunked), 'document')} rechunked")
+        if self.reindexed:
+            lines.append("  the stemmer has changed: every chunk was reindexed")
+        for what in ("added", "changed", "removed"):
+            lines += _listed(what, getattr(self, what))
+        lines += _listed("renamed", [f"{rename.old} to {rename.new}" for rename in self.renamed])
+        lines += _listed("missing", [f"{doc_id} has no file any more; prune removes it" for doc_id in self.missing])
+        return "\n".join([*lines, *self._details()])
+
+    def _counts(self) -> str:
+        lists = ("added", "changed", "renamed", "unchanged", "removed", "missing")
+        counts = [f"{len(getattr(self, name)):,} {name}" for name in lists]
+        return ", ".join([*counts, f"{self.failed:,} failed"])
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A file that was built: where it is, the report of the run, and the embedder that filled it.
+
+    An index of :func:`sqlrag.prepare_embeddings` has the same ``.path`` and ``.report``.
+    """
+
+    path: Path
+    report: Report
+    embedder: Embedder | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """Return the file and a summary of its contents."""
+        return f"Prepared({str(self.path)!r}: {self.report.summary()})"
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    """Return a line for each of the first names."""
+    more = [f"  {what}: {len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
+    return [f"  {what}: {name}" for name in names[:_LISTED]] + more
+
+
+def reasons(skipped: list[SkippedFile]) -> list[tuple[str, int]]:
+    """Return the reasons for which files were skipped with their numbers, most frequent first."""
+    return sorted(Counter(file.reason for file in skipped).items(), key=lambda item: (-item[1], item[0]))
+
+
+if TYPE_CHECKING:
     Cut = tuple[Document, list[Chunk]]
-    _Adapter = logging.LoggerAdapter[logging.Logger]
-else:
-    _Adapter = logging.LoggerAdapter  # Python 3.10 cannot subscript it
 
 # Chunks that are held in memory, embedded and written together.
 BATCH_CHUNKS = 2048
+
 _BATCHES_BEFORE_WRITING = 16
 
+# What a provider raises that refuses a text, or answers no more; a server may also lose its model.
+FAILURES = (ProviderError, ModelUnavailableError)
 
-class RunLog(_Adapter):
+
+class RunLog(logging.LoggerAdapter[logging.Logger]):
     """Puts the id of the run before each message, and into the record as ``run_id``."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -55,14 +216,16 @@ class Run:
     """One run: what it reads, by which policy and model, what it has counted, and the id that names it.
 
     ``policy`` and ``embedder`` are set by the caller before anything is cut or embedded. ``known`` returns vectors
-    that need not be made again, by the text that is embedded.
+    that need not be computed again, by the text that is embedded.
     """
 
     def __init__(self, kind: str, root: Path, collection: str, report: Report) -> None:
         self.kind = kind
         self.root = root
-        # Bytes of a name that are no UTF-8 cannot be stored.
-        self.input_dir = without_surrogates(str(root.resolve()))
+        # Bytes of a name that are not UTF-8 cannot be stored.
+        self.input_dir = without_surrogates(root.resolve().as_posix())
+        # Two names of the folder, where it is a link.
+        self.roots: tuple[str, ...] = stored_path(root), clean_name(self.input_dir)
         self.collection = collection
         self.report = report
         self.started = now()
@@ -72,8 +235,10 @@ class Run:
         self.embedder: Embedder | None = None
         self.read: Callable[[Path, Path], Document] = read_document
         self.known: Callable[[Sequence[str]], dict[str, Vectors]] = lambda _: {}
-        # Why the provider is given up, where it is.
-        self.outage: ProviderError | None = None
+        # Why embedding was stopped, where it was.
+        self.outage: SqlragError | None = None
+        # How the provider fails on several documents at a time where it does not fail on each of them.
+        self.single = ""
         self._window: int | None = None
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
@@ -100,15 +265,15 @@ class Run:
         )
 
     def at_work(self, files: Sequence[Path], beside: Path) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Return a block in which the files can be parsed; a run with workers has them begin here.
+        """Return a block in which the files can be parsed; a run with workers starts them here.
 
-        What they make may lie in files whose names begin with that of ``beside``.
+        Their files may have names that begin with that of ``beside``.
         """
         return nullcontext()
 
     def parse(self, path: Path) -> Document | None:
         """Read one file; what cannot be used goes into the report."""
-        with self.told(path), self.timed("read"):
+        with self.reporting(path), self.timed("read"):
             document = self.read(path, self.root)
             self.report.warnings.extend(document.warnings)
             for warning in document.warnings:
@@ -121,8 +286,11 @@ class Run:
         model = self.model
         if self._window is None:
             self._window = window_of(model)
-        with self.told(document.doc_id), self.timed("chunk"):
-            return chunk(document, self.policy, token_offsets=model.token_offsets, window=self._window)
+        with self.reporting(document.doc_id), self.timed("chunk"):
+            chunks = chunk(document, self.policy, token_offsets=model.token_offsets, window=self._window)
+            if not chunks:
+                raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
+            return chunks
         return None
 
     @property
@@ -133,25 +301,26 @@ class Run:
     @property
     def model(self) -> Embedder:
         """The embedder, which has to be there by now."""
-        assert self.embedder is not None  # noqa: S101 - the callers see to it
+        assert self.embedder is not None  # noqa: S101 - the callers have set it
         return self.embedder
 
     @contextmanager
-    def told(self, source: Path | str) -> Iterator[None]:
-        """Put what goes wrong with a file or a document into the report, and go on."""
+    def reporting(self, source: Path | str) -> Iterator[None]:
+        """Report what goes wrong with a file or a document, and continue."""
+        checkpoint()
         try:
             yield
         except DocumentError as error:
             self.fail(Failure(error.doc_id, error.status, error.reason))
         except Exception as error:
-            # A defect in a parser must not cost the other documents; the report and the log keep the cause.
+            # A defect in a parser must not stop the other documents; the report and the log have the cause.
             self.log.exception("%s could not be read", source)
             doc_id = source if isinstance(source, str) else document_id(source, self.root, collection=self.collection)
             self.fail(Failure(doc_id, "failed", f"{type(error).__name__}: {error}"))
 
     def fail(self, failure: Failure) -> None:
         """Put a document that cannot be used into the report and the log."""
-        # The words of a parser or a provider may hold what no file can.
+        # The message of a parser or a provider may contain what no file can store.
         failure = failure._replace(reason=without_surrogates(failure.reason))
         self.report.failures.append(failure)
         self.log.warning("%s: %s: %s", failure.status, failure.doc_id, failure.reason)
@@ -165,36 +334,54 @@ class Run:
         try:
             vectors = self._vectors(chunks, made)
             return documents, self._flagged(chunks), vectors
-        except ProviderError:
-            # A text is at fault only where the model still takes another one.
-            self._look_for_outage()
+        except FAILURES as error:
+            together = error
+            # A text is at fault only where the model still accepts another one.
+            self._check_outage()
         kept, kept_chunks, parts = [], [], []
         for document in documents:
             own = [c for c in chunks if c.doc_id == document.doc_id]
             try:
                 parts.append(self._vectors(own, made))
-            except ProviderError as error:
+            except FAILURES as error:
                 if self.outage is None:
-                    self._look_for_outage()
+                    self._check_outage()
                 if self.outage is None:
                     self.fail(Failure(document.doc_id, "failed", f"it could not be embedded: {error}"))
                 continue
             kept.append(document)
             kept_chunks.extend(own)
+        if len(kept) == len(documents) > 1:
+            self.note_single(str(together))
         vectors = np.concatenate(parts) if parts else np.empty((0, self.model.dimensions), dtype=np.float32)
         return kept, self._flagged(kept_chunks), vectors
 
-    def stop_if_down(self, then: str) -> None:
-        """Raise ProviderError with the way on where the provider is given up."""
-        if self.outage is not None:
-            raise ProviderError(f"{self.outage} {then}") from self.outage
+    def note_single(self, why: str) -> None:
+        """Report, once, that the provider fails on several documents at a time, and not on each of them."""
+        if not self.single:
+            self.single = why
+            note = f"Documents were sent one by one, in many more requests, since the provider fails on several: {why}"
+            self.report.warnings.append(note)
+            self.log.warning("%s", note)
 
-    def _look_for_outage(self) -> None:
+    def stop_if_down(self, then: str) -> None:
+        """Raise ProviderError with the next step, and with the report, where the provider has failed."""
+        if self.outage is not None:
+            error = ProviderError(f"{self.outage} {then}")
+            error.report = self.report
+            raise error from self.outage
+
+    def report_unfinished(self, doc_ids: Iterable[str]) -> None:
+        """Report documents as failed by the provider's failure."""
+        for doc_id in doc_ids:
+            self.fail(Failure(doc_id, "failed", "it was not embedded, because the provider stopped answering"))
+
+    def _check_outage(self) -> None:
         try:
             self.probe()
-        except ProviderError as error:
+        except FAILURES as error:
             self.outage = error
-            self.log.error("The provider is given up: %s", error)
+            self.log.error("The provider has failed, embedding stops: %s", error)
 
     def probe(self) -> ModelIdentity:
         """Embed the probe text; raises ProviderError where the provider is down."""
@@ -241,7 +428,7 @@ class Run:
             if characters is not None:
                 note = (
                     f"{one.node_id}: the model takes no more than the first {characters} of {len(self._text(one))} "
-                    "characters, so the vector stands for those alone."
+                    "characters, so the vector represents those alone."
                 )
                 self.report.warnings.append(note)
                 self.log.warning("%s", note)
@@ -279,7 +466,7 @@ def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[li
 def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> list[Duplicate]:
     """Return the documents whose checksum another one has, in order.
 
-    ``checksums`` are by doc_id. Of equal ones the first in ``first``, else the first of all, is no duplicate.
+    ``checksums`` are by doc_id. Of equal ones the first in ``first``, else the first of all, is not a duplicate.
     """
     kept: dict[str, str] = {}
     for doc_id in (*first, *checksums):
@@ -288,12 +475,12 @@ def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> lis
 
 
 def default_overlap(chunk_size: int, chunk_unit: str) -> int:
-    """Return what is repeated of a chunk where the caller does not say."""
+    """Return the default overlap of chunks."""
     return chunk_size // (5 if chunk_unit == "chars" else 8) if isinstance(chunk_size, int) else 0
 
 
-def check_options(collection: str, max_bytes: int) -> None:
-    """Raise InputError for a name or a limit that cannot be."""
+def checked_collection(collection: str, max_bytes: int) -> str:
+    """Return the name of a collection as it is stored; raise InputError for an invalid one, or an invalid limit."""
     if (
         not isinstance(collection, str)
         or not collection.strip()
@@ -303,25 +490,26 @@ def check_options(collection: str, max_bytes: int) -> None:
         raise InputError(f"collection must be a printable name without ':', '#' and '/', not {collection!r}.")
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
         raise InputError(f"max_bytes must be a whole number of 1 or more, not {max_bytes!r}.")
+    return clean_name(collection)
 
 
 def check_types(
     input_dir: object, patterns: object, pdf_extractor: object, progress: object, model_name: object, **flags: object
 ) -> None:
-    """Raise InputError for what is of a wrong type; None is taken for everything that has a default."""
-    options.path("input_dir", input_dir)
+    """Raise InputError for values of a wrong type; None is accepted where there is a default."""
+    arguments.path("input_dir", input_dir)
     refuse_address(input_dir)
     for pattern in (
-        [] if patterns is None or isinstance(patterns, str) else options.items("patterns", patterns, "['*.md']")
+        [] if patterns is None or isinstance(patterns, str) else arguments.items("patterns", patterns, "['*.md']")
     ):
-        options.text("patterns", pattern)
+        arguments.text("patterns", pattern)
     if pdf_extractor is not None and not callable(pdf_extractor):
-        raise InputError(f"pdf_extractor must be a function, not {options.shown(pdf_extractor)}.")
-    options.choice("progress", progress, ("auto", "on", "off"))
-    options.texts(embed_model_name=model_name)
+        raise InputError(f"pdf_extractor must be a function, not {arguments.shown(pdf_extractor)}.")
+    arguments.choice("progress", progress, ("auto", "on", "off"))
+    arguments.texts(embed_model_name=model_name)
     for name, value in flags.items():
         if value is not None:
-            options.flag(name, value)
+            arguments.flag(name, value)
 
 
 def window_of(embedder: Embedder) -> int:
@@ -330,7 +518,7 @@ def window_of(embedder: Embedder) -> int:
 
 
 def fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report, *, stacklevel: int = 3) -> ChunkPolicy:
-    """Lower the chunk size to the model's window, and say so once, at the caller that is so many frames above."""
+    """Lower the chunk size to the model's window, and warn once, at the caller that is so many frames above."""
     window = window_of(embedder)
     if policy.chunk_unit != "tokens" or policy.chunk_size <= window:
         return policy
@@ -341,14 +529,15 @@ def fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report, *, st
 
 
 def nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:
-    """Say why a folder has no file to read."""
+    """Return why a folder has no file to read."""
     why = "; ".join(f"{count} {reason}" for reason, count in reasons(list(skipped)))
     tail = f"{len(skipped)} files were skipped: {why}." if skipped else "It is empty."
-    return f"There is no .md, .markdown, .txt or .pdf file to read in {input_dir}. {tail}"
+    *suffixes, last = readers()
+    return f"There is no {', '.join(suffixes)} or {last} file to read in {input_dir}. {tail}"
 
 
 def bars(verbose: bool, progress: Progress) -> bool | None:
-    """Return tqdm's ``disable``: None hides bars where the output is no terminal."""
+    """Return tqdm's ``disable``: None hides bars where the output is not a terminal."""
     if progress == "auto":
         return None if verbose else True
     return progress == "off"

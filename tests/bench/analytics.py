@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 
 from sqlrag import Chunk, Document, Store, corpus_map
-from sqlrag.store.schema import read_sql
+from sqlrag.engines.duckdb.schema import read_sql
 from tests.bench.common import environment, markdown_table, peak_mb
 from tests.bench.corpora import BATCH, DIMENSIONS, PER_DOCUMENT, WHAT, batches
 

@@ -25,10 +25,12 @@ import numpy as np
 from ir_measures import nDCG
 
 from sqlrag import Store
-from sqlrag.retrieval import candidates
-from sqlrag.retrieval.candidates import BM25, default_pool, lexical_leg
-from sqlrag.retrieval.fusion import LegHit, fuse_legs
-from sqlrag.retrieval.terms import query_terms
+from sqlrag.engines.duckdb import legs
+from sqlrag.engines.duckdb import legs as legs_
+from sqlrag.engines.duckdb.legs import default_pool, lexical_leg
+from sqlrag.engines.duckdb.lexical import query_terms
+from sqlrag.ranking.fusion import LegHit, fuse_legs
+from sqlrag.ranking.plan import BM25
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
 from tests.bench.common import DATA, environment, markdown_table, read_jsonl, read_qrels
 from tests.bench.corpora import SEED, batches, questions
@@ -217,7 +219,7 @@ def measure_feedback(arguments: Any) -> dict[str, Any]:
 def measure_postings(arguments: Any) -> list[list[float]]:
     """Return the postings of each question, and the processor's milliseconds in full and with MaxScore."""
     found = []
-    kept = candidates.PRUNE_FROM
+    kept = legs.PRUNE_FROM
     with Store(arguments.db) as store:
         con = store.cursor()
         con.execute("SELECT sum(tf + rid) FROM fts_main_documents.postings").fetchall()
@@ -225,7 +227,7 @@ def measure_postings(arguments: Any) -> list[list[float]]:
             terms = query_terms(con, text, "porter")
             times = []
             for threshold in (10**12, 0):
-                candidates.PRUNE_FROM = threshold
+                legs_.PRUNE_FROM = threshold
                 runs = []
                 for _ in range(5):
                     began = time.process_time()
@@ -233,7 +235,7 @@ def measure_postings(arguments: Any) -> list[list[float]]:
                     runs.append((time.process_time() - began) * 1000)
                 times.append(statistics.median(runs))
             found.append([float(sum(terms.dfs)), *times])
-    candidates.PRUNE_FROM = kept
+    legs_.PRUNE_FROM = kept
     return sorted(found)
 
 
@@ -308,7 +310,7 @@ def draw(points: dict[str, Any], picture: Path) -> None:
     numbers, full, pruned = zip(*points["postings"], strict=True)
     postings.plot(numbers, full, ".", label="every posting scored")
     postings.plot(numbers, pruned, "x", label="MaxScore", markersize=4)
-    postings.axvline(candidates.PRUNE_FROM, color="grey", linewidth=0.8, linestyle="--")
+    postings.axvline(legs.PRUNE_FROM, color="grey", linewidth=0.8, linestyle="--")
     postings.set(xscale="log", xlabel="postings of the question's terms", ylabel="CPU ms", ylim=(0, None))
     postings.set_title("Lexical leg, 1,000,000 chunks")
     for axes in (pools, alphas, postings, feedback):

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlrag.embedders import OnnxEmbedder, embed_texts
-from sqlrag.embedders.bundled import read_bundle
-from sqlrag.embedders.hub import silent_onnxruntime
+from sqlrag.embedders.weights import read_bundle, silent_onnxruntime
 from tests.bench.common import MINILM, environment, markdown_table
 from tests.bench.corpora import corpus, questions
 

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sqlrag.formats.contents import CHUNK_SCHEMA, SOURCE_SCHEMA, Batch, Contents
+from sqlrag.engines.contents import Batch, Contents
+from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.formats.faiss_json import load_faiss_json, write_faiss_json
 from sqlrag.formats.ragmd import load_ragmd, write_ragmd
 from tests.bench.common import environment, markdown_table

@@ -31,7 +31,7 @@ from tests.bench.corpora import WHAT, fill
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sqlrag.formats.contents import Batch, Contents
+    from sqlrag.engines.contents import Batch, Contents
 
 TIMES_AS_LONG = 7
 

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from sqlrag import Store
+from sqlrag.engines.duckdb import documents, lexical
+from sqlrag.engines.duckdb.documents import insert_rows, refresh_counts, unit_vectors
 from sqlrag.ingest.run import BATCH_CHUNKS
-from sqlrag.retrieval.store import Database
-from sqlrag.store import lexical, writing
+from sqlrag.search.store import Database
 from tests.bench.common import environment, markdown_table, peak_mb
 from tests.bench.corpora import BATCH, DIMENSIONS, PER_DOCUMENT, SEED, WHAT, batches, rows_of
 
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 WAYS = ("one", "batches", "build")
 # Where a stage's time is taken: the module or class, the function's name there, the column. Nested ones count once.
 STAGES: list[tuple[Any, str, str]] = [
-    (writing, "unit_vectors", "check"),
-    (writing, "_check_rows", "check"),
-    (writing, "insert_rows", "rows"),
+    (documents, "unit_vectors", "check"),
+    (documents, "_check_rows", "check"),
+    (documents, "insert_rows", "rows"),
     (lexical, "run_script", "words"),
     (lexical, "stem_words", "words"),
-    (writing, "refresh_counts", "counts"),
+    (documents, "refresh_counts", "counts"),
     (Database, "checkpoint", "checkpoint"),
 ]
 COLUMNS = ("check", "rows", "words", "counts", "checkpoint")
@@ -81,9 +82,9 @@ def store_all(way: str, path: Path, size: int, memory_limit: str | None) -> tupl
             first += len(texts)
             began, began_cpu = time.perf_counter(), time.process_time()
             if way == "build":
-                unit = writing.unit_vectors(vectors, DIMENSIONS)
+                unit = unit_vectors(vectors, DIMENSIONS)
                 with store._database.transaction() as con:
-                    writing.insert_rows(con, documents, chunks, unit, llama_index_compatible=True)
+                    insert_rows(con, documents, chunks, unit, llama_index_compatible=True)
             else:
                 store.upsert(documents, chunks, vectors)
             wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
@@ -91,7 +92,7 @@ def store_all(way: str, path: Path, size: int, memory_limit: str | None) -> tupl
             began, began_cpu = time.perf_counter(), time.process_time()
             with store._database.transaction() as con:
                 lexical.add_chunks(con, 0, lexical.DEFAULT_STEMMER)
-                writing.refresh_counts(con)
+                refresh_counts(con)
             store._database.checkpoint()
             wall, cpu = wall + time.perf_counter() - began, cpu + time.process_time() - began_cpu
     return wall, cpu

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import Store
-from sqlrag.retrieval.candidates import as_text
+from sqlrag.engines.duckdb.legs import as_text
 from tests.bench.common import environment, markdown_table
 from tests.bench.corpora import SEED, WHAT, fill, found_share, nearest, questions
 

@@ -27,7 +27,7 @@ from tests.bench.corpora import BATCH, DIMENSIONS, SEED, WHAT, batches, found_sh
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlrag.retrieval.queries import Queries
+    from sqlrag.search.queries import Queries
 
 MODES: dict[str, Callable[[Queries, str, Any], Any]] = {
     "hybrid": lambda store, text, vector: store.hybrid_query(text, top_k=10, query_vector=vector),

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from sqlrag import corpus_map
-from sqlrag.exploring.clustering import default_clusters, k_means
-from sqlrag.exploring.projecting import principal_components, umap_places
+from sqlrag.explore.map import default_clusters, k_means, principal_components, umap_places
 from tests.bench.common import DATA, environment, markdown_table, peak_mb
 from tests.bench.corpora import fill
 

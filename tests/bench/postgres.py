@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlrag import PostgresStore, Store, push
-from sqlrag.pushing.postgres import PostgresTarget
+from sqlrag.formats.push.to_postgres import PostgresTarget
 from tests.bench.common import environment, markdown_table
 from tests.bench.corpora import SEED, WHAT, fill, found_share, nearest, questions
 

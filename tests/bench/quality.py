@@ -25,9 +25,8 @@ import numpy as np
 from ir_measures import R, nDCG
 
 from sqlrag import Chunk, Document, Store, load_embedder, prepare_embeddings
+from sqlrag.blocks.rerank import drop_near_duplicates, rerank
 from sqlrag.embedders import embed_texts
-from sqlrag.retrieval.duplicates import drop_near_duplicates
-from sqlrag.retrieval.reranking import rerank
 from sqlrag.types import Candidate, Candidates
 from tests.bench.common import DATA, MINILM, environment, markdown_table, read_jsonl, read_qrels
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sqlrag import Store
-from sqlrag.retrieval.candidates import default_pool
+from sqlrag.engines.duckdb.legs import default_pool
 from tests.bench.common import environment, markdown_table
 from tests.bench.corpora import BATCH, DIMENSIONS, SEED, WHAT, batches, fill, found_share, nearest, questions, rows_of
 from tests.bench.quality import given_vectors

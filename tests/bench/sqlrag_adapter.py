@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-IMPORTS = ("sqlrag", "sqlrag.retrieval.store")
+IMPORTS = ("sqlrag", "sqlrag.search.store")
 CHOICES = "one upsert per 50,000 chunks of whole documents; hybrid_query with all defaults (RRF, 50 + 50 candidates)"
 
 BATCH = 50_000

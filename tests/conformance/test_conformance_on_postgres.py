@@ -8,8 +8,8 @@ import json
 import pyarrow as pa
 
 from sqlrag import conformance
-from sqlrag.pushing.postgres import PostgresTarget
-from sqlrag.retrieval import postgres_engine
+from sqlrag.engines.postgres import engine
+from sqlrag.formats.push.to_postgres import PostgresTarget
 
 FOLDER = conformance.corpus_folder()
 GOLDEN = json.loads((FOLDER / "golden.json").read_text("utf-8"))
@@ -19,7 +19,7 @@ QUESTIONS = json.loads((FOLDER / "queries.json").read_text("utf-8"))
 
 
 def changed_sql(monkeypatch, name, old, new):
-    read_sql = postgres_engine.read_sql
+    read_sql = engine.read_sql
 
     def read(asked):
         text = read_sql(asked)
@@ -28,7 +28,7 @@ def changed_sql(monkeypatch, name, old, new):
         assert old in text
         return text.replace(old, new)
 
-    monkeypatch.setattr(postgres_engine, "read_sql", read)
+    monkeypatch.setattr(engine, "read_sql", read)
 
 
 def found_on(postgres):
@@ -65,8 +65,8 @@ def test_golden_files_that_were_changed_by_hand_are_noticed():
 
 
 def test_another_order_of_the_vector_leg_is_noticed(postgres, monkeypatch):
-    cosines = postgres_engine._cosines
-    monkeypatch.setattr(postgres_engine, "_cosines", lambda rows, vector: [-c for c in cosines(rows, vector)])
+    cosines = engine._cosines
+    monkeypatch.setattr(engine, "_cosines", lambda rows, vector: [-c for c in cosines(rows, vector)])
     lines = found_on(postgres)
     assert {f"rankings {q['name']!r}" for q in QUESTIONS if q.get("plan", {}).get("mode") == "vector"} & {
         line.partition(":")[0] for line in lines

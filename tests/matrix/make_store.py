@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 
     from sqlrag.types import TextKind, Vectors
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
-from stores import check_views, make_small_store  # noqa: E402
 
 import sqlrag  # noqa: E402
 from sqlrag.embedders.hashing import HashingEmbedder  # noqa: E402
-from sqlrag.store.checking import check_names  # noqa: E402
-from sqlrag.store.schema import VIEWS, for_dimensions, read_sql  # noqa: E402
+from sqlrag.engines.duckdb.check import check_names  # noqa: E402
+from sqlrag.engines.duckdb.schema import (  # noqa: E402
+    VIEWS,
+    for_dimensions,
+    read_sql,
+)
 from sqlrag.types import Chunk, Document  # noqa: E402
+from tests.support.stores import check_views, make_small_store  # noqa: E402
 
 DIMENSIONS = 256
 QUESTION = "How do I filter by tag?"
@@ -63,6 +67,7 @@ CALLS = [
     f"FROM pruned_search({TERMS}, [], [], 0, k := 3)",
     f"FROM clause_search({TERMS}, [1, 2], [2], [' by ', ' tag '], k := 3)",
     "SELECT node_id, holds_phrases(text, heading_path, [' the store ']) FROM documents ORDER BY node_id",
+    "SELECT fts_main_documents.heading_text(heading_path, 0, metadata_, tags) FROM documents ORDER BY node_id",
     f"FROM pair_scores({TERMS}, {VECTOR}, [0, 1, 40])",
     f"FROM bm25_scores({TERMS}, text_weight := 2) ORDER BY rid",
     f"SELECT node_id, score FROM vector_search({VECTOR}, {WORDS}, {WORDS}, {WORDS}, pool := 20)",
@@ -76,6 +81,7 @@ CALLS = [
     "SELECT node_id, vector_length(embedding) FROM documents ORDER BY node_id",
     "SELECT pack_words([true, false, true]), fts_main_documents.composed('Ünï')",
     "SELECT fts_main_documents.run_characters('東京')",
+    "SELECT visible('<b>a</b>', NULL), visible('<b>a</b>', 'a')",
     "SELECT fts_main_documents.plain_words('read_csv 東京都')",
     "SELECT fts_main_documents.fold('Ünï'), fts_main_documents.porter_stem('relational')",
     "SELECT fts_main_documents.run_pairs('東京都'), fts_main_documents.compound_parts('a_b')",
@@ -103,7 +109,7 @@ EMBEDDER = SignEmbedder(f"hashing-{DIMENSIONS}")
 
 def make_store(path: Path) -> None:
     sqlrag.prepare_embeddings(
-        TESTS.parent / "data" / "handbook",
+        ROOT / "data" / "handbook",
         path,
         embedder=EMBEDDER,
         progress="off",
@@ -124,7 +130,7 @@ def write_again(path: Path) -> None:
 
 
 def statements() -> list[str]:
-    examples = sorted((TESTS.parent / "sql" / "examples").glob("*.sql"))
+    examples = sorted((ROOT / "sql" / "examples").glob("*.sql"))
     return [
         *(f"FROM {view}" for view in VIEWS),
         "FROM fts_main_documents.stats",

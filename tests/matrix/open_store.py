@@ -17,9 +17,10 @@ from typing import Any
 import duckdb
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(TESTS.parent))
 
-from sqllogic import read_blocks, run_blocks  # noqa: E402
+from sqlrag.engines.duckdb.definitions import changes  # noqa: E402
+from tests.support.sqllogic import read_blocks, run_blocks  # noqa: E402
 
 
 def same(found: Any, wanted: Any) -> bool:
@@ -61,6 +62,8 @@ def main(folder: Path) -> int:
     path = str(folder / "store.duckdb")
     with duckdb.connect(path, read_only=True) as con:
         problems = differences(con, expected["answers"], "opened")
+        # Each prints the definitions of the others in its own way.
+        problems += [f"compared with sql/digests.txt: {change}" for change in changes(con)]
     with duckdb.connect() as con:
         con.execute(f"ATTACH '{path}' AS kb (READ_ONLY)")
         con.execute("USE kb")

@@ -1,4 +1,4 @@
--- The chunks of documents as an export holds them, with their vectors.
+-- The chunks of documents as an export has them, with their vectors.
 SELECT node_id, content AS text, metadata_::text AS metadata_, doc_id, collection, chunk_index, i_start, i_end, page, heading_path,
        tags, embedding
 FROM chunks

@@ -1,0 +1,2 @@
+-- Where the postings of new chunks are collected, until all of them can be written in the order of their terms.
+CREATE OR REPLACE TEMP TABLE staged_postings (termid INTEGER, rid INTEGER, tf INTEGER, heading_tf INTEGER);

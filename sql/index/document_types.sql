@@ -1,0 +1,1 @@
+SELECT doc_id, mime FROM source_documents ORDER BY doc_id;

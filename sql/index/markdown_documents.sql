@@ -1,1 +1,0 @@
-SELECT doc_id FROM source_documents WHERE mime = $mime ORDER BY doc_id;

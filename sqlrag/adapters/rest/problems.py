@@ -1,0 +1,101 @@
+"""Errors as ``application/problem+json`` (RFC 9457)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
+
+from sqlrag import errors
+from sqlrag.adapters.rest.schemas import to_plain
+from sqlrag.adapters.server import Refused, for_clients, problem
+from sqlrag.arguments import shortened
+from sqlrag.telemetry import current_request
+
+if TYPE_CHECKING:
+    import os
+
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "What went wrong (RFC 9457).",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+
+logger = logging.getLogger(__name__)
+
+# The first class that matches decides.
+_STATUS: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.ModelMismatchError, 409),
+    (errors.FormatError, 422),
+    (errors.InputError, 422),
+    (errors.NotFoundError, 404),
+    (errors.DocumentError, 422),
+    (errors.StoreLockedError, 503),
+    (errors.ProviderError, 502),
+    (errors.ModelUnavailableError, 501),
+    (errors.MissingExtraError, 501),
+    (errors.StoreError, 503),
+)
+
+
+def status_of(error: BaseException) -> int:
+    """Return the HTTP status of an error of sqlrag."""
+    return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
+
+
+def install(app: FastAPI, *folders: str | os.PathLike[str]) -> None:
+    """Convert every error of an application into a problem that shows no path of these folders."""
+
+    async def refused(_: Request, error: Any) -> Response:
+        return problem(error.status, error.detail, error.headers)
+
+    async def own(_: Request, error: Any) -> Response:
+        status = status_of(error)
+        if status >= 500:
+            logger.warning("[%s] %s: %s", current_request(), type(error).__name__, error)
+        report = getattr(error, "report", None)
+        more = {} if report is None else {"report": to_plain(report)}
+        return problem(status, for_clients(error, *folders), **more)
+
+    async def http(_: Request, error: Any) -> Response:
+        return PlainTextResponse(str(error.detail), error.status_code, error.headers)  # for AsProblems
+
+    async def invalid(request: Request, error: Any) -> Response:
+        # Pydantic's copy of the input and its links are left out: the input may be large, or not valid JSON.
+        found = error.errors()
+        details = [f"{shortened('.'.join(map(str, one['loc']))) or 'body'}: {one['msg']}" for one in found[:10]]
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        unread = any(tuple(one["loc"]) == ("body",) and one["type"] != "missing" for one in found)
+        if unread and kind != "application/json" and not kind.endswith("+json"):
+            details = [f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."]
+        return problem(422, "; ".join(details))
+
+    async def database(_: Request, error: Any) -> Response:
+        logger.error("[%s] The file could not be read", current_request(), exc_info=error)
+        return problem(503, "The file cannot be read; it may be damaged or truncated. See the log of the server.")
+
+    async def unexpected(_: Request, error: Exception) -> Response:
+        # Starlette re-raises the error, and the server logs it.
+        logger.error("[%s] %s was not expected", current_request(), type(error).__name__)
+        return problem(500, "This error was not expected; see the log of the server.")
+
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(errors.SqlragError, own)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(duckdb.Error, database)
+    app.add_exception_handler(Exception, unexpected)

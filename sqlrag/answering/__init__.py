@@ -1,1 +1,0 @@
-"""Ranked chunks to an answer with sources that a reader can check."""

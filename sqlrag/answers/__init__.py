@@ -1,0 +1,1 @@
+"""From ranked chunks to an answer with sources that a reader can check."""

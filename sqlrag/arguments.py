@@ -1,0 +1,165 @@
+"""Checks of arguments, whose InputError names the option, and helpers that format values in messages."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from sqlrag.errors import InputError
+from sqlrag.normalize import is_blank
+
+MOST = 2**31 - 1  # results, and so chunks in a file
+
+_LONGEST = 200  # characters of a value in a message
+
+
+@dataclass(frozen=True)
+class Range:
+    """The valid numbers of a parameter, as an annotation of its type: ``Annotated[float, Range(ge=0, le=1)]``.
+
+    ``ge`` and ``le`` are inclusive limits, ``gt`` is an exclusive lower limit; ``unit`` is the noun in messages.
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    unit: str = "number"
+
+    def limits(self) -> dict[str, Any]:
+        """Return the limits that are set, by name."""
+        limits = {"ge": self.ge, "gt": self.gt, "le": self.le}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+    def number(self, name: str, value: object) -> float:
+        """Return a number within the range, which must have no ``gt``."""
+        return number(name, value, self.ge or 0, math.inf if self.le is None else self.le, self.unit)
+
+    def whole(self, name: str, value: object) -> int:
+        """Return a whole number within the range, which must have no ``gt``."""
+        return whole(name, value, int(self.ge or 0), MOST if self.le is None else int(self.le))
+
+
+def number(name: str, value: object, low: float, high: float, what: str = "number") -> float:
+    """Return a number from ``low`` to ``high``; an infinite ``high`` means the greatest float."""
+    given: float = math.nan  # fails the comparison below
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # a fraction too large for a float
+            given = int(value) if isinstance(value, Integral) else float(value)
+    if not low <= given <= min(high, sys.float_info.max):
+        span = f"from {low} to {high}" if high < math.inf else f"of {low} or more"
+        raise InputError(f"{name} must be a {what} {span}, not {shown(value)}.")
+    return given
+
+
+def whole(name: str, value: object, low: int, high: int = MOST) -> int:
+    """Return a whole number from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
+        raise InputError(f"{name} must be a whole number from {low} to {high}, not {shown(value)}.")
+    return int(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a truth value."""
+    scalar = str(getattr(value, "dtype", "")) == "bool" and getattr(value, "shape", None) == ()  # of numpy
+    if not isinstance(value, bool) and not scalar:
+        raise InputError(f"{name} must be True or False, not {shown(value)}.")
+    return bool(value)
+
+
+def choice(name: str, value: object, valid: Iterable[str]) -> str:
+    """Return one of the valid names."""
+    names = tuple(valid)
+    if not isinstance(value, str) or value not in names:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, names))}, not {shown(value)}.")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    """Return a string."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a string, not {shown(value)}.")
+    return value
+
+
+def not_blank(name: str, value: object) -> str:
+    """Return a string that is not blank."""
+    if not isinstance(value, str) or is_blank(value):
+        raise InputError(f"{name} must be a text that is not blank, not {shown(value)}.")
+    return value
+
+
+def texts(**values: object) -> None:
+    """Check that each is a string or None."""
+    for name, value in values.items():
+        if value is not None:
+            text(name, value)
+
+
+def path(name: str, value: object) -> str | os.PathLike[str]:
+    """Return a path: a string or an object with one, such as :class:`pathlib.Path`."""
+    named = value if isinstance(value, (str, os.PathLike)) else None
+    if named is None or not isinstance(os.fspath(named), str) or not os.fspath(named):
+        raise InputError(f"{name} must be a path, such as 'kb.duckdb', not {shown(value)}.")
+    return named
+
+
+def items(name: str, values: object, example: str) -> list[Any]:
+    """Return the items of a list, tuple, array or other iterable; strings and mappings are refused."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list, such as {example}, not {shown(values)}.")
+    try:
+        return list(values)
+    except TypeError as error:  # an array without dimensions
+        raise InputError(f"{name} must be a list, such as {example}, not {shown(values)}.") from error
+
+
+def mapping(name: str, values: object) -> dict[str, Any]:
+    """Return a copy of a mapping of names to values."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise InputError(f"{name} must be a dict of names to values, not {shown(values)}.")
+    return dict(values)
+
+
+def weights(name: str, values: object, count: int) -> tuple[float, ...]:
+    """Return ``count`` finite numbers of 0 or more, not all 0."""
+    try:
+        checked = tuple(number(name, value, 0, math.inf) for value in items(name, values, str([1] * count)))
+    except InputError:
+        checked = ()
+    if len(checked) != count or not 0 < sum(map(float, checked)) < math.inf:
+        wanted = f"{count} finite numbers of 0 or more, not all of them 0"
+        raise InputError(f"{name} must be {wanted}, not {shown(values)}.")
+    return checked
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: shortened, and also where Python refuses to print an integer."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} of very many digits"
+    except RecursionError:
+        return f"a {type(value).__name__} of very many levels"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """Return a text, cut to the length that a message shows."""
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun, such as "1 chunk" or "2,000 chunks".
+
+    Examples
+    --------
+    >>> counted(1, "file"), counted(1200, "file"), counted(0, "match", "matches")
+    ('1 file', '1,200 files', '0 matches')
+    """
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

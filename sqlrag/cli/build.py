@@ -1,0 +1,311 @@
+"""``sqlrag prepare-embeddings``, ``update`` and ``delete``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sqlrag.cli.app import command, noted
+from sqlrag.cli.options import (
+    Collection,
+    Db,
+    DbInstead,
+    EngineName,
+    File,
+    FormatName,
+    Metadata,
+    TagsAll,
+    TagsAny,
+    Unit,
+    Wait,
+    from_environment,
+    metadata_fields,
+    option,
+    where,
+)
+from sqlrag.cli.printing import Format, write_facts, write_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlrag.ingest.run import Report
+
+
+@command(
+    "prepare-embeddings",
+    "Read a folder into one searchable file.",
+    "sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2",
+    "sqlrag prepare-embeddings docs -o kb.duckdb --pattern '*.md' --chunk-size 200 --overwrite",
+    "sqlrag prepare-embeddings docs -o kb.duckdb --engine ray --workers 2",
+)
+def prepare_embeddings(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
+    output: Annotated[Path, option("--output", "-o", metavar="FILE", help="The file to write, such as kb.duckdb.")],
+    model: Annotated[
+        str | None,
+        option("--model", help="Model: a name on the Hugging Face hub, or a folder. [BAAI/bge-small-en-v1.5]"),
+    ] = None,
+    provider: Annotated[str, option("--provider", help="Embedding provider.", show_default=True)] = "auto",
+    base_url: Annotated[
+        str | None,
+        option(
+            "--base-url",
+            metavar="URL",
+            help="Server of an openai or ollama model; the key is read from the environment.",
+        ),
+    ] = None,
+    chunk_size: Annotated[int, option("--chunk-size", help="The longest chunk, in units.", show_default=True)] = 512,
+    chunk_overlap: Annotated[
+        int | None,
+        option("--chunk-overlap", help="Units that a split section repeats. [1/8 of the size; chars 1/5]"),
+    ] = None,
+    chunk_unit: Annotated[Unit, option("--chunk-unit", help="The unit of sizes.", show_default=True)] = Unit.tokens,
+    markdown: Annotated[bool, option("--markdown/--no-markdown", help="Cut Markdown at headings first. [yes]")] = True,
+    headers: Annotated[
+        bool, option("--headers/--no-headers", help="Embed the headings above a chunk with it. [yes]")
+    ] = True,
+    header_weight: Annotated[
+        float,
+        option("--header-weight", help="Weight of a word in the headings, relative to the text.", show_default=True),
+    ] = 3,
+    collection: Annotated[
+        str,
+        option("--collection", metavar="NAME", help="Collection of these documents, for filters.", show_default=True),
+    ] = "default",
+    stemmer: Annotated[
+        str, option("--stemmer", help="porter, english, german, russian … or none.", show_default=True)
+    ] = "porter",
+    pattern: Annotated[
+        list[str] | None,
+        option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
+    ] = None,
+    max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
+    llama_index: Annotated[
+        bool, option("--llama-index/--no-llama-index", help="Store what llama-index needs to open the file. [yes]")
+    ] = True,
+    skip_duplicates: Annotated[
+        bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
+    ] = False,
+    memory_limit: Annotated[
+        str | None,
+        option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [4/5 of the machine's]"),
+    ] = None,
+    engine: Annotated[
+        EngineName,
+        option("--engine", help="Read, chunk and embed in this process or in Ray workers.", show_default=True),
+    ] = EngineName.local,
+    workers: Annotated[
+        int | None, option("--workers", metavar="N", help="Ray workers at once. [one for each processor]")
+    ] = None,
+    parts_dir: Annotated[
+        Path | None,
+        option(
+            "--parts-dir",
+            metavar="FOLDER",
+            help="Shared folder for the parts that Ray workers write. [next to the output]",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, option("--overwrite", help="Replace the output if sqlrag made it.")] = False,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
+    form: FormatName = Format.table,
+) -> None:
+    """Read a folder of documents into one searchable DuckDB file: Markdown, text, PDF, HTML, Office and others.
+
+    The file appears when it is complete. Documents that cannot be read are reported and do not stop the run.
+    """
+    from sqlrag.ingest.build import prepare_file
+
+    prepared = prepare_file(
+        folder,
+        output,
+        chunk_size=chunk_size,
+        embed_model_name=model,
+        embedding_provider=provider,
+        verbose=not quiet,
+        use_markdown_chunking=markdown,
+        include_headers_in_chunks=headers,
+        header_weight=header_weight,
+        overwrite=overwrite,
+        chunk_overlap=chunk_overlap,
+        chunk_unit=chunk_unit.value,
+        collection=collection,
+        stemmer=stemmer,
+        patterns=pattern or None,
+        max_bytes=max_bytes,
+        llama_index_compatible=llama_index,
+        skip_duplicates=skip_duplicates,
+        memory_limit=memory_limit,
+        base_url=base_url,
+        engine=engine.value,
+        workers=workers,
+        parts_dir=parts_dir,
+    )
+    report = prepared.report
+    counts, *details = str(report).splitlines()
+    report_details(report, details[1:], quiet)
+    summary = {
+        "path": str(prepared.path),
+        **{name: getattr(report, name) for name in ("files", "documents", "chunks", "embedded", "failed", "empty")},
+        "run_id": report.run_id,
+        **details_of(report),
+    }
+    write_facts(summary, form, "" if quiet else f"{prepared.path}: {counts}\n{details[0]}")
+
+
+def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
+    """Print the lines of a report that were not printed as warnings; if ``quiet``, only the failures."""
+    for line in [f"{f.status}: {f.doc_id}: {f.reason}" for f in report.failures] if quiet else lines:
+        if line.strip().removeprefix("note: ") not in noted:
+            write_message(line.strip())
+
+
+def details_of(report: Report) -> dict[str, Any]:
+    """Return the details of a run for programs, in addition to its counts."""
+    return {
+        "duplicates": [duplicate._asdict() for duplicate in report.duplicates],
+        "failures": [failure._asdict() for failure in report.failures],
+        "skipped": [file._asdict() for file in report.skipped],
+        "warnings": report.warnings,
+        "seconds": {stage: round(seconds, 3) for stage, seconds in report.seconds.items()},
+    }
+
+
+@command(
+    "update",
+    "Bring a file up to date with its folder.",
+    "sqlrag update docs kb.duckdb",
+    "sqlrag update docs kb.duckdb --prune --format json",
+)
+def update(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
+    file: File = None,
+    db: DbInstead = None,
+    prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
+    skip_duplicates: Annotated[
+        bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
+    ] = False,
+    collection: Annotated[
+        str, option("--collection", metavar="NAME", help="The collection of the folder's documents.", show_default=True)
+    ] = "default",
+    pattern: Annotated[
+        list[str] | None,
+        option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
+    ] = None,
+    max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
+    model: Annotated[str | None, option("--model", help="A check only: refuse a file of another model.")] = None,
+    chunk_size: Annotated[
+        int | None, option("--chunk-size", help="Rechunk everything, into chunks of so many units. [the file's own]")
+    ] = None,
+    chunk_overlap: Annotated[
+        int | None, option("--chunk-overlap", help="Units that a split section repeats. [the file's own]")
+    ] = None,
+    chunk_unit: Annotated[Unit | None, option("--chunk-unit", help="The unit of sizes. [the file's own]")] = None,
+    markdown: Annotated[
+        bool | None, option("--markdown/--no-markdown", help="Cut Markdown at headings first. [the file's own]")
+    ] = None,
+    headers: Annotated[
+        bool | None, option("--headers/--no-headers", help="Embed the headings above a chunk. [the file's own]")
+    ] = None,
+    stemmer: Annotated[
+        str | None, option("--stemmer", help="Reindex all words with this stemmer. [the file's own]")
+    ] = None,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
+    form: FormatName = Format.table,
+    wait: Wait = None,
+) -> None:
+    """Bring a file up to date with the folder that it was built from; only changes are embedded.
+
+    Without --prune nothing is removed. Documents of other folders stay as they are.
+    """
+    from sqlrag.ingest.update import update_embeddings
+
+    report = update_embeddings(
+        folder,
+        one_file(file, db),
+        prune=prune,
+        skip_duplicates=skip_duplicates,
+        collection=collection,
+        patterns=pattern or None,
+        max_bytes=max_bytes,
+        embed_model_name=model,
+        chunk_size=chunk_size,
+        chunk_overlap=chunk_overlap,
+        chunk_unit=chunk_unit.value if chunk_unit else None,
+        use_markdown_chunking=markdown,
+        include_headers_in_chunks=headers,
+        stemmer=stemmer,
+        wait_seconds=wait,
+        verbose=not quiet,
+    )
+    counts, chunks, *details = str(report).splitlines()
+    report_details(report, details, quiet)
+    summary = {
+        name: getattr(report, name)
+        for name in (
+            *("run_id", "files", "documents", "chunks", "embedded", "embedding_calls", "reused", "failed", "empty"),
+            *("added", "changed", "unchanged", "removed", "missing", "rechunked", "reindexed"),
+        )
+    }
+    summary |= {"renamed": [rename._asdict() for rename in report.renamed], **details_of(report)}
+    write_facts(summary, form, "" if quiet else f"{counts}\n{chunks}")
+
+
+@command(
+    "delete",
+    "Delete documents from a file.",
+    "sqlrag delete guides/old.md notes.txt --db kb.duckdb",
+    "sqlrag delete --db kb.duckdb --collection drafts --metadata year=2019",
+)
+def delete(
+    db: Db,
+    doc_id: Annotated[list[str] | None, typer.Argument(metavar="[DOC_ID]...", help="Documents.")] = None,
+    checksum: Annotated[str | None, option("--checksum", help="SHA-256 of the document's file.")] = None,
+    collection: Collection = None,
+    tags_any: TagsAny = None,
+    tags_all: TagsAll = None,
+    metadata: Metadata = None,
+    form: FormatName = Format.table,
+) -> None:
+    """Delete the documents that meet all of the conditions, with their chunks, vectors and words.
+
+    Unknown documents are reported and are not a failure.
+    """
+    from sqlrag.search.change import delete_documents
+
+    report = delete_documents(
+        db,
+        doc_ids=doc_id or None,
+        checksum=checksum,
+        collection=collection or None,
+        tags_any=tags_any or None,
+        tags_all=tags_all or None,
+        metadata=metadata_fields(metadata),
+    )
+    counts, *details = str(report).splitlines()
+    for line in details if form is Format.table else ():
+        write_message(line.strip())
+    write_facts(vars(report), form, counts)
+
+
+def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
+    """Return the file or files that were named, as arguments or else by --db or SQLRAG_DB."""
+    if files and db and [*map(os.path.realpath, files)] != [*map(os.path.realpath, db)]:
+        raise typer.BadParameter(f"Two files are named, {files[0]} and --db {db[0]}. Name all in one way.")
+    named = files or db or from_environment()
+    if not named:
+        raise typer.BadParameter("Name a file, such as kb.duckdb.")
+    return where(named)
+
+
+def one_file(file: Path | None, db: Path | None) -> Path:
+    """Return the file that was named, as an argument or else by --db or SQLRAG_DB."""
+    by_option = str(db) != os.environ.get("SQLRAG_DB")
+    if file and db and by_option and os.path.realpath(file) != os.path.realpath(db):
+        raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
+    named = file or db
+    if named is None:
+        raise typer.BadParameter("Name a file, such as kb.duckdb.")
+    return named

@@ -1,0 +1,239 @@
+"""The options that several commands of the command line share: one name and one meaning each."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+
+from sqlrag.cli.printing import Format
+from sqlrag.ranking.plan import ALIASES, FIELDS, OPTIONS
+from sqlrag.search.open import is_address
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Unit(StrEnum):
+    """What a chunk's size counts."""
+
+    tokens = "tokens"
+    chars = "chars"
+
+
+class EngineName(StrEnum):
+    """What reads, chunks and embeds: this process, or Ray workers."""
+
+    local = "local"
+    ray = "ray"
+
+
+def option(*names: str, help: str, show_default: bool = False, **more: Any) -> Any:  # noqa: A002 - typer's own word
+    """Return an option whose default is shown only on request."""
+    return typer.Option(*names, help=help, show_default=show_default, **more)
+
+
+def _metadata(pairs: list[str]) -> list[str]:
+    for pair in pairs or []:
+        if not pair.partition("=")[0] or "=" not in pair:
+            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE, such as audience=engineers or year=2024.")
+    return pairs
+
+
+def _names(title: str, names: Sequence[str]) -> Any:
+    """Return an enum of names, typer's form of a choice."""
+    return Enum(title, dict(zip(names, names, strict=True)), type=str)
+
+
+# Search options whose form here differs from --its-name of its own type: the flags, the type ("kind"), the end of the
+# help ("more"), and further arguments of typer.Option.
+_LISTED: dict[str, Any] = {"kind": list[str] | None, "more": " Repeatable."}
+
+_SHELL: dict[str, dict[str, Any]] = {
+    "top_k": {"flags": ("--top-k", "-k")},
+    "collection": {**_LISTED, "metavar": "NAME"},
+    "tags_any": {**_LISTED, "flags": ("--tag", "--tags-any"), "metavar": "TAG"},
+    "tags_all": {**_LISTED, "metavar": "TAG"},
+    "metadata": {**_LISTED, "metavar": "KEY=VALUE", "callback": _metadata},
+    "fields": {
+        "flags": ("--field",),
+        "kind": list[_names("fields", FIELDS)] | None,  # type: ignore[misc]
+        "more": " Repeatable. [both]",
+    },
+    "conjunctive": {"flags": ("--all-words",)},
+    "include_source_docs": {"flags": ("--source-docs",)},
+    "model_name": {"flags": ("--model",)},
+}
+
+WITHOUT_FLAG = {
+    "rrf_weights": "it is a pair of numbers",
+    "query_vector": "it is a vector",
+    "codes_pool": "only the store's methods have it",
+}
+
+
+def search_option(name: str) -> Any:
+    """Return the command-line option for a search option, with the help text of the table of options."""
+    arguments = dict(_SHELL.get(name, {}))
+    arguments.pop("kind", None)
+    flags = arguments.pop("flags", (f"--{name.replace('_', '-')}",))
+    own = ALIASES.get(name)
+    text = f"The same as --{own.replace('_', '-')}." if own else OPTIONS[name].brief + arguments.pop("more", "")
+    return option(*flags, help=text, show_default=bool(OPTIONS[own or name].default), **arguments)
+
+
+def flags_of(taken: Any) -> tuple[str, ...]:
+    """Return the search options that the command line has, in the order of the table."""
+    aliases = {name: alias for alias, name in ALIASES.items()}
+    names = [one for name in OPTIONS for one in (name, aliases.get(name, ""))]
+    return tuple(name for name in names if name in taken.__optional_keys__ and name not in WITHOUT_FLAG)
+
+
+def with_options(*names: str, after: str) -> Callable[[F], F]:
+    """Add these options of the table to a command that has ``**options``, after its parameter ``after``.
+
+    A parameter of the command that is among the names is moved to its place there.
+    """
+
+    def add(function: F) -> F:
+        hints = get_type_hints(function, include_extras=True)
+        given = inspect.signature(function).parameters
+        own = {name: one.replace(annotation=hints[name]) for name, one in given.items()}
+        last = list(own).index(after)
+        lead, rest = list(own)[: last + 1], list(own)[last + 1 :]
+        made = {name: _parameter(name) for name in names if name not in own}
+        order = [*(n for n in lead if n not in names), *names, *(n for n in rest if n not in (*names, "options"))]
+        parameters = [(own | made)[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in order]
+        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        function.__annotations__ = {one.name: one.annotation for one in parameters}
+        return function
+
+    return add
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    known = OPTIONS[ALIASES.get(name, name)]
+    kind, default = _SHELL.get(name, {}).get("kind", known.kind), known.default
+    if get_origin(kind) is Literal:  # typer supports Literal from version 0.19
+        kind = _names(name, get_args(kind))
+        default = kind(default)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, search_option(name)]
+    )
+
+
+def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the functions take them: names for choices, None for empty lists, metadata as a mapping."""
+
+    def plain(name: str, value: Any) -> Any:
+        if name == "metadata":
+            return metadata_fields(value)
+        if isinstance(value, list):
+            return [plain("", one) for one in value] or None
+        return value.value if isinstance(value, Enum) else value
+
+    return {name: plain(name, value) for name, value in options.items()}
+
+
+def metadata_fields(pairs: list[str] | None) -> dict[str, Any] | None:
+    """Return KEY=VALUE pairs as a mapping; a value that is JSON is parsed, any other is text."""
+    fields = {}
+    for pair in pairs or []:
+        key, _, value = pair.partition("=")
+        try:
+            fields[key] = json.loads(value)
+        except ValueError:
+            fields[key] = value
+    return fields or None
+
+
+def _valid_text(text: str) -> str:
+    """Replace bytes that are not UTF-8; Python passes them as lone surrogates."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def place(text: str) -> Any:
+    """Return the path of a file, or the URL of a store in Postgres as it is.
+
+    Typer supports no unions, so parameters that take either are annotated as a path.
+    """
+    return text if is_address(text) else Path(text)
+
+
+def _of_environment(files: list[Any] | None) -> list[Any]:
+    """Return the files that were named, or else those of SQLRAG_DB, which are separated as in PATH.
+
+    Typer would split at blanks, and break a URL.
+    """
+    found = files or from_environment()
+    if not found:
+        raise typer.BadParameter("Name a file, such as --db kb.duckdb, or set SQLRAG_DB.")
+    return found
+
+
+def from_environment() -> list[Any]:
+    """Return the files of SQLRAG_DB."""
+    named = os.environ.get("SQLRAG_DB", "")
+    return [named] if is_address(named) else [Path(part) for part in named.split(os.pathsep) if part]
+
+
+def where(files: list[Path]) -> Any:
+    """Return the one file, or several to be searched as one."""
+    return files if files[1:] else files[0]
+
+
+Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
+
+Db = Annotated[
+    Path,
+    option("--db", metavar="FILE", envvar="SQLRAG_DB", parser=place, help="The file to search, or a URL of Postgres."),
+]
+
+Dbs = Annotated[
+    list[Path],
+    option(
+        "--db",
+        metavar="FILE",
+        parser=place,
+        callback=_of_environment,
+        help="The file to search, or a URL of Postgres. Several files are searched as one. [env var: SQLRAG_DB]",
+    ),
+]
+
+NO_FILES: list[Path] = []  # then those of SQLRAG_DB
+
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
+
+Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
+
+Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
+
+DbInstead = Annotated[
+    Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", parser=place, help="The same as FILE.")
+]
+
+DbsInstead = Annotated[
+    list[Path] | None,
+    option("--db", metavar="FILE", parser=place, help="The same as FILE. [env var: SQLRAG_DB]"),
+]
+
+FormatName = Annotated[Format, option("--format", "-f", help="Form of the results.", show_default=True)]
+
+Collection = Annotated[list[str] | None, search_option("collection")]
+
+TagsAny = Annotated[list[str] | None, search_option("tags_any")]
+
+TagsAll = Annotated[list[str] | None, search_option("tags_all")]
+
+Metadata = Annotated[list[str] | None, search_option("metadata")]
+
+Sql = Annotated[bool, option("--sql", help="Print the SQL that returns the same rows in the DuckDB shell; no search.")]
+
+Timings = Annotated[
+    bool, option("--timings", help="Print the time of import, open, load, embed and search on standard error.")
+]

@@ -1,0 +1,357 @@
+"""The database files of stores: their paths, checks, and connections to them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import re
+import secrets
+import stat
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import duckdb
+
+from sqlrag.arguments import shown
+from sqlrag.engines.duckdb.blocks import descriptors, identity, mode_for, roll_back
+from sqlrag.engines.duckdb.failures import damaged, failure, is_damage, remedy, unusable
+from sqlrag.errors import InputError, NotAStoreError, StoreError, StoreExistsError, StoreLockedError
+from sqlrag.network import refuse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+T = TypeVar("T")
+
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(I?)B", re.IGNORECASE)
+
+# An empty store opens with less, but searches of real ones fail.
+_LEAST_MEMORY = 64_000_000
+
+_PID = re.compile(r"\(PID (\d+)[^)]*\)")
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path with links followed, or raise InputError for an invalid path."""
+    refuse_address(path)
+    try:
+        real = Path(path).expanduser().resolve()
+        real.exists()
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
+        if remedy(error):  # the disk, and not the name
+            raise failure(path, error) from error
+        raise InputError(f"{path!r} cannot be the path of a file: {error}.") from error
+    return real
+
+
+def rights_of(path: Path) -> os.stat_result | None:
+    """Return the rights of a file or folder that is about to be replaced, None where there is none."""
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
+# By thread, what is lost to whom: one that is forked meanwhile has none of the others.
+_narrowed: list[tuple[int, int]] = []
+
+_usual_mask = 0
+
+_masking = threading.Lock()
+
+
+def _narrow() -> None:
+    os.umask(functools.reduce(operator.or_, (lost for _, lost in _narrowed), _usual_mask))
+
+
+def _after_fork() -> None:
+    """Leave to the parent what its other threads write."""
+    if _narrowed:
+        _narrowed[:] = [one for one in _narrowed if one[0] == threading.get_ident()]
+        _narrow()
+    _masking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # With the lock, so that no thread is about to change the mask.
+    os.register_at_fork(before=_masking.acquire, after_in_parent=_masking.release, after_in_child=_after_fork)
+
+
+def _group_of_new(folder: Path) -> int:
+    """Return the group that files get which are made in a folder."""
+    found = folder.stat()
+    if found.st_mode & stat.S_ISGID or sys.platform == "darwin" or not hasattr(os, "getegid"):
+        return found.st_gid
+    return os.getegid()
+
+
+@contextmanager
+def as_narrow_as(path: Path) -> Iterator[None]:
+    """Let nobody read what is written meanwhile who cannot read the file or folder at a path, where there is one.
+
+    DuckDB creates logs and temporary files with the rights that the process gives by default (its umask), so that is
+    narrowed, for the whole process: what other threads create meanwhile is as narrow.
+    """
+    global _usual_mask
+    rights = rights_of(path)
+    mode = mode_for(rights, _group_of_new(path.parent)) if rights else 0o777
+    lost = sum(0o7 * place for place in (0o10, 0o1) if not mode & 0o4 * place)
+    if not lost:
+        yield
+        return
+    mine = threading.get_ident(), lost
+    with _masking:
+        if not _narrowed:
+            _usual_mask = os.umask(0o077)
+        _narrowed.append(mine)
+        _narrow()
+    try:
+        yield
+    finally:
+        with _masking:
+            if mine in _narrowed:
+                _narrowed.remove(mine)
+                _narrow()
+
+
+def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Return the real path of a file that is about to be created, or raise why it cannot be."""
+    real = real_path(path)
+    if real.is_dir():
+        raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
+    if not real.parent.is_dir():
+        raise StoreError(real, f"The folder {real.parent} of the output does not exist. Make it first.")
+    if real.exists() and not overwrite:
+        raise StoreExistsError(
+            real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
+        )
+    return real
+
+
+def check_memory_limit(memory_limit: str | None) -> str | None:
+    """Return the size in DuckDB's form, or raise InputError with examples."""
+    if memory_limit is None:
+        return None
+    found = _MEMORY.fullmatch(memory_limit.strip()) if isinstance(memory_limit, str) else None
+    if not found:
+        raise InputError(f"memory_limit must be a size such as '500MB', '2GB' or '1.5GiB', not {shown(memory_limit)}.")
+    number, unit, binary = found.groups()
+    size = float(number) * (1024 if binary else 1000) ** ("KMGT".index(unit.upper()) + 1)
+    if size < _LEAST_MEMORY:
+        raise InputError(
+            f"memory_limit {memory_limit!r} is too little to work in. The least is '64MB'; '250MB' is plenty."
+        )
+    return memory_limit.strip()
+
+
+def log_of(path: Path) -> Path:
+    """Return where DuckDB's write-ahead log of a file is."""
+    return path.with_name(path.name + ".wal")
+
+
+def check_is_duckdb(path: Path) -> None:
+    """Raise unless the file begins as a DuckDB database does.
+
+    DuckDB itself would turn an empty file into a database, and download an extension for an SQLite file. A file that
+    this process has open is not checked.
+    """
+    if is_open_here(path):
+        return
+    try:
+        with path.open("rb") as file:
+            begin = file.read(12)
+    except OSError as error:
+        raise StoreError(path, f"{path} cannot be read: {error.strerror or error}") from error
+    if begin[8:] != b"DUCK":
+        raise NotAStoreError(path, f"{path} is not a DuckDB database. Name a file made by prepare_embeddings.")
+
+
+def is_open_here(path: Path) -> bool:
+    """Return whether this process has opened the file: closing it once would release every lock on it (POSIX)."""
+    wanted = identity(path)
+    return any(found == wanted and _inherited.get(number) != found for number, found in descriptors().items())
+
+
+# The descriptors that this process got by a fork. It has none of the locks that its parent holds, so that closing them
+# releases nothing.
+_inherited: dict[int, tuple[int, int]] = {}
+
+# The files that were open under these names in the processes that it was forked from.
+_names_at_fork: set[Path] = set()
+
+_parent = 0
+
+
+def inherit(names: Collection[Path]) -> None:
+    """Remember, in a process that was just forked, what its parent has open: descriptors, and files by their names."""
+    global _parent
+    _parent = os.getppid()
+    _names_at_fork.update(names)
+    _inherited.clear()
+    _inherited.update(descriptors())
+
+
+def is_inherited(path: Path) -> bool:
+    """Return whether the process that this one was forked from had the file open at the time.
+
+    DuckDB returns an open database by its name, here that of the parent, and both would write one log.
+    """
+    return path in _names_at_fork or (bool(_inherited) and path.exists() and identity(path) in _inherited.values())
+
+
+def check_not_inherited(path: Path) -> None:
+    """Raise StoreLockedError for a file that this process cannot write, since its parent had it open at the fork."""
+    if is_inherited(path):
+        raise _open_at_fork(path)
+
+
+def _open_at_fork(path: Path) -> StoreLockedError:
+    return StoreLockedError(
+        path,
+        f"{path} was open in process {_parent} when this process was forked from it: it can only be read here, and "
+        "only while that one does not write. Close it before the fork, or start the process by other means, such as "
+        "multiprocessing.get_context('spawn').",
+        _parent,
+    )
+
+
+def storage_version(path: Path) -> int:
+    """Return the version of DuckDB's storage format that the file's header states."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(20)[12:], "little")
+
+
+def connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
+    """Connect, confined to the file, waiting a bounded time for a process that has it open."""
+
+    def attempt() -> duckdb.DuckDBPyConnection:
+        if is_inherited(path):
+            return _connect_beside_parent(path, read_only)
+        own = not _is_open_in_duckdb(path)
+        try:
+            con = duckdb.connect(str(path), read_only=read_only)
+        except duckdb.ConnectionException as error:
+            if "different configuration" not in str(error):
+                raise StoreError(path, f"{path} cannot be opened: {error}") from error
+            return _join(path, read_only)
+        if own:
+            confine(con)
+        return con
+
+    return patiently(path, wait_seconds, attempt)
+
+
+@contextmanager
+def second_name(path: Path) -> Iterator[Path]:
+    """Yield another name of a file, for DuckDB to open it beside one that it has open by the first; OSError if none.
+
+    A log would have the second name as well, so the file can only be read, and only where it has no log.
+    """
+    if log_of(path).exists():
+        raise OSError("it is being written to, or was not closed properly")
+    name = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.opening")
+    os.link(path, name)
+    try:
+        yield name
+    finally:
+        name.unlink()
+
+
+def _connect_beside_parent(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    if not read_only:
+        raise _open_at_fork(path)
+    try:
+        with second_name(path) as name:
+            con = duckdb.connect(str(name), read_only=True)
+    except OSError as error:
+        raise _open_at_fork(path) from error
+    confine(con)
+    return con
+
+
+def confine(con: duckdb.DuckDBPyConnection, *paths: Path) -> None:
+    """Keep what is in a database from other files, the network and extensions, for as long as it is open.
+
+    Views and macros are code of whoever made the file. The databases that are attached, their logs and DuckDB's
+    temporary folder stay within reach, and so do those at ``paths``. DuckDB has no way back from it, so the rest of the
+    configuration need not be locked: threads and memory can be set later.
+    """
+    reachable = [f"{path}{end}" for path in paths for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]
+    if reachable:
+        con.execute("SET allowed_paths = $1", [reachable])
+    for setting in ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access"):
+        con.execute(f"SET {setting} = false")
+
+
+def _is_open_in_duckdb(path: Path) -> bool:
+    """Return whether the program itself has the file open through ``duckdb.connect``, with settings of its own."""
+    if os.name != "nt" and not is_open_here(path):
+        return False
+    try:
+        # DuckDB refuses other settings than those that a database was opened with.
+        duckdb.connect(str(path), read_only=True, config={"enable_external_access": "false"}).close()
+    except duckdb.ConnectionException:
+        return True
+    return False
+
+
+def prepare_to_write(con: duckdb.DuckDBPyConnection) -> None:
+    """Apply the settings of every connection that writes vectors."""
+    # ALPRD misjudges vectors in row groups of more than some 60,000 rows: 6.2 bytes a number in place of 4, and half as
+    # much again to decode.
+    con.execute("SET disabled_compression_methods = 'alprd'")
+
+
+def patiently(path: Path, wait_seconds: float, attempt: Callable[[], T]) -> T:
+    """Retry to open a file that another process has locked, for a bounded time; DuckDB's errors become sqlrag's."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        roll_back(path)
+        try:
+            return attempt()
+        except duckdb.SerializationException as error:
+            raise damaged(path, error) from error
+        except duckdb.IOException as error:
+            if "lock" not in str(error).lower():
+                raise unusable(path, error) from error
+            if time.monotonic() >= deadline:
+                raise _locked(path, error) from error
+            time.sleep(0.05)
+        except duckdb.Error as error:
+            if "already attached" in str(error):
+                raise held_here(path, "attached to a DuckDB connection", "DETACH it") from error
+            if is_damage(error):
+                raise damaged(path, error) from error
+            raise NotAStoreError(path, f"{path} cannot be opened as a DuckDB database: {error}") from error
+
+
+def _join(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Join the database that the program itself has open through ``duckdb.connect``, with writing allowed."""
+    try:
+        return duckdb.connect(str(path))
+    except duckdb.ConnectionException as error:
+        how = "with settings of its own" if read_only else "for reading or with settings of its own"
+        raise held_here(path, f"open {how} through duckdb.connect", "Close that connection") from error
+
+
+def held_here(path: Path, how: str, remedy: str) -> StoreLockedError:
+    """Return the error for a file that the program itself has open."""
+    return StoreLockedError(path, f"{path} is {how} in this process. {remedy} and try again.", os.getpid())
+
+
+def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
+    found = _PID.search(str(error))
+    pid = int(found[1]) if found else None
+    who = f"process {pid}" if pid else "another process"
+    return StoreLockedError(
+        path,
+        f"{path} is in use by {who}, often a notebook kernel, a shell or a server: one process may write, or several "
+        "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment, waits for "
+        "it), or end it and try again.",
+        pid,
+    )

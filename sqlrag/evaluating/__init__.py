@@ -1,1 +1,0 @@
-"""Evaluation: how well searches rank what people judged relevant."""

@@ -1,1 +1,0 @@
-"""Draws a corpus: its chunks on a map with labelled clusters, the lengths of its chunks, the ranks of results."""

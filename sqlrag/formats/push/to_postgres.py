@@ -1,0 +1,245 @@
+"""A store in Postgres as the target of a push, and pull, which writes it to a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.arguments import counted
+from sqlrag.arguments import path as checked_path
+from sqlrag.engines.contents import at_unit_length, grouped, has_own_ids
+from sqlrag.engines.duckdb.documents import shown_column
+from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.metadata import OWN_IDS, model_identity
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.postgres.connection import Address, Server, read_settings
+from sqlrag.engines.postgres.engine import parsed
+from sqlrag.engines.postgres.rows import PostgresRows
+from sqlrag.errors import InputError, StoreError, StoreExistsError
+from sqlrag.formats.exchange import check_same, read_batch, store_settings, stored_contents, write_store
+from sqlrag.search.postgres_store import make_store
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqlrag.engines.contents import Batch, Contents
+    from sqlrag.engines.postgres.connection import Connection
+    from sqlrag.formats.exchange import Imported
+    from sqlrag.types import AnyEmbedder
+
+_JSON = ("metadata_", "chunk_policy")
+
+
+def digests(batch: Batch) -> dict[str, str]:
+    """Return the SHA-256 of every document of a batch, in hexadecimal digits, by ``doc_id``.
+
+    It covers the document's fields, its chunks in order and the bytes of their vectors. The formatting of JSON and the
+    time when a document was stored are ignored.
+    """
+    found = {row["doc_id"]: hashlib.sha256(_line(row)) for row in batch.sources.to_pylist()}
+    for row, vector in zip(batch.chunks.to_pylist(), batch.vectors.astype("<f4", copy=False), strict=True):
+        one = found[row["doc_id"]]
+        one.update(_line(row))
+        one.update(vector.tobytes())
+    return {doc_id: one.hexdigest() for doc_id, one in found.items()}
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    plain = {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
+    return json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
+
+
+# Chunks that are read back at a time for the comparison.
+_READ_CHUNKS = 4096
+
+
+class PostgresTarget:
+    """Writes documents by COPY, one transaction for each batch; a missing store is created."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._server = Server(url, read_only=False)
+        self.name = self._server.path
+        self.verified = True
+        self.notices: list[str] = []
+        self._wanted: dict[str, tuple[str, int]] = {}
+        self._dimensions = 0
+        self._pushed: frozenset[str] = frozenset()
+
+    def begin(self, contents: Contents) -> None:
+        """Open the store, or create one with the settings of the contents, and compare the models."""
+        values = store_settings(contents)
+        self._dimensions = contents.dimensions
+        self._pushed = contents.doc_ids
+        # The indexes of a new store are built at the end, which is several times faster.
+        with suppress(StoreExistsError):
+            make_store(self._url, values, overwrite=False, indexed=False)
+        self._server.open()
+        stored = self._server.read(read_settings)
+        check_same(self.name, model_identity(stored), model_identity(values))
+        for key in ("stemmer", "header_weight"):
+            if float(stored[key]) != float(values[key]) if key == "header_weight" else stored[key] != values[key]:
+                raise InputError(
+                    f"{self.name} has the {key} {stored[key]!r}, the file {values[key]!r}: lexical search would differ "
+                    "between their documents. Push it into a separate store, with ?schema=NAME."
+                )
+        if has_own_ids(contents.settings) and not has_own_ids(stored):
+            self._server.write(lambda con: PostgresRows(con, parsed).set_metadata({OWN_IDS: True}))
+
+    def write(self, batch: Batch) -> tuple[int, int]:
+        """Write whole documents, replacing their stored versions; return how many of them and of their chunks."""
+        vectors, _ = at_unit_length(batch.vectors)
+        batch = batch._replace(vectors=vectors)
+        current = digests(batch)
+        sizes = dict.fromkeys(current, 0)
+        for doc_id in batch.chunks["doc_id"].to_pylist():
+            sizes[doc_id] += 1
+        self._wanted |= {doc_id: (digest, sizes[doc_id]) for doc_id, digest in current.items()}
+
+        def write(con: Connection) -> tuple[int, int]:
+            known: dict[str, str] = dict(
+                con.execute(read_sql("postgres/exchange/digests"), {"doc_ids": list(current)}).fetchall()
+            )
+            new = _without(batch, {doc_id for doc_id, digest in current.items() if known.get(doc_id) == digest})
+            if len(new.sources):
+                checksums = dict(zip(*(new.sources[name].to_pylist() for name in ("doc_id", "checksum")), strict=True))
+                columns: dict[str, Any] = {name: new.chunks[name] for name in new.chunks.column_names}
+                columns["shown"] = shown_column(new.sources, new.chunks)
+                columns["checksum"] = [checksums[doc_id] for doc_id in new.chunks["doc_id"].to_pylist()]
+                named = [current[doc_id] for doc_id in new.sources["doc_id"].to_pylist()]
+                rows = PostgresRows(con, parsed)
+                # Documents that gave an id to another one: this push writes them, too.
+                owners = {owner for _, owner in rows.taken(new.chunks["node_id"].to_pylist())} & self._pushed
+                gone = sorted(owners - current.keys())
+                rows.replace(new.sources, columns, new.vectors, gone=gone, digests=named)
+            return len(new.sources), len(new.chunks)
+
+        return self._server.write(write)
+
+    def finish(self, keep: set[str] | None, collections: Sequence[str] | None) -> int:
+        """Build the indexes, verify what was written; remove all documents (of the collections) except these."""
+        self._server.index(self._dimensions)
+        removed = 0 if keep is None else self._server.write(lambda con: _pruned(con, keep, collections))
+        self._verify()
+        return removed
+
+    def _verify(self) -> None:
+        sizes = [(doc_id, size) for doc_id, (_, size) in self._wanted.items()]
+        wrong = []
+        with self._server.snapshot() as con:
+            for doc_ids in grouped(sizes, _READ_CHUNKS):
+                found = digests(read_batch(con, doc_ids, self._dimensions))
+                wrong += [doc_id for doc_id in doc_ids if found.get(doc_id) != self._wanted[doc_id][0]]
+        if wrong:
+            # Otherwise the next push would skip them as unchanged.
+            self._server.write(
+                lambda con: con.execute("UPDATE documents SET digest = NULL WHERE doc_id = ANY(%s)", [wrong])
+            )
+            raise StoreError(
+                self.name,
+                f"{self.name} has {counted(len(wrong), 'document')} that differ from what was written, such as "
+                f"{wrong[0]!r}: another program writes there, too. Run the push again.",
+            )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._server.close()
+
+
+@public
+def pull(
+    url: str,
+    output_db: str | os.PathLike[str],
+    *,
+    collection: str | Sequence[str] | None = None,
+    tags_any: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    embedder: AnyEmbedder | None = None,
+    overwrite: bool = False,
+) -> Imported:
+    """Write a store in Postgres, or its documents that pass the filters, into a DuckDB file.
+
+    Ids, offsets and vectors are the same to the bit; the lexical index and the links are rebuilt. Everything is read in
+    one transaction, and what was written is read back and compared.
+
+    Parameters
+    ----------
+    url
+        ``postgresql://user@host/database``, as for :class:`PostgresStore`.
+    output_db
+        The file to write; in an existing one of the same model, documents of the same ids are replaced.
+    collection, tags_any, tags_all, metadata
+        As for a query: whole documents, of which the document or one chunk passes.
+    embedder
+        As in :func:`import_parquet`.
+    overwrite
+        Replace ``output_db`` if it is a store.
+
+    Returns
+    -------
+    Imported
+        ``path``, ``documents``, ``chunks``, ``created`` and ``notices``.
+
+    Raises
+    ------
+    MissingExtraError
+        The extra ``postgres`` is not installed.
+    StoreError, NotAStoreError, SchemaVersionError
+        The server cannot be reached or has no store, or the file does not contain what was read.
+    InputError
+        ``url`` is not a URL, or a filter has a wrong type.
+    ModelMismatchError, StoreExistsError, StoreLockedError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> pull("postgresql://localhost/kb", "kb.duckdb")  # doctest: +SKIP
+    """
+    checked_path("output_db", output_db)
+    Address.of(url)  # refuses the path of a file
+    wanted: dict[str, str] = {}
+
+    def recorded(batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            wanted.update(digests(batch))
+            yield batch
+
+    with stored_contents(url, collection, tags_any, tags_all, metadata) as contents:
+        observed = replace(contents, batches=recorded(iter(contents.batches)))
+        imported = write_store(observed, output_db, embedder=embedder, overwrite=overwrite)
+    with stored_contents(imported.path) as contents:
+        for batch in contents.batches:
+            for doc_id, digest in digests(batch).items():
+                if wanted.pop(doc_id, digest) != digest:
+                    raise StoreError(
+                        imported.path, f"{imported.path} has {doc_id!r} differently from what was read. Pull again."
+                    )
+    if wanted:
+        raise StoreError(imported.path, f"{imported.path} lacks {next(iter(wanted))!r}, which was read. Pull again.")
+    return imported
+
+
+def _without(batch: Batch, doc_ids: set[str]) -> Batch:
+    """Return a batch without some documents."""
+    if not doc_ids:
+        return batch
+    kept = [doc_id not in doc_ids for doc_id in batch.sources["doc_id"].to_pylist()]
+    rows = [doc_id not in doc_ids for doc_id in batch.chunks["doc_id"].to_pylist()]
+    return batch._replace(
+        sources=batch.sources.filter(kept), chunks=batch.chunks.filter(rows), vectors=batch.vectors[rows]
+    )
+
+
+def _pruned(con: Connection, keep: set[str], collections: Sequence[str] | None) -> int:
+    """Remove all documents (of the collections) except these; return how many."""
+    parameters = {"collections": None if collections is None else list(collections), "keep": sorted(keep)}
+    gone = [doc_id for (doc_id,) in con.execute(read_sql("postgres/exchange/others"), parameters).fetchall()]
+    rows = PostgresRows(con, parsed)
+    rows.delete(gone)
+    rows.forget_collections()
+    return len(gone)

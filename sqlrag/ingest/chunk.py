@@ -1,0 +1,510 @@
+"""Cuts a document into chunks: at headings first, what is still too long at the best border inside."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from array import array
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from sqlrag.arguments import items, text
+from sqlrag.cancellation import checkpoint
+from sqlrag.errors import InputError
+from sqlrag.ingest.readers import sections_of
+from sqlrag.ingest.readers.sections import (
+    PAGE_BREAK,
+    Section,
+    page_starts,
+    plain_sections,
+    relative_path,
+    title_sections,
+)
+from sqlrag.links import MARKDOWN
+from sqlrag.normalize import is_blank
+from sqlrag.types import PAD, Chunk, ChunkPolicy, ChunkUnit, Document
+from sqlrag.visible import Page, Table, header_row, page_by_type, shown_slice, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    TokenOffsets = Callable[[str], Sequence[tuple[int, int]]]
+
+_BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
+
+_LINE_END = re.compile(r"\n")
+
+_SENTENCE_END = re.compile(r"""[.!?…؟।]["'”’»)\]]*\s+|[。！？]["'”’」』）]*\s*""")
+
+_SPACE = re.compile(r"\s+")
+
+# Joiners, variation selectors, skin tones and the second half of a surrogate pair belong to the character before.
+_CONTINUES = re.compile("[\u200c\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\udc00-\udfff]")
+
+
+_PADS = re.compile(f"{PAD}+")
+
+_COUNTED = 1 << 20  # characters whose tokens are counted at once
+
+
+class Limits(NamedTuple):
+    """The greatest size of a piece; the overlap counts characters where these are limited, else tokens."""
+
+    tokens: int | None = None
+    chars: int | None = None
+    overlap: int = 0
+    most: int | None = None  # characters in any case: a tokenizer may count a run without blanks as one token
+
+
+def _skip_space(text: str, start: int, end: int) -> int:
+    """Return the first offset from ``start`` on that is not blank, at most ``end``."""
+    space = _SPACE.match(text, start, end)
+    return space.end() if space else start
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the borders of ``text[start:end]`` without the blank space at both ends."""
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), max(start, end - len(piece) + len(piece.rstrip()))
+
+
+class Splitter:
+    """One stretch of text, ``text[start:end]``, whose tokens are counted once.
+
+    Parameters
+    ----------
+    text : str
+        The whole text; all offsets count its characters.
+    start, end : int
+        The stretch.
+    token_offsets : callable, optional
+        As in :class:`sqlrag.types.Embedder`; needed where a limit counts tokens.
+    shown : str, optional
+        The whole text as a reader sees it, as long as ``text``: its tokens are counted. By default ``text``.
+    """
+
+    def __init__(
+        self, text: str, start: int, end: int, token_offsets: TokenOffsets | None = None, shown: str | None = None
+    ) -> None:
+        self.text = text
+        self.shown = text if shown is None else shown
+        self.start, self.end = trimmed(text, start, end)
+        self._token_offsets = token_offsets
+
+    @cached_property
+    def _tokens(self) -> array[int]:
+        """Where each token begins."""
+        found = array("q")
+        start = self.start
+        while self._token_offsets is not None and start < self.end:
+            # A long stretch is counted in parts, which end with a line, so that its tokens are not all in memory.
+            end = self.end if self.end - start <= _COUNTED else self.shown.find("\n", start + _COUNTED, self.end) + 1
+            end = end or self.end
+            found.extend(sorted(_token_starts(self._token_offsets, self.shown, start, end)))
+            start = end
+        return found
+
+    def fits(self, start: int, limits: Limits) -> bool:
+        """Return whether the stretch from ``start`` to its end is within the limits."""
+        tokens = len(self._tokens) - bisect_left(self._tokens, start) if limits.tokens is not None else 0
+        longest = min((n for n in (limits.chars, limits.most) if n is not None), default=self.end - start)
+        return tokens <= (limits.tokens or 0) and self.end - start <= longest
+
+    def pieces(self, limits: Limits, fences: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, int]]:
+        """Yield the (start, end) of each piece in order; together they hold every non-blank character.
+
+        A cut is made at the last blank line of the second half of what fits, else at a line end there, a sentence end
+        there, else after a word, else anywhere but inside a composed character. A fence that fits is never cut. The
+        limit always holds: a composed character that is larger by itself is cut. Each piece repeats the overlap,
+        half of the piece before it at most, from the beginning of a line, a sentence or a word.
+        """
+        if self.end <= self.start:
+            return
+        if self.fits(self.start, limits):
+            yield self.start, self.end
+            return
+        borders = _Borders(self.text, self.start, self.end, self._whole(fences, limits))
+        position = done = self.start
+        while done < self.end:
+            position = _skip_space(self.text, position, self.end)
+            end = self._piece_end(position, done, limits, borders)
+            if end <= done:
+                # The repeated text left no room for anything new.
+                position = done
+                continue
+            yield trimmed(self.text, position, end)
+            done = _skip_space(self.text, end, self.end)
+            position = borders.resume(self._back(end, position, limits), end)
+
+    def _piece_end(self, position: int, done: int, limits: Limits, borders: _Borders) -> int:
+        """Return where the piece that begins at ``position`` ends; ``done`` or less if it cannot pass ``done``."""
+        limit = self._reach(position, limits)
+        while True:
+            end = borders.cut(position, max(done, position), limit)
+            _, last = trimmed(self.text, position, end)
+            excess = self._excess(position, last, limits)
+            if excess <= 1 or last - position <= 1:
+                return end
+            # A slice can have more tokens than the same stretch has within its surroundings: take less of it.
+            limit = max(position + 1, min(last - 1, position + int((last - position) / excess)))
+
+    def _reach(self, position: int, limits: Limits) -> int:
+        """Return the greatest end that the counted tokens and the characters allow, ``position + 1`` at least."""
+        end = self.end
+        if limits.tokens is not None:
+            beyond = bisect_left(self._tokens, position) + limits.tokens
+            end = self._tokens[beyond] if beyond < len(self._tokens) else end
+        for most in (limits.chars, limits.most):
+            if most is not None:
+                end = min(end, position + most)
+        return max(end, position + 1)
+
+    def _excess(self, start: int, end: int, limits: Limits) -> float:
+        """Return the tokens of a slice, counted again, as a multiple of the limit."""
+        if limits.tokens is None or self._token_offsets is None:
+            return 0.0
+        return len(self._token_offsets(visible(self.shown[start:end]))) / limits.tokens
+
+    def _back(self, end: int, position: int, limits: Limits) -> int:
+        """Return the earliest offset from which the next piece may repeat the one that ends at ``end``."""
+        if limits.chars is not None:
+            earliest = end - limits.overlap
+        else:
+            first = max(0, bisect_left(self._tokens, end) - limits.overlap)
+            earliest = self._tokens[first] if first < len(self._tokens) else end
+        # More than half would multiply the pieces where a long heading path or a fence makes them short.
+        return max(earliest, position + (end - position + 1) // 2)
+
+    def _whole(self, fences: Sequence[tuple[int, int]], limits: Limits) -> list[tuple[int, int]]:
+        """Return the fences that fit into a piece."""
+        return [
+            (start, end)
+            for start, end in (trimmed(self.text, *fence) for fence in fences)
+            if self._reach(start, limits) >= end and self._excess(start, end, limits) <= 1
+        ]
+
+
+def _token_starts(token_offsets: TokenOffsets, shown: str, start: int, end: int) -> Iterator[int]:
+    """Yield where each token of ``shown[start:end]`` begins, which are counted without what is not shown."""
+    whole = shown[start:end]
+    if PAD not in whole:
+        yield from (start + token[0] for token in token_offsets(whole))
+        return
+    # Where each run of soft hyphens lies in the text without them, and how many there are up to its end.
+    places, missing = [], [0]
+    for run in _PADS.finditer(whole):
+        places.append(run.start() - missing[-1])
+        missing.append(missing[-1] + run.end() - run.start())
+    for token in token_offsets(visible(whole)):
+        yield start + token[0] + missing[bisect_right(places, token[0])]
+
+
+class _Borders:
+    """Where a stretch may be cut, by kind of border: an offset is that of the first character after the cut."""
+
+    def __init__(self, text: str, start: int, end: int, whole: list[tuple[int, int]]) -> None:
+        self.text, self.start, self.end = text, start, end
+        self.whole = whole
+        self.whole_starts = [fence[0] for fence in whole]
+
+    def _find(self, pattern: re.Pattern[str]) -> array[int]:
+        found = (match.end() for match in pattern.finditer(self.text, self.start, self.end))
+        return array("q", (offset for offset in found if self._fence_around(offset) is None))
+
+    @cached_property
+    def coarse(self) -> list[array[int]]:
+        """Blank lines, line ends, sentence ends."""
+        return [self._find(pattern) for pattern in (_BLANK_LINES, _LINE_END, _SENTENCE_END)]
+
+    @cached_property
+    def words(self) -> array[int]:
+        return self._find(_SPACE)
+
+    def _fence_around(self, offset: int) -> tuple[int, int] | None:
+        """Return the whole fence that a cut at ``offset`` would break."""
+        i = bisect_left(self.whole_starts, offset) - 1
+        return self.whole[i] if i >= 0 and offset < self.whole[i][1] else None
+
+    def cut(self, position: int, done: int, limit: int) -> int:
+        """Return the best cut after ``done`` and not after ``limit``; only blank space may lie beyond the limit."""
+        if limit >= self.end:
+            return self.end
+        # Blank space is trimmed from pieces, so it is free.
+        reach = _skip_space(self.text, limit, self.end)
+        fence = self._fence_around(reach)
+        if fence is not None and position < fence[0]:
+            # Where the fence comes next already, the repeated text before it is dropped.
+            return max(done, fence[0])
+        middle = max(done, position + (limit - position) // 2)
+        for kind, least in [*((kind, middle) for kind in self.coarse), (self.words, done)]:
+            i = bisect_right(kind, reach) - 1
+            if i >= 0 and kind[i] > least:
+                return kind[i]
+        return self._between_characters(position, limit)
+
+    def _between_characters(self, position: int, limit: int) -> int:
+        """Return the last offset up to ``limit`` that splits no composed character; ``limit`` if there is none."""
+        for offset in range(limit, position, -1):
+            after, before = self.text[offset], self.text[offset - 1]
+            joined = unicodedata.combining(after) or unicodedata.category(after) in {"Mn", "Me", "Mc"}
+            if not joined and before != "\u200d" and not _CONTINUES.match(after):
+                return offset
+        return limit
+
+    def resume(self, earliest: int, end: int) -> int:
+        """Return where the next piece begins: a line or sentence early in the repeated text, else a word of it."""
+        middle = earliest + (end - earliest) // 2
+        for kind, last in [*((kind, middle) for kind in self.coarse), (self.words, end)]:
+            i = bisect_left(kind, earliest)
+            if i < len(kind) and kind[i] <= last:
+                return kind[i]
+        return end
+
+
+DEFAULT_POLICY = ChunkPolicy()
+
+CHARS_PER_TOKEN = 32  # far above any language; encoded data, which some tokenizers count as one token, exceeds it
+
+
+def check_policy(policy: ChunkPolicy) -> None:
+    """Raise if a policy cannot be followed; cheap, to be called before anything is read.
+
+    Raises
+    ------
+    InputError
+        ``chunk_size`` is not a whole number above 0, ``chunk_overlap`` is below 0 or not below ``chunk_size``,
+        ``strategy`` or ``chunk_unit`` is unknown.
+    """
+    size, overlap = policy.chunk_size, policy.chunk_overlap
+    for name, value in (("chunk_size", size), ("chunk_overlap", overlap)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InputError(f"{name} must be a whole number, not {value!r}")
+    if size <= 0:
+        raise InputError(f"chunk_size must be above 0, not {size}")
+    if not 0 <= overlap < size:
+        raise InputError(f"chunk_overlap must be at least 0 and below chunk_size ({size}), not {overlap}")
+    if policy.strategy not in ("markdown", "size"):
+        raise InputError(f"strategy must be 'markdown' or 'size', not {policy.strategy!r}")
+    if policy.chunk_unit not in get_args(ChunkUnit):
+        raise InputError(f"chunk_unit must be 'tokens' or 'chars', not {policy.chunk_unit!r}")
+
+
+def chunk(
+    document: Document | str | Sequence[str],
+    policy: ChunkPolicy = DEFAULT_POLICY,
+    *,
+    token_offsets: TokenOffsets | None = None,
+    window: int | None = None,
+) -> list[Chunk]:
+    r"""Cut a document into chunks in reading order; pure.
+
+    - Every chunk is a slice of ``document.text`` without blank space at its ends; together they hold every character
+      after ``body_start`` that a reader of the page sees. ``shown`` is how he sees it; markup alone makes no chunk.
+    - "markdown" and a type whose text is Markdown: a chunk never spans two headings, except that a heading without
+      text of its own goes with a heading of the same level or below that follows it, where both fit. Else windows.
+    - A chunk never spans two pages.
+    - Where the body has no heading of level 1, as no text or PDF has, every path begins with the ``title`` in the
+      metadata, else with the name of the file without its suffix (for ``index`` and ``README`` that of the folder).
+    - A page that is nothing but front matter gives its title, if it has one there.
+    - What does not fit is cut at a blank line, else a line end, a sentence end, a word, and repeats up to
+      ``chunk_overlap`` of the piece before, half of it at most. A code fence is kept whole up to the limit, else
+      cut at line ends.
+    - Tokens are those of the visible text. A piece of a table that begins behind its first row shows the header row as
+      well, beyond ``chunk_size`` and within ``window``, and a row that fits is not cut.
+    - The limit is ``chunk_size``, and what ``window`` leaves beside the heading path. The path may take a third of the
+      window: beyond it the outer titles are left out, and the chunk's own title ends in "…". A title of
+      more than 200 characters always does.
+    - Borders depend on text, path of headings, policy and tokenizer only, never on other metadata or the file's path.
+
+    Parameters
+    ----------
+    document
+        A string is taken as a document without a name, Markdown if the strategy is "markdown"; it is not normalised.
+        A list of strings is taken as the pages of one, joined by blank lines: no chunk spans two, and ``page`` counts
+        them from 1.
+    policy
+        Sizes in ``policy.chunk_unit``.
+    token_offsets
+        ``(text) -> [(start, end)]`` in characters, as in :class:`sqlrag.types.Embedder`. Needed for "tokens", and for
+        ``window``.
+    window
+        The greatest number of tokens that may be embedded for one chunk, special tokens and passage prefix already
+        subtracted; kept in both units.
+
+    Returns
+    -------
+    list of Chunk
+        Their metadata is the document's, with ``file_name``, ``file_path`` (relative to the input folder) and
+        ``mime``, which override front matter of these names.
+
+    Raises
+    ------
+    InputError
+        The policy is wrong, ``window`` is below 1, ``token_offsets`` is missing, or the document is of another type.
+
+    Examples
+    --------
+    >>> policy = ChunkPolicy(chunk_size=200, chunk_overlap=0, chunk_unit="chars")
+    >>> [(c.heading_path, c.content) for c in chunk("intro\n\n# T\n\nbody", policy)]
+    [((), 'intro'), (('T',), '# T\n\nbody')]
+    """
+    return list(iter_chunks(document, policy, token_offsets=token_offsets, window=window))
+
+
+def iter_chunks(
+    document: Document | str | Sequence[str],
+    policy: ChunkPolicy = DEFAULT_POLICY,
+    *,
+    token_offsets: TokenOffsets | None = None,
+    window: int | None = None,
+) -> Iterator[Chunk]:
+    """Yield the chunks of :func:`chunk` one by one."""
+    check_policy(policy)
+    if token_offsets is None and (policy.chunk_unit == "tokens" or window is not None):
+        raise InputError("token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone")
+    if window is not None and window < 1:
+        raise InputError(f"window must be at least 1 token, not {window}")
+    document = _as_document(document, policy)
+    page = page_by_type(document.text, document.body_start, document.mime)
+    if not _is_seen(document.text, page, document.body_start, len(document.text)):
+        sections = title_sections(document)
+    else:
+        sections = sections_of(document) if policy.strategy == "markdown" else plain_sections(document)
+    metadata = chunk_metadata(document)
+    slices = _slices(document.text, page, sections, policy, token_offsets, window)
+    # What a reader does not see makes no chunk.
+    seen = (one for one in slices if _is_seen(document.text, page, one[0], one[1]))
+    for index, (start, end, path) in enumerate(seen):
+        yield Chunk(
+            shown=shown_slice(page, start, end),
+            doc_id=document.doc_id,
+            chunk_index=index,
+            content=document.text[start:end],
+            tags=document.tags,
+            metadata=dict(metadata),
+            collection=document.collection,
+            i_start=start,
+            i_end=end,
+            page=bisect_right(document.page_starts, start) or None,
+            heading_path=path,
+        )
+
+
+def _is_seen(text: str, page: Page, start: int, end: int) -> bool:
+    """Return whether a slice holds more than blank space and markup."""
+    shown = page.shown[start:end]
+    return not is_blank(visible(shown) if shown != text[start:end] else shown)
+
+
+def _as_document(given: Document | str | Sequence[str], policy: ChunkPolicy) -> Document:
+    if isinstance(given, Document):
+        return given
+    if isinstance(given, str):
+        return Document("", given, mime=MARKDOWN if policy.strategy == "markdown" else "text/plain")
+    pages = [text("document", page) for page in items("document", given, "['page 1', 'page 2']")]
+    return Document("", PAGE_BREAK.join(pages), page_starts=page_starts(pages))
+
+
+def chunk_metadata(document: Document) -> dict[str, Any]:
+    """Return what every chunk of a document has as its metadata."""
+    path = relative_path(document)
+    own = {"file_name": document.file_name, "file_path": path, "mime": document.mime} if document.doc_id else {}
+    return {**document.metadata, **own}
+
+
+def _slices(
+    text: str,
+    page: Page,
+    sections: list[Section],
+    policy: ChunkPolicy,
+    token_offsets: TokenOffsets | None,
+    window: int | None,
+) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Yield (start, end, heading path) of every chunk."""
+    budget = _Budget(policy, token_offsets, window)
+    # Headings without text that wait for the section below them, from this offset on.
+    waiting: tuple[Splitter, tuple[str, ...], Limits] | None = None
+    for i, section in enumerate(sections):
+        checkpoint()
+        path, limits = budget.of(section.heading_path)
+        start = waiting[0].start if waiting else section.start
+        splitter = Splitter(text, start, section.end, token_offsets, page.shown)
+        # A title is not worth cutting a section that would fit without it.
+        if waiting and not splitter.fits(splitter.start, limits) and splitter.fits(section.start, limits):
+            yield from ((*piece, waiting[1]) for piece in waiting[0].pieces(waiting[2]))
+            splitter = Splitter(text, section.start, section.end, token_offsets, page.shown)
+        waiting = None
+        following = sections[i + 1] if i + 1 < len(sections) else None
+        is_bare = section.level > 0 and not _is_seen(text, page, section.body, section.end)
+        if is_bare and following and following.level >= section.level and following.page == section.page:
+            waiting = (splitter, path, limits)
+            continue
+        whole = section.fences
+        if section.tables and not splitter.fits(splitter.start, limits):
+            limits = budget.beside_headers(path, limits, [header_row(page, table.body + 1) for table in section.tables])
+            whole = tuple(sorted([*whole, *_long_rows(text, section.tables, limits)]))
+        for piece in splitter.pieces(limits, whole):
+            checkpoint()
+            yield (*piece, path)
+
+
+def _long_rows(text: str, tables: Sequence[Table], limits: Limits) -> Iterator[tuple[int, int]]:
+    """Yield the rows of tables that may leave no line end in the second half of a chunk."""
+    least = min(n for n in (limits.tokens, limits.chars) if n is not None) // 2
+    for table in tables:
+        start = table.start
+        while start < table.end:
+            end = text.find("\n", start, table.end) + 1 or table.end
+            if end - start > least:
+                yield start, end
+            start = end
+
+
+class _Budget:
+    """The size limits of a chunk, given the heading path that is embedded with it."""
+
+    def __init__(self, policy: ChunkPolicy, token_offsets: TokenOffsets | None, window: int | None) -> None:
+        self.policy, self.window = policy, window
+        self._token_offsets = token_offsets
+        self._known: dict[tuple[str, ...], tuple[tuple[str, ...], Limits]] = {}
+
+    def of(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], Limits]:
+        """Return the path as it is kept, and the limits beside it."""
+        if path not in self._known:
+            self._known[path] = self._compute(path)
+        return self._known[path]
+
+    def _compute(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], Limits]:
+        left = self.window
+        if left is not None and self.policy.include_headers:
+            path = self._shortened(path, left // 3)
+            left -= self._cost(path)
+        size, overlap = self.policy.chunk_size, self.policy.chunk_overlap
+        if self.policy.chunk_unit == "chars":
+            return path, Limits(left, size, overlap)
+        tokens = size if left is None else min(size, left)
+        return path, Limits(tokens, None, overlap, most=CHARS_PER_TOKEN * tokens)
+
+    def beside_headers(self, path: tuple[str, ...], limits: Limits, headers: Sequence[str]) -> Limits:
+        """Return the limits under which a piece of a table, its header row and the path fit into the window."""
+        if self.window is None or limits.tokens is None or self._token_offsets is None:
+            return limits
+        left = self.window - (self._cost(path) if self.policy.include_headers else 0)
+        longest = max(len(self._token_offsets(header)) for header in headers)
+        tokens = min(limits.tokens, max(left - longest, (left + 1) // 2))
+        return limits._replace(tokens=tokens, most=limits.most and CHARS_PER_TOKEN * tokens)
+
+    def _cost(self, path: tuple[str, ...]) -> int:
+        if not path or self._token_offsets is None:
+            return 0
+        return len(self._token_offsets(" > ".join(path) + "\n\n"))
+
+    def _shortened(self, path: tuple[str, ...], most: int) -> tuple[str, ...]:
+        while len(path) > 1 and self._cost(path) > most:
+            path = path[1:]
+        while path and self._cost(path) > most:
+            title = path[0].removesuffix("…")
+            title = title[: len(title) * 3 // 4].rstrip()
+            path = (title + "…",) if title else ()
+        return path

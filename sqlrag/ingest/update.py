@@ -1,0 +1,708 @@
+"""Compares a folder with a file and brings the file up to date: only what changed is embedded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from sqlrag.embedders.base import as_embedder, short_name
+from sqlrag.engines.duckdb import lexical, metadata
+from sqlrag.engines.duckdb.database import Database
+from sqlrag.engines.duckdb.documents import delete, replace_rows, same_id, taken
+from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.metadata import (
+    chunk_policy_of,
+    model_identity,
+    policy_metadata,
+    policy_text,
+    refresh_counts,
+    required_metadata,
+    write_metadata,
+)
+from sqlrag.engines.duckdb.rows import known_vectors, read_documents, read_slices, read_states, refresh_sources
+from sqlrag.errors import ModelMismatchError, NotFoundError, ProviderError
+from sqlrag.ingest.chunk import check_policy, chunk_metadata
+from sqlrag.ingest.folder import (
+    MAX_BYTES,
+    FileState,
+    document_id,
+    file_state,
+    find_files,
+    find_stored,
+    matches,
+    read_document,
+)
+from sqlrag.ingest.readers.sections import name_title
+from sqlrag.ingest.run import (
+    Failure,
+    Rename,
+    Run,
+    UpdateReport,
+    bars,
+    check_types,
+    checked_collection,
+    default_overlap,
+    find_duplicates,
+    fit_to_window,
+    in_batches,
+    nothing_to_read,
+)
+from sqlrag.normalize import clean_name
+from sqlrag.types import DEFAULT_COLLECTION, Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    import duckdb
+
+    from sqlrag.engines.duckdb.rows import SourceState
+    from sqlrag.ingest.folder import SkippedFile
+    from sqlrag.ingest.run import Cut
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Document, Embedder, Progress, Vectors
+
+    States = dict[str, tuple[Path, FileState]]
+
+
+class Work(NamedTuple):
+    """A file that has to be written. ``twin`` is a stored document of the same bytes, whose chunks can be copied."""
+
+    doc_id: str
+    path: Path
+    checksum: str
+    twin: str | None
+
+
+@dataclass
+class Plan:
+    """What has to be done.
+
+    ``renamed`` is by new id; ``touched`` are unchanged except path or time; ``repeated`` are stored documents to delete
+    because they are now the same as another one, if that one can be read; ``found`` are all that have a file, whether
+    it can be used or not.
+    """
+
+    work: list[Work] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    touched: list[tuple[str, str, datetime | None]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    repeated: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    found: set[str] = field(default_factory=set)
+
+
+class Planner:
+    """Compares the files of one run with the stored documents.
+
+    ``policy`` is the text of the new chunk policy; ``stored`` is every document of the file.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        stored: Mapping[str, SourceState],
+        policy: str,
+        *,
+        patterns: Sequence[str] | None,
+        max_bytes: int,
+        prune: bool,
+        skip_duplicates: bool,
+    ) -> None:
+        self.run = run
+        self.stored = stored
+        self.policy = policy
+        self.patterns = patterns
+        self.max_bytes = max_bytes
+        self.prune = prune
+        self.skip_duplicates = skip_duplicates
+        self._our_roots: set[str] | None = None
+        self._twins = {
+            (old.checksum, old.mime): doc_id
+            for doc_id, old in stored.items()
+            if old.chunk_policy == policy and old.is_whole
+        }
+        self._root = run.roots[0]
+        self._real_root = clean_name(os.path.realpath(run.root))
+
+    def plan(self, files: Sequence[Path], report: UpdateReport) -> Plan:
+        """Hash every file and plan its work; nothing is parsed, and no time stamp is trusted."""
+        plan = Plan()
+        states: States = {}
+        for path in files:
+            with self.run.reporting(path):
+                doc_id = document_id(path, self.run.root, collection=self.run.collection)
+                plan.found.add(doc_id)
+                states[doc_id] = (
+                    path,
+                    file_state(path, self.run.root, collection=self.run.collection, max_bytes=self.max_bytes),
+                )
+        plan.missing = self._missing(plan, states, report.skipped)
+        left_out = self._duplicates(states, plan, report)
+        moved = self._moved(plan, states)
+        for doc_id, (path, state) in states.items():
+            old = self.stored.get(doc_id)
+            if doc_id in left_out:
+                continue
+            if old is not None and old.collection != self.run.collection:
+                reason = f"collection {old.collection!r} has a document of this doc_id; rename the file"
+                self.run.fail(Failure(doc_id, "failed", reason))
+                continue
+            elsewhere = old is not None and self._is_of_another(doc_id, old, states)
+            if old is not None and old.is_whole and (old.checksum, old.mime) == (state.checksum, state.mime):
+                if not elsewhere and (old.file_path, old.modified_at) != (state.file_path, state.modified_at):
+                    plan.touched.append((doc_id, state.file_path, state.modified_at))
+                if old.chunk_policy in (None, self.policy):
+                    plan.unchanged.append(doc_id)
+            elif old is not None and elsewhere:
+                reason = (
+                    f"the store has a document of this doc_id from {old.file_path or 'a program'}; delete that one "
+                    "(delete_documents), or give this folder a collection of its own (collection)"
+                )
+                self.run.fail(Failure(doc_id, "failed", reason))
+            else:
+                twin = moved.get(doc_id) or self._twins.get((state.checksum, state.mime))
+                plan.work.append(Work(doc_id, path, state.checksum, twin))
+                if self.prune and doc_id in moved:
+                    plan.renamed[doc_id] = moved[doc_id]
+        if self.prune:
+            renamed = set(plan.renamed.values())
+            plan.removed += [doc_id for doc_id in plan.missing if doc_id not in renamed]
+            plan.missing = []
+        return plan
+
+    def with_other_policy(self) -> list[str]:
+        """Return the documents that were chunked by another policy, those of other folders too."""
+        return [doc_id for doc_id, old in self.stored.items() if old.chunk_policy not in (None, self.policy)]
+
+    def relative(self, doc_id: str) -> str:
+        """Return the path below the root that a document of this collection has."""
+        prefix = "" if self.run.collection == DEFAULT_COLLECTION else f"{self.run.collection}:"
+        return doc_id.removeprefix(prefix)
+
+    def is_gone(self, doc_id: str, found: set[str], skipped: Sequence[SkippedFile]) -> bool:
+        """Return whether a document of this folder has no file any more, as far as this run could see."""
+        name = self.relative(doc_id)
+        return (
+            doc_id not in found
+            and matches(name, self.patterns)
+            and not any(name == file.path or file.path == "." or name.startswith(file.path + "/") for file in skipped)
+        )
+
+    def _missing(self, plan: Plan, states: States, skipped: Sequence[SkippedFile]) -> list[str]:
+        """Return the documents that were read from this folder and are not in it any more."""
+        missing = []
+        for root, doc_ids in self._by_root().items():
+            if root not in self._ours(states):
+                continue
+            gone = [doc_id for doc_id in doc_ids if self.is_gone(doc_id, plan.found, skipped)]
+            missing += gone
+            if root != self._root:  # else the next run would not recognise them as its own
+                plan.touched += [
+                    (doc_id, f"{self._root}/{self.relative(doc_id)}", self.stored[doc_id].modified_at)
+                    for doc_id in gone
+                ]
+        return sorted(missing)
+
+    def _by_root(self) -> dict[str, list[str]]:
+        """Return the documents of this collection by the folder that they were read from."""
+        roots: dict[str, list[str]] = {}
+        for doc_id, state in self.stored.items():
+            root = self._root_of(doc_id, state)
+            if root is not None and state.chunk_policy is not None:
+                roots.setdefault(root, []).append(doc_id)
+        return roots
+
+    def _root_of(self, doc_id: str, state: SourceState) -> str | None:
+        """Return the folder that a document was read from, None where a program gave it."""
+        name = "/" + self.relative(doc_id)
+        if state.collection != self.run.collection or not state.file_path.endswith(name):
+            return None
+        return state.file_path.removesuffix(name) or "/"
+
+    def _ours(self, states: States) -> set[str]:
+        """Return the folders that are this one, by whatever links, and those that have been moved here.
+
+        A folder that is gone was moved here if at least half of its documents are here as they were, by name and bytes.
+        """
+        if self._our_roots is None:
+            self._our_roots = set()
+            for root, doc_ids in self._by_root().items():
+                same = sum(
+                    doc_id in states and states[doc_id][1].checksum == self.stored[doc_id].checksum
+                    for doc_id in doc_ids
+                )
+                is_here = clean_name(os.path.realpath(root)) == self._real_root
+                if is_here or (2 * same >= len(doc_ids) and find_stored(root) is None):
+                    self._our_roots.add(root)
+        return self._our_roots
+
+    def _is_of_another(self, doc_id: str, old: SourceState, states: States) -> bool:
+        """Return whether a stored document is not this folder's, so that a file of its name must not replace it."""
+        root = self._root_of(doc_id, old)
+        if root in self._ours(states):
+            return False
+        path = find_stored(old.file_path) if old.file_path else None
+        return path is None or not path.samefile(states[doc_id][0])
+
+    def _duplicates(self, states: States, plan: Plan, report: UpdateReport) -> set[str]:
+        """Report files of the same bytes; return those to leave out."""
+        # The same bytes under another suffix are another document.
+        contents = {doc_id: f"{state.checksum} {state.mime}" for doc_id, (_, state) in states.items()}
+        kept = [
+            doc_id
+            for doc_id, (_, state) in states.items()
+            if self.skip_duplicates and doc_id in self.stored and self.stored[doc_id].checksum == state.checksum
+        ]
+        report.duplicates = find_duplicates(contents, kept)
+        if not self.skip_duplicates:
+            return set()
+        if self.prune:
+            plan.repeated = {
+                twin.doc_id: twin.same_as
+                for twin in report.duplicates
+                if twin.doc_id in self.stored and not self._is_of_another(twin.doc_id, self.stored[twin.doc_id], states)
+            }
+        return {twin.doc_id for twin in report.duplicates if twin.doc_id not in self.stored or self.prune}
+
+    def _moved(self, plan: Plan, states: States) -> dict[str, str]:
+        """Return the new files that are missing documents under another name, each with that document."""
+        left: dict[tuple[str, str], list[str]] = {}
+        for doc_id in reversed(plan.missing):
+            left.setdefault((self.stored[doc_id].checksum, self.stored[doc_id].mime), []).append(doc_id)
+        moved = {}
+        for doc_id, (_, state) in states.items():
+            candidates = left.get((state.checksum, state.mime))
+            if doc_id not in self.stored and candidates:
+                old = candidates.pop()
+                if self.stored[old].chunk_policy == self.policy and self.stored[old].is_whole:
+                    moved[doc_id] = old
+        return moved
+
+
+_REEMBED = "reembed(db_path, model) gives a file another model."
+
+
+@public
+def update_embeddings(
+    input_dir: str | os.PathLike[str],
+    db_path: str | os.PathLike[str],
+    *,
+    prune: bool = False,
+    skip_duplicates: bool = False,
+    collection: str = DEFAULT_COLLECTION,
+    patterns: Sequence[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    pdf_extractor: Callable[[bytes], list[str]] | None = None,
+    embedder: AnyEmbedder | None = None,
+    embed_model_name: str | None = None,
+    chunk_size: int | None = None,
+    chunk_overlap: int | None = None,
+    chunk_unit: ChunkUnit | None = None,
+    use_markdown_chunking: bool | None = None,
+    include_headers_in_chunks: bool | None = None,
+    stemmer: str | None = None,
+    wait_seconds: float | None = None,
+    verbose: bool = True,
+    progress: Progress = "auto",
+) -> UpdateReport:
+    """Bring a file made by :func:`prepare_embeddings` up to date with a folder.
+
+    A file whose bytes (SHA-256, never its time) are those of the stored document costs a hash; where nothing has
+    changed no model is loaded. What is new or has changed is read, chunked and embedded first, then written in place of
+    the old rows, in one transaction for each batch of whole documents: a search sees the old or the new state. Killed
+    at any moment, the file holds whole documents, and the next run does the rest.
+
+    Texts of which the file has a vector are not embedded again. A file of the same bytes as a stored document,
+    such as a renamed one, takes over the chunks and vectors of that document. For a changed file the chunks are
+    looked up by the text that is embedded (heading path and slice), among all chunks of the file; only new ones go to
+    the model.
+    Vectors that a program gave (``Store.upsert``) are never reused.
+
+    Model, chunk policy and stemmer are those of the file, where they are not given. Another chunk policy rechunks
+    every document, those of other folders from their stored text; another stemmer reindexes every chunk. Chunks that
+    a program made stay as they are until their file changes.
+
+    Parameters
+    ----------
+    input_dir
+        The folder, searched to any depth. Documents of other folders stay untouched: a file of the same name as one of
+        theirs is a failure, unless it has the same bytes.
+    db_path
+        The file to change.
+    prune
+        Remove the documents that were read from this folder and are not in it any more, or have no text any more.
+        Files that are there but not read (other patterns, unreadable folders) count as present. False: nothing is
+        removed, the report names them as ``missing``.
+    skip_duplicates
+        Leave out files with the same bytes and type as another one: the one that is stored stays, else the first. With
+        ``prune`` also those that were stored before.
+    collection
+        The collection that the folder is.
+    patterns, max_bytes, pdf_extractor
+        As for :func:`prepare_embeddings`; ``prune`` is limited to names that match.
+    embedder
+        The file's model, loaded by you, in place of loading it by the name that the file has; whatever
+        :func:`prepare_embeddings` takes.
+    embed_model_name
+        A check only: another model than the file's is refused.
+    chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks
+        Another chunk policy for the whole file. None: that of the file.
+    stemmer
+        Another stemmer for the whole file. None: that of the file.
+    wait_seconds
+        How long to wait for another process that has the file open.
+    verbose, progress
+        As for :func:`prepare_embeddings`.
+
+    Returns
+    -------
+    UpdateReport
+        What became of each file.
+
+    Raises
+    ------
+    InputError
+        An option is out of its range.
+    NotFoundError
+        The folder or the file does not exist, or the folder has no file to read: an empty folder (a disk that is not
+        mounted) never empties a file.
+    ModelMismatchError
+        The model is not that of the file; nothing has been changed.
+    NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
+        The file cannot be written.
+    ModelUnavailableError, MissingExtraError, ProviderError
+        The model cannot be loaded, or fails. In the latter case the documents that were finished stay,
+        ``ingest_failures`` names the others, and the error has a ``report``.
+    """
+    collection = checked_collection(collection, max_bytes)
+    check_types(
+        input_dir,
+        patterns,
+        pdf_extractor,
+        progress,
+        embed_model_name,
+        prune=prune,
+        skip_duplicates=skip_duplicates,
+        verbose=verbose,
+        use_markdown_chunking=use_markdown_chunking,
+        include_headers_in_chunks=include_headers_in_chunks,
+    )
+    if stemmer is not None:
+        lexical.check_stemmer(stemmer)
+    files, skipped = find_files(input_dir, patterns=patterns)
+    if not files:
+        raise NotFoundError(nothing_to_read(input_dir, skipped))
+
+    report = UpdateReport(files=len(files), skipped=list(skipped))
+    run = Run("update", Path(input_dir).expanduser(), collection, report)
+    run.read = lambda path, root: read_document(
+        path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
+    )
+    with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
+        update = Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
+        wanted = {
+            "strategy": None if use_markdown_chunking is None else "markdown" if use_markdown_chunking else "size",
+            "chunk_size": chunk_size,
+            "chunk_overlap": chunk_overlap,
+            "chunk_unit": chunk_unit,
+            "include_headers": include_headers_in_chunks,
+        }
+        update.choose_policy({name: value for name, value in wanted.items() if value is not None})
+        stored = read_states(database.cursor())
+        planner = Planner(
+            run,
+            stored,
+            policy_text(run.policy),
+            patterns=patterns,
+            max_bytes=max_bytes,
+            prune=prune,
+            skip_duplicates=skip_duplicates,
+        )
+        with run.timed("find"):
+            plan = planner.plan(files, report)
+        update.run(plan, planner, stemmer, bars(verbose, progress))
+        with run.timed("store"):
+            update.finish(plan, planner)
+    run.stop_if_down("What was finished stays; the next update does the rest.")
+    return report
+
+
+class Update:
+    """One update of one file."""
+
+    def __init__(
+        self, database: Database, run: Run, report: UpdateReport, embedder: Embedder | None, model_name: str | None
+    ) -> None:
+        self.database = database
+        self.state = run
+        self.report = report
+        self.metadata = required_metadata(database)
+        self.identity = model_identity(self.metadata)
+        self.policy = chunk_policy_of(database.path, self.metadata)
+        self.stemmer = self.metadata["stemmer"]
+        self._given = embedder
+        self._lists: dict[str, list[str]] = {}
+        if embedder is not None and embedder.dimensions != self.identity.dimensions:
+            self._check(embedder)
+        if model_name is not None and short_name(model_name) != short_name(self.identity.model_name):
+            raise ModelMismatchError(
+                f"{database.path} was built with the model {self.identity.model_name!r}; you passed {model_name!r}. "
+                f"{_REEMBED}"
+            )
+
+    def choose_policy(self, wanted: dict[str, object]) -> None:
+        """Set the chunk policy of the run: that of the file with the caller's changes."""
+        policy = replace(self.policy, **wanted)  # type: ignore[arg-type]
+        sizes = (policy.chunk_size, policy.chunk_unit) == (self.policy.chunk_size, self.policy.chunk_unit)
+        if "chunk_overlap" not in wanted and not sizes:
+            policy = replace(policy, chunk_overlap=default_overlap(policy.chunk_size, policy.chunk_unit))
+        check_policy(policy)
+        if policy != self.policy:
+            policy = fit_to_window(policy, self._model(), self.report, stacklevel=5)
+        self.state.policy = policy
+
+    def run(self, plan: Plan, planner: Planner, stemmer: str | None, bar_off: bool | None) -> None:
+        """Write what has changed; nothing is written before it is known that the model is the file's.
+
+        Where the provider fails, the run's ``outage`` says why.
+        """
+        try:
+            self._work(plan, planner, stemmer, bar_off)
+        except ProviderError as error:  # the model could not even be checked
+            self.state.outage = error
+
+    def unfinished(self, plan: Plan) -> list[Work]:
+        """Return the files that were to be written, and neither were written nor have failed."""
+        report = self.report
+        done = {*report.added, *report.changed, *(rename.new for rename in report.renamed)}
+        done.update(failure.doc_id for failure in report.failures)
+        return [work for work in plan.work if work.doc_id not in done]
+
+    def _work(self, plan: Plan, planner: Planner, stemmer: str | None, bar_off: bool | None) -> None:
+        copies = [work for work in plan.work if work.twin is not None]
+        late: list[Work] = []
+        fresh = self._parsed(work for work in plan.work if work.twin is None)
+        first = next(fresh, None)
+        leaving = {*(work.doc_id for work in plan.work), *plan.removed, *plan.repeated, *plan.renamed.values()}
+        rest = [doc_id for doc_id in planner.with_other_policy() if doc_id not in leaving]
+        if first is not None or rest:
+            self._model()
+        report, stored = self.report, planner.stored
+        self._lists = dict.fromkeys(rest, report.rechunked)
+        self._lists.update({w.doc_id: report.changed if w.doc_id in stored else report.added for w in plan.work})
+        self._change_settings(stemmer)
+        if not plan.work and not rest:
+            return
+
+        from tqdm.auto import tqdm
+
+        total = len(plan.work) + len(rest)
+        with tqdm(total=total, desc="documents", unit="file", disable=bar_off, leave=False) as bar:
+            for documents, chunks, vectors in self._copied(copies, late):
+                self._write(documents, chunks, vectors, plan)
+                bar.update(len(documents))
+            sources = chain([] if first is None else [first], fresh, self._parsed(late), self._stored(rest))
+            for written, chunks in in_batches(self._cut(sources), self.state):
+                with self.state.timed("embed"):
+                    kept, chunks, vectors = self.state.embed(*self._free(self.database.cursor(), written, chunks, plan))
+                self._write(kept, chunks, vectors, plan)
+                bar.update(len(written))
+                if self.state.outage is not None:
+                    return
+
+    def finish(self, plan: Plan, planner: Planner) -> None:
+        """Remove what is gone, and record the results of the run."""
+        report, state = self.report, self.state
+        if state.outage is not None:
+            state.report_unfinished(work.doc_id for work in self.unfinished(plan))
+        report.unchanged = plan.unchanged
+        # What could not be read under its new name stays under the old one.
+        moved = {rename.old for rename in report.renamed}
+        report.missing = sorted({*plan.missing, *(old for old in plan.renamed.values() if old not in moved)})
+        for done in (report.added, report.changed, report.renamed, report.rechunked, report.failures):
+            done.sort()
+        failing = {failure.doc_id for failure in report.failures}
+        if planner.prune:
+            emptied = {failure.doc_id for failure in report.failures if failure.status == "empty"}
+            plan.removed += emptied & planner.stored.keys()
+            # Where the other one cannot be read, the text that is stored is the only one there is.
+            unread = failing - emptied
+            plan.removed += [doc_id for doc_id, same_as in plan.repeated.items() if same_as not in unread]
+        with self.database.transaction() as con:
+            removed = delete(con, plan.removed)
+            if removed:
+                refresh_counts(con)
+            report.removed = removed
+            if plan.touched:
+                refresh_sources(con, plan.touched)
+            root = metadata.folder_of(con, state.collection)
+            healed = [
+                doc_id
+                for doc_id in metadata.failed_documents(con, state.collection)
+                if doc_id not in failing
+                and (
+                    doc_id in plan.found
+                    or (root == state.input_dir and planner.is_gone(doc_id, plan.found, report.skipped))
+                )
+            ]
+            metadata.clear_failures(con, healed)
+            metadata.record_failures(con, report.failures)
+            # Documents that were given as bytes have no folder.
+            if root is None or (state.input_dir and root != state.input_dir):
+                metadata.record_collection(con, state.collection, state.input_dir)
+            metadata.shorten_paths(con, state.collection, *state.roots)
+            metadata.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
+        state.log.info("%s: %r", state.root, report)
+
+    def _model(self) -> Embedder:
+        """Return the file's model, loaded at the first call and checked against the file."""
+        from sqlrag.embedders.base import load_stored
+
+        if self.state.embedder is None:
+            remedy = "with. Pass an embedder."
+            embedder = self._given or load_stored(self.database.path, self.identity, remedy)
+            self._check(embedder)
+            self.state.embedder = embedder
+            self.state.known = lambda texts: known_vectors(self.database.cursor(), texts, embedder.dimensions)
+        return self.state.embedder
+
+    def _check(self, embedder: Embedder) -> None:
+        from sqlrag.embedders.base import check_stored
+
+        check_stored(embedder, self.identity)
+
+    def _change_settings(self, stemmer: str | None) -> None:
+        """Write another chunk policy into the file, and reindex it with another stemmer."""
+        if self.state.policy != self.policy:
+            with self.database.transaction() as con:
+                write_metadata(con, policy_metadata(self.state.policy))
+        if stemmer not in (None, self.stemmer):
+            self.stemmer = str(stemmer)
+            self.report.reindexed = True
+            with self.state.timed("index"), self.database.transaction() as con:
+                lexical.rebuild(con, self.stemmer)
+                write_metadata(con, {"stemmer": self.stemmer})
+
+    def _parsed(self, work: Iterable[Work]) -> Iterator[Document]:
+        for one in work:
+            document = self.state.parse(one.path)
+            if document is not None:
+                yield document
+
+    def _stored(self, doc_ids: Sequence[str]) -> Iterator[Document]:
+        for doc_id in doc_ids:
+            yield from read_documents(self.database.cursor(), [doc_id])
+
+    def _cut(self, documents: Iterable[Document]) -> Iterator[Cut]:
+        for document in documents:
+            self._model()  # where everything was to be copied, the first late document is what needs it
+            chunks = self.state.cut(document)
+            if chunks is not None:
+                yield document, chunks
+
+    def _copied(
+        self, copies: Sequence[Work], late: list[Work]
+    ) -> Iterator[tuple[list[Document], list[Chunk], Vectors]]:
+        """Yield documents with the chunks and vectors of their twins; ``late`` gets those that must be chunked anew."""
+        parts: dict[str, Vectors] = {}
+
+        def cuts() -> Iterator[Cut]:
+            for work in copies:
+                document = self.state.parse(work.path)
+                if document is None:
+                    continue
+                slices, vectors = read_slices(
+                    self.database.cursor(), work.twin or "", document.checksum, self.identity.dimensions
+                )
+                if not slices or _is_named(slices[0].heading_path, document, work.twin or ""):
+                    late.append(work)
+                    continue
+                parts[document.doc_id] = vectors
+                metadata = chunk_metadata(document)
+                yield (
+                    document,
+                    [
+                        Chunk(
+                            document.doc_id,
+                            index,
+                            document.text[piece.i_start : piece.i_end],
+                            tags=document.tags,
+                            metadata=dict(metadata),
+                            collection=document.collection,
+                            **piece._asdict(),
+                        )
+                        for index, piece in enumerate(slices)
+                    ],
+                )
+
+        for documents, chunks in in_batches(cuts()):
+            self.report.reused += len(chunks)
+            yield documents, chunks, np.concatenate([parts.pop(document.doc_id) for document in documents])
+
+    def _write(self, documents: list[Document], chunks: list[Chunk], vectors: Vectors, plan: Plan) -> None:
+        """Replace documents, also under their old names, in one transaction."""
+        with self.state.timed("store"), self.database.transaction() as con:
+            # Again: another program may have written since, or the owner of an id is not replaced after all.
+            documents, free = self._free(con, documents, chunks, plan)
+            if len(free) < len(chunks):
+                ids = {document.doc_id for document in documents}
+                vectors = vectors[[chunk.doc_id in ids for chunk in chunks]]
+            replace_rows(
+                con,
+                documents,
+                free,
+                vectors,
+                stemmer=self.stemmer,
+                llama_index_compatible=self.metadata.get("llama_index_compatible", "True") == "True",
+                policy=policy_text(self.state.policy),
+                gone=_old_names(documents, plan),
+            )
+        report = self.report
+        report.documents += len(documents)
+        report.chunks += len(free)
+        for document in documents:
+            doc_id = document.doc_id
+            if doc_id in plan.renamed:
+                report.renamed.append(Rename(plan.renamed[doc_id], doc_id))
+            else:
+                self._lists[doc_id].append(doc_id)
+
+    def _free(
+        self, con: duckdb.DuckDBPyConnection, documents: list[Document], chunks: list[Chunk], plan: Plan
+    ) -> tuple[list[Document], list[Chunk]]:
+        """Return the documents that can be written, with their chunks: no id of them is that of another's chunk.
+
+        The others are reported. All of the documents are written in one step, so their old chunks do not count.
+        """
+        while True:
+            leaving = [*(document.doc_id for document in documents), *_old_names(documents, plan)]
+            found = dict(taken(con, [chunk.node_id for chunk in chunks], leaving))
+            if not found:
+                return documents, chunks
+            refused: dict[str, str] = {}
+            for chunk in chunks:
+                if chunk.node_id in found:
+                    refused.setdefault(chunk.doc_id, chunk.node_id)
+            for doc_id, node_id in refused.items():
+                remedy = "Delete that chunk (Store.delete_chunks) or document, or rename this one"
+                self.state.fail(Failure(doc_id, "failed", f"{same_id(node_id, found[node_id])}. {remedy}"))
+            documents = [document for document in documents if document.doc_id not in refused]
+            chunks = [chunk for chunk in chunks if chunk.doc_id not in refused]
+
+
+def _old_names(documents: Iterable[Document], plan: Plan) -> list[str]:
+    """Return the ids that renamed documents had."""
+    return [plan.renamed[document.doc_id] for document in documents if document.doc_id in plan.renamed]
+
+
+def _is_named(path: tuple[str, ...], document: Document, twin: str) -> bool:
+    """Return whether a path begins with the name of a document's twin, and the document has another."""
+    name = name_title(replace(document, doc_id=twin))
+    begins = bool(path) and name.startswith(path[0].removesuffix("…"))
+    return begins and name != name_title(document)

@@ -1,1 +1,0 @@
-"""Several search files as one: opened together, searched with one ranking, merged into one file."""

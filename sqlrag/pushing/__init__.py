@@ -1,1 +1,0 @@
-"""The way of a file's chunks and vectors into other stores."""

@@ -1,0 +1,331 @@
+"""Filters: which chunks a query may return. Metadata conditions are checked and written in the form that SQL reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, product
+from typing import Any, NamedTuple
+
+from sqlrag.arguments import shown
+from sqlrag.errors import InputError
+from sqlrag.normalize import clean_metadata, clean_name
+
+LISTS = ("$in", "$nin", "$any", "$all")
+
+ORDERS = ("$gt", "$gte", "$lt", "$lte")
+
+TEXTS = ("$text_match", "$text_match_insensitive")
+
+FLAGS = ("$exists", "$empty")
+
+OPERATORS = ("$eq", "$ne", *ORDERS, "$in", "$nin", "$contains", "$any", "$all", *TEXTS, *FLAGS)
+
+GROUPS = ("$and", "$or", "$not")
+
+# Fields of a chunk that are no metadata, and may be asked for as if they were.
+KEYS = ("$doc_id", "$node_id")
+
+_RESERVED = re.compile(r"\$[A-Za-z_]+")
+
+_OPPOSITES = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
+
+# A filter of so many conditions, written out as alternatives, has most likely grown by mistake.
+_MAX_CONDITIONS = 1000
+
+_MAX_DEPTH = 32
+
+# How other systems write operators.
+_FOREIGN = {operator[1:] for operator in OPERATORS + GROUPS} | {"nor", "regex", "like", "size", "type", "elemmatch"}
+
+_FOREIGN |= {"==", "!=", ">", ">=", "<", "<="}
+
+
+class Condition(NamedTuple):
+    """One comparison of one field."""
+
+    field: str
+    operator: str
+    operand: Any
+    negated: bool = False
+
+    def opposite(self) -> Condition:
+        """Return what holds where this does not."""
+        if self.operator in _OPPOSITES:
+            return self._replace(operator=_OPPOSITES[self.operator])
+        return self._replace(negated=not self.negated)
+
+    def holds_without_field(self) -> bool:
+        """Return whether it holds for a chunk that has no such field."""
+        holds = {
+            "$eq": self.operand is None,
+            "$ne": self.operand is not None,
+            "$in": self.operator == "$in" and None in self.operand,
+            "$nin": self.operator == "$nin" and None not in self.operand,
+            "$exists": self.operand is False,
+            "$empty": self.operand is True,
+        }
+        return holds.get(self.operator, False) != self.negated
+
+    def as_object(self) -> Any:
+        """Return what stands beside the field in a filter."""
+        if self.operator == "$eq":
+            return self.operand
+        wanted = {self.operator: self.operand}
+        return {"$not": wanted} if self.negated else wanted
+
+
+Alternatives = list[list[Condition]]
+
+
+def as_alternatives(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a filter as ``{field: value}``, or ``{"$or": [{"$and": [{field: value}, …]}, …]}`` where it needs to be.
+
+    Parameters
+    ----------
+    metadata
+        Fields with plain values or operators, and ``$and``, ``$or``, ``$not``, see :func:`sqlrag.hybrid_query`.
+
+    Raises
+    ------
+    InputError
+        There is no such operator, an operand is of the wrong type, or the filter is larger than 1,000 conditions.
+    """
+    alternatives = [_merged(conditions) for conditions in alternatives_of(metadata)]
+    return alternatives[0] if len(alternatives) == 1 else {"$or": alternatives}
+
+
+def alternatives_of(metadata: Mapping[str, Any]) -> Alternatives:
+    """Return a filter as alternatives, one of which has to hold: lists of conditions, all of which have to."""
+    return _of_object(metadata)
+
+
+def holds_for_any(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a filter holds for every chunk that has none of its fields."""
+    return any(all(one.holds_without_field() for one in conditions) for conditions in _of_object(metadata))
+
+
+def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the metadata fields that a filter looks at, in its order, with the operators."""
+    found: dict[str, set[str]] = {}
+    for condition in chain.from_iterable(_of_object(metadata)):
+        if condition.field not in KEYS:
+            found.setdefault(condition.field, set()).add(condition.operator)
+    return found
+
+
+def _merged(conditions: list[Condition]) -> dict[str, Any]:
+    fields = [condition.field for condition in conditions]
+    if len(set(fields)) == len(fields):
+        return {condition.field: condition.as_object() for condition in conditions}
+    return {"$and": [{condition.field: condition.as_object()} for condition in conditions]}
+
+
+def _of_object(wanted: Any, depth: int = 0, *, negated: bool = False) -> Alternatives:
+    """Return the alternatives of a filter, or of its opposite."""
+    _check_depth(depth)
+    if not isinstance(wanted, Mapping) or not all(isinstance(key, str) for key in wanted):
+        raise InputError(f"metadata must be a mapping of field names to values, not {shown(wanted)}.")
+    return _joined([_of_entry(key, value, depth, negated=negated) for key, value in wanted.items()], any_of=negated)
+
+
+def _of_entry(key: str, value: Any, depth: int, *, negated: bool) -> Alternatives:
+    if key == "$not":
+        return _of_object(value, depth + 1, negated=not negated)
+    if key in GROUPS:
+        parts = _listed(key, value)
+        if not all(parts) or not parts:
+            raise InputError(f"{key} of a metadata filter needs at least one filter, and none that is empty.")
+        joined = [_of_object(part, depth + 1, negated=negated) for part in parts]
+        return _joined(joined, any_of=(key == "$or") != negated)
+    if _RESERVED.fullmatch(key) and key not in KEYS:
+        raise InputError(f"A metadata filter has no {shown(key)}; there are {', '.join(GROUPS + KEYS)} and the fields.")
+    # Spelt as the stored names are.
+    return _of_field(key if key in KEYS else next(iter(clean_metadata({key: None}))), value, depth, negated=negated)
+
+
+def _of_field(key: str, value: Any, depth: int, *, negated: bool) -> Alternatives:
+    signs = list(value) if isinstance(value, Mapping) else []
+    if signs and all(isinstance(sign, str) and sign.lower() in _FOREIGN for sign in signs):
+        raise InputError(
+            f"The metadata filter {{{shown(key)}: {shown(value)}}} looks like an operator of another system. "
+            f"Write one of {', '.join(OPERATORS)}."
+        )
+    if not any(isinstance(sign, str) and sign.startswith("$") for sign in signs):
+        return _alone(Condition(key, "$eq", _cleaned(key, value)), negated=negated)
+    parts = []
+    for sign in signs:
+        if sign == "$not":
+            _check_depth(depth)
+            if not isinstance(value[sign], Mapping) or not value[sign]:
+                raise InputError(f"$not of {shown(key)} must be an object of operators, not {shown(value[sign])}.")
+            parts.append(_of_field(key, value[sign], depth + 1, negated=not negated))
+        elif key in KEYS and sign not in _OPPOSITES:
+            raise InputError(f"{key} takes a value or {', '.join(_OPPOSITES)} in a metadata filter, not {shown(sign)}.")
+        elif sign in OPERATORS:
+            parts.append(_alone(Condition(key, sign, _operand(key, sign, value[sign])), negated=negated))
+        else:
+            raise InputError(
+                f"The metadata filter has no operator {shown(sign)} (at {shown(key)}). There are "
+                f"{', '.join(OPERATORS)} and $not."
+            )
+    return _joined(parts, any_of=negated)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise InputError(f"The metadata filter has more than {_MAX_DEPTH} levels.")
+
+
+def _alone(condition: Condition, *, negated: bool) -> Alternatives:
+    return [[condition.opposite() if negated else condition]]
+
+
+def _operand(key: str, sign: str, value: Any) -> Any:
+    where = f"{sign} of the metadata filter for {shown(key)}"
+    if sign in FLAGS:
+        if not isinstance(value, bool):
+            raise InputError(f"{where} must be true or false, not {shown(value)}.")
+        return value
+    if sign in LISTS:
+        if sign == "$all" and not value:
+            raise InputError(f"{where} needs at least one value.")
+        return [_cleaned(key, one) for one in _listed(where, value)]
+    cleaned = _cleaned(key, value)
+    if sign in TEXTS and not isinstance(cleaned, str):
+        raise InputError(f"{where} must be text, not {shown(value)}.")
+    if sign in ORDERS and (isinstance(cleaned, bool) or not isinstance(cleaned, (int, float, str))):
+        raise InputError(f"{where} must be a number or text, not {shown(value)}.")
+    return cleaned
+
+
+def _cleaned(key: str, value: Any) -> Any:
+    """Return a value as the stored metadata have it, so that a date or a nested object finds its like."""
+    if key in KEYS and isinstance(value, str):
+        return clean_name(value)
+    try:
+        cleaned = clean_metadata({"value": value})["value"]
+    except InputError as error:
+        raise InputError(f"The metadata filter {{{shown(key)}: {shown(value)}}} cannot be used: {error}.") from error
+    if cleaned is None and value is not None:
+        raise InputError(f"The metadata filter {{{shown(key)}: {shown(value)}}} has a value that is no number.")
+    return cleaned
+
+
+def _listed(what: str, value: Any) -> Sequence[Any]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise InputError(f"{what} must be a list, not {shown(value)}.")
+    return value
+
+
+def _joined(parts: list[Alternatives], *, any_of: bool) -> Alternatives:
+    """Return the alternatives of several filters, one or all of which have to hold."""
+    if any_of:
+        return _limited([conditions for part in parts for conditions in part])
+    found: Alternatives = [[]]
+    for part in parts:
+        # One alternative of each filter, in every combination.
+        found = _limited([[*left, *right] for left, right in product(found, part)])
+    return found
+
+
+def _limited(alternatives: Alternatives) -> Alternatives:
+    if sum(map(len, alternatives)) > _MAX_CONDITIONS:
+        raise InputError(
+            f"The metadata filter has more than {_MAX_CONDITIONS:,} conditions, written out as alternatives. Use $in "
+            "for many values of a field."
+        )
+    return alternatives
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Conditions that all have to hold; None leaves one out.
+
+    ``collection`` is one name or several (any of them). ``tags_any`` asks for at least one of the tags, ``tags_all``
+    for every one. ``metadata`` asks that top-level fields equal the given values (numbers by value, so 2024 equals
+    2024.0 but not "2024"; None also matches a missing field) or meet operators, see :mod:`.conditions`.
+    """
+
+    collection: str | Sequence[str] | None = None
+    tags_any: Sequence[str] | None = None
+    tags_all: Sequence[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the conditions that are set, as named parameters of the search macros.
+
+        Raises
+        ------
+        InputError
+            A condition is of the wrong type, there is no such operator, or a value cannot be written as JSON.
+        """
+        return dict(self._named)
+
+    @cached_property
+    def _named(self) -> dict[str, Any]:
+        named = {
+            "collection": strings(
+                "collection", [self.collection] if isinstance(self.collection, str) else self.collection
+            ),
+            "tags_any": strings("tags_any", self.tags_any),
+            "tags_all": strings("tags_all", self.tags_all),
+            "metadata": self._metadata_json(),
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
+        """Return the parameters for a deletion, which fields that are not there must not decide alone."""
+        filters = self.parameters()
+        refuse_lack(self.metadata, "document", "doc_ids")
+        # An empty tags_all holds for every document, so it says nothing.
+        named = [name for name, value in filters.items() if name != "tags_all" or value]
+        if doc_ids is None and checksum is None and not named:
+            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
+        return filters
+
+    def _metadata_json(self) -> str | None:
+        if self.metadata is None:
+            return None
+        wanted = as_alternatives(self.metadata)
+        # Ordered as the stored metadata is, so that a nested object finds its like. {} is no condition.
+        return json.dumps(wanted, ensure_ascii=False, sort_keys=True) if wanted else None
+
+
+def refuse_lack(metadata: Mapping[str, Any] | None, row: str, ids: str) -> None:
+    """Raise InputError for a filter to delete by that holds wherever its fields are not there."""
+    if metadata and holds_for_any(metadata):
+        raise InputError(
+            f"metadata={shown(metadata)} holds for every {row} without such a field. "
+            f"Name what to delete by values or by {ids}."
+        )
+
+
+def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
+    """Return a list of names as they are stored, or raise InputError."""
+    if values is None:
+        return None
+    if (
+        isinstance(values, str)
+        or not isinstance(values, Sequence)
+        or not all(isinstance(value, str) for value in values)
+    ):
+        raise InputError(f"{name} must be a list of strings, not {shown(values)}.")
+    return [clean_name(value) for value in values]
+
+
+def filter_hints(filters: Filters, types: Mapping[str, str]) -> list[str]:
+    """Return what may be wrong with a metadata filter that no chunk passes: fields that are nowhere, or are lists.
+
+    ``types`` are the JSON types of the fields that some chunk has.
+    """
+    hints = []
+    for name, operators in compared_fields(filters.metadata or {}).items():
+        if name not in types:
+            hints.append(f"No chunk has the metadata field {name!r}.")
+        elif types[name] == "ARRAY" and "$eq" in operators:
+            hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
+    return hints

@@ -1,0 +1,548 @@
+"""A search through its stages: the question's vector, both legs, feedback, fusion, rows; and its record."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlrag import arguments
+from sqlrag.arguments import counted, shortened, shown
+from sqlrag.cancellation import patience
+from sqlrag.embedders.base import GIVEN, same_model
+from sqlrag.embedders.batching import question_waits
+from sqlrag.engines.base import NoLexicalIndexError
+from sqlrag.engines.duckdb.legs import EXPANSION_CHUNKS, moved_vector
+from sqlrag.engines.duckdb.lexical import marks
+from sqlrag.engines.duckdb.metadata import model_identity
+from sqlrag.engines.duckdb.rows import as_row, rows_of
+from sqlrag.errors import (
+    InputError,
+    MissingExtraError,
+    ModelMismatchError,
+    ModelUnavailableError,
+    ProviderError,
+    SqlragError,
+    StoreError,
+)
+from sqlrag.network import scrub
+from sqlrag.normalize import is_blank, without_surrogates
+from sqlrag.ranking.fusion import FusedHit, Leg, fuse_legs
+from sqlrag.ranking.results import Results
+from sqlrag.ranking.terms import Terms
+from sqlrag.ranking.vectors import checked_vector
+from sqlrag.telemetry import measured, request, request_id_of
+from sqlrag.types import Candidate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from sqlrag.engines.base import Engine
+    from sqlrag.ranking.explanation import Explanation
+    from sqlrag.ranking.plan import SearchOptions
+    from sqlrag.search.query_log import QueryLog
+    from sqlrag.types import Embedder, ModelIdentity
+
+log = logging.getLogger("sqlrag.query")
+
+T = TypeVar("T")
+
+_LOAD_FOLDERS = ("onnx", "huggingface")
+_SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
+EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
+
+# How long a question waits for a model whose last failure took longer than this. Long enough for one that works.
+RETRY_SECONDS = 1.0
+
+_CACHED_QUERIES = 256
+
+
+class QuestionEmbedder:
+    """Embeds questions with the model of a file, which is loaded and compared with the file at the first of them.
+
+    Every question tries the model again, so that a model that failed takes part as soon as it can. A provider may have
+    the attribute ``timeout``, in seconds: no impatient question waits longer. After a slow failure, impatient questions
+    wait for one second only; a vector that arrives later is kept for the next time.
+    """
+
+    def __init__(self, path: Path | str, identity: ModelIdentity, embedder: Embedder | None) -> None:
+        self._path = path
+        self.identity = identity
+        self._embedder = embedder
+        self._is_checked = False
+        self._was_slow_to_fail = False
+        self._vectors: dict[str, NDArray[np.float32]] = {}
+
+    @property
+    def loaded(self) -> Embedder | None:
+        """The embedder, if it was given or has been loaded."""
+        return self._embedder
+
+    def embedder(self) -> Embedder:
+        """Return the embedder of the file, loaded once and checked against the file.
+
+        Raises
+        ------
+        ModelMismatchError
+            The model's vectors are not those that the file was built with.
+        ModelUnavailableError, MissingExtraError, ProviderError
+            It cannot be loaded here, or does not answer.
+        """
+        from sqlrag.embedders.base import check_stored
+
+        embedder = self._load()
+        if not self._is_checked:
+            waiting = question_waits.set(True)
+            try:
+                check_stored(embedder, self.identity)
+            finally:
+                question_waits.reset(waiting)
+            self._is_checked = True
+        return embedder
+
+    def embed(
+        self, query_text: str, *, patient: bool = True, timings: dict[str, float] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the vector of a question, ``[dimensions] float32`` of unit norm; the last 256 are remembered.
+
+        ``patient`` waits as long as the provider itself does. ``timings`` gets the seconds of "load" and "embed".
+        """
+        timings = {} if timings is None else timings
+        vector = self._vectors.pop(query_text, None)
+        if vector is not None:
+            self._vectors[query_text] = vector  # last, as the one used last
+            timings["embed"] = 0.0
+            return vector
+        began = time.perf_counter()
+        try:
+            seconds = None if patient else self._seconds(timings)
+            if seconds is not None:
+                seconds = max(0.1, seconds - (time.perf_counter() - began))
+            limit = patience(seconds)
+            if limit is None:
+                return self._attempt(query_text, timings)
+            return self._within(limit, lambda: self._attempt(query_text, timings))
+        except EMBEDDING_FAILURES:
+            # What fails at once, such as a server that is not running, costs nothing to try again.
+            self._was_slow_to_fail = self._was_slow_to_fail or time.perf_counter() - began > RETRY_SECONDS
+            raise
+
+    def _seconds(self, timings: dict[str, float]) -> float | None:
+        """Return how long an impatient question waits for the model, None for as long as it takes."""
+        if self._was_slow_to_fail:
+            return RETRY_SECONDS
+        if self._embedder is None and patience() is not None:
+            return None  # to load it may take longer than the request has
+        return getattr(self._load(timings), "timeout", None)
+
+    def _load(self, timings: dict[str, float] | None = None) -> Embedder:
+        from sqlrag.embedders.base import load_stored
+
+        if self._embedder is None:
+            began = time.perf_counter()
+            remedy = "with. Pass query_vector to a search, vectors to index, or an embedder to Store(path, embedder=…)."
+            try:
+                self._embedder = load_stored(self._path, self.identity, remedy)
+            except SqlragError:
+                raise
+            except Exception as error:  # a provider of others may raise anything
+                raise ModelUnavailableError(
+                    f"The {self.identity.provider} model {self.identity.model_name!r} of {self._path} cannot be "
+                    f"loaded: {type(error).__name__}: {scrub(str(error))}"
+                ) from error
+            if timings is not None:
+                timings["load"] = time.perf_counter() - began
+        return self._embedder
+
+    def _attempt(self, query_text: str, timings: dict[str, float]) -> NDArray[np.float32]:
+        from sqlrag.embedders import embed_texts
+
+        self._load(timings)
+        began = time.perf_counter()
+        vector: NDArray[np.float32] = embed_texts(self.embedder(), [query_text], kind="query")[0]
+        timings["embed"] = time.perf_counter() - began
+        self._was_slow_to_fail = False
+        while len(self._vectors) >= _CACHED_QUERIES:
+            self._vectors.pop(next(iter(list(self._vectors)), ""), None)
+        self._vectors[query_text] = vector
+        return vector
+
+    def _within(self, seconds: float, work: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Return what the work returns, or raise ProviderError if that takes longer; the work goes on to its end."""
+        answer: Future[NDArray[np.float32]] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(work())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        # A daemon, because a process must be able to end while a server keeps it waiting.
+        threading.Thread(target=copy_context().run, args=(run,), name="sqlrag-embed", daemon=True).start()
+        wait([answer], timeout=seconds)
+        if not answer.done():
+            longer = "vector_query and strict=True wait longer" if patience() is None else "a request has no more time"
+            raise ProviderError(
+                f"The {self.identity.provider} model {self.identity.model_name!r} gave no answer within "
+                f"{seconds:.3g} seconds. See whether its server is well; {longer}."
+            )
+        return answer.result()
+
+
+class Run:
+    """One query on its way through the stages."""
+
+    def __init__(self, questions: QuestionEmbedder, engine: Engine, query_text: str, plan: SearchOptions) -> None:
+        self.questions = questions
+        self.engine = engine
+        self.query_text = query_text
+        self.plan = plan
+        self.asked_filters = plan.filters.parameters()
+        if "metadata" in self.asked_filters:  # as its author wrote it
+            self.asked_filters["metadata"] = plan.filters.metadata
+        self.filters: dict[str, Any] = {}
+        self.vector_hits = Leg()
+        self.lexical_hits = Leg()
+        self.query_vector: NDArray[np.float32] | None = None
+        self.terms = Terms()
+        self.pool: int | None = None
+        self.has_lexical_index = True
+        self.notices: list[str] = [*plan.without_effect(), *engine.without_effect(plan)]
+        self.timings: dict[str, float] = {}
+
+    def filter(self) -> None:
+        """Find the chunks whose metadata pass, once for both legs."""
+        if not self.asked_filters:
+            return
+        began = time.perf_counter()
+        self.filters = self.engine.passing_filters(self.plan.filters)
+        self.timings["filter"] = time.perf_counter() - began
+
+    def embed(self) -> None:
+        """Embed the question unless its vector is given; a model that fails is a notice where words can answer."""
+        began, given = time.perf_counter(), self.plan.query_vector
+        patient = self.plan.mode == "vector" or self.plan.strict
+        try:
+            if given is None:
+                self.query_vector = self.questions.embed(self.query_text, patient=patient, timings=self.timings)
+            else:
+                self.query_vector = self._given_vector(given)
+                self.timings["embed"] = time.perf_counter() - began
+        except EMBEDDING_FAILURES as error:
+            if patient:
+                raise
+            again = " The next question asks it again." if isinstance(error, ProviderError) else ""
+            self.notices.append(
+                f"The question could not be embedded, so the answer is from the lexical leg alone: {error}{again}"
+            )
+            self.timings["embed"] = time.perf_counter() - began - self.timings.get("load", 0.0)
+
+    def _given_vector(self, given: ArrayLike) -> NDArray[np.float32]:
+        try:
+            return checked_vector(given, self.questions.identity.dimensions)
+        except ModelMismatchError as error:
+            raise ModelMismatchError(
+                f"query_vector cannot be used. {error} The file's model is {self.questions.identity.model_name!r}; "
+                "reembed(db_path, model) gives the file another one."
+            ) from error
+        except InputError as error:
+            raise InputError(f"query_vector cannot be used. {error}") from error
+
+    def vector(self) -> None:
+        """Fill the vector leg, if the question has a vector."""
+        if self.query_vector is None:
+            return
+        began, plan = time.perf_counter(), self.plan
+        leg = self.engine.vector_leg(self.query_vector, plan.vector_candidates, self.filters, plan)
+        self.pool = leg.pool
+        if plan.min_similarity is not None:
+            leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
+        self.vector_hits = leg
+        self.timings["vector"] = self.timings.get("vector", 0.0) + time.perf_counter() - began
+
+    def lexical(self) -> None:
+        """Fill the lexical leg; without an index the vector leg answers alone, and says so."""
+        began = time.perf_counter()
+        plan = self.plan
+        try:
+            self.terms = self.engine.query_terms(self.query_text, plan)
+            if not self.terms.wanted and not self.terms.clauses:
+                self.notices.append("The question has no words that the lexical leg could look for.")
+            self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
+        except NoLexicalIndexError as error:
+            if plan.mode == "lexical" or plan.strict:
+                path = self.engine.path
+                raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
+            self.has_lexical_index = False
+            self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
+        self.timings["lexical"] = time.perf_counter() - began
+
+    def refine(self) -> None:
+        """Search again with what the best chunks of the first search add to the question, where that is asked for."""
+        plan = self.plan
+        if not plan.feedback and not plan.expansion:
+            return
+        began = time.perf_counter()
+        best = [self._node_ids()[hit.rid] for hit in self.fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
+        if not best:
+            return
+        if plan.expansion and self.terms.clauses:
+            self.notices.append(f"expansion={plan.expansion} has no effect with quotes or stars in the question.")
+        elif plan.expansion and self.terms.termids:
+            self.terms = self.engine.expanded_terms(self.terms, best[:EXPANSION_CHUNKS], plan.expansion)
+            self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
+        if plan.feedback and self.query_vector is not None:
+            nearest = self.engine.vectors_of(best[: plan.feedback])
+            self.query_vector = moved_vector(self.query_vector, nearest, plan.feedback_weight)
+            self.vector()
+        self.timings["feedback"] = time.perf_counter() - began
+
+    def _explain_nothing(self) -> None:
+        """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
+        plan = self.plan
+        vector_empty = self.query_vector is not None and not self.vector_hits.hits
+        words_empty = self._asks_for_words() and not self.lexical_hits.hits
+        if not (vector_empty or words_empty):
+            return
+        any_passes = not self.filters or self.engine.any_passes(self.filters)
+        if not any_passes:
+            hints = self.engine.filter_hints(plan.filters)
+            self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
+            return
+        passing = "chunk that passes the filters" if self.filters else "chunk"
+        if vector_empty and plan.min_similarity is not None:
+            self.notices.append(f"No {passing} has a cosine of {plan.min_similarity} or more.")
+        if words_empty:
+            self._explain_words(passing)
+
+    def _explain_words(self, passing: str) -> None:
+        """Say what no chunk holds, and whether that is so with the filters only."""
+        plan = self.plan
+        quoted = shortened(", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases))
+        asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
+        if asked and self.engine.lexical_leg(self.terms, 1, plan, {}).hits:
+            self.notices.append(
+                f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
+            )
+            return
+        if quoted:
+            self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
+        elif plan.mode == "lexical":
+            what = "all of the words" if plan.conjunctive else "any of the words"
+            self.notices.append(f"No chunk holds {what}.")
+
+    def _asks_for_words(self) -> bool:
+        return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
+
+    def package(self) -> Results:
+        """Fuse the legs and fetch the rows of the best."""
+        began = time.perf_counter()
+        plan = self.plan
+        self._explain_nothing()
+        hits, score_type = self.fused()
+        hits = hits[: plan.top_k]
+        fused = time.perf_counter()
+        found = self._found(hits, score_type)
+        sources = {}
+        if plan.include_source_docs:
+            sources = self.engine.source_documents([candidate.doc_id for candidate in found])
+        # The statement gives these rows, so it is that of the leg which answered.
+        stated = replace(plan, mode="lexical") if self.query_vector is None else plan
+        self.timings.update(fuse=fused - began, fetch=time.perf_counter() - fused)
+        results = Results(
+            [as_row(candidate, sources.get(candidate.doc_id)) for candidate in found],
+            query_text=self.query_text,
+            sql=self.engine.statement(self.query_text, stated, self.terms, self.pool),
+            notices=self.notices,
+            timings=self.timings,
+            methods={
+                name: leg.method
+                for name, leg in (("vector", self.vector_hits), ("lexical", self.lexical_hits))
+                if leg.method
+            },
+            candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
+        )
+        results.found = tuple(found)
+        results.files = self.engine.files_of([candidate.node_id for candidate in found])
+        if self.terms.asked is not None:
+            results.marks = partial(marks, self.terms.asked, self.engine.metadata["stemmer"])
+        return results
+
+    def fused(self, parts: dict[int, tuple[float, float]] | None = None) -> tuple[list[FusedHit], str]:
+        """Return every candidate, best first, and the type of its score; ``parts`` as in :func:`fuse_legs`."""
+        plan, parts = self.plan, {} if parts is None else parts
+        if plan.mode == "lexical" or self.query_vector is None:
+            parts.update((hit.rid, (0.0, hit.score)) for hit in self.lexical_hits.hits)
+            return [
+                FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
+            ], self.engine.lexical_score
+        if plan.mode == "vector" or not self.has_lexical_index:
+            parts.update((hit.rid, (hit.score, 0.0)) for hit in self.vector_hits.hits)
+            return [
+                FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
+            ], "vector"
+        exact = None
+        if plan.fusion == "convex":
+            rids = sorted({hit.rid for hit in (*self.vector_hits.hits, *self.lexical_hits.hits)})
+            exact = self.engine.pair_scores(self.query_vector, self.terms, rids, plan.bm25)
+        fused = fuse_legs(
+            self.vector_hits.hits,
+            self.lexical_hits.hits,
+            fusion=plan.fusion,
+            exact=exact,
+            parts=parts,
+            **plan.fusion_parameters(),
+        )
+        return fused, plan.fusion
+
+    def _found(self, hits: Sequence[FusedHit], score_type: str) -> list[Candidate]:
+        node_ids = self._node_ids()
+        wanted = [node_ids[hit.rid] for hit in hits]
+        found = []
+        for hit, row in zip(hits, rows_of(self.engine.path, self.engine.chunk_rows(wanted), wanted), strict=True):
+            chunk = dict(row)
+            chunk["heading_path"], chunk["tags"] = tuple(chunk["heading_path"]), tuple(chunk["tags"])
+            scores = {name: getattr(hit, name) for name in _SCORES}
+            found.append(Candidate(content=chunk.pop("text"), score_type=score_type, **chunk, **scores))
+        return found
+
+    def _node_ids(self) -> dict[int, str]:
+        return {**self.lexical_hits.node_ids, **self.vector_hits.node_ids}
+
+
+class Searcher:
+    """Searches one open store. Safe to use from several threads at once."""
+
+    def __init__(self, engine: Engine, embedder: Embedder | None = None, query_log: QueryLog | None = None) -> None:
+        self.engine = engine
+        self.query_log = query_log
+        self.questions = QuestionEmbedder(engine.path, self.identity, embedder)
+        self._use_workers()
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The model that the file was filled with."""
+        return model_identity(self.engine.metadata)
+
+    def _use_workers(self) -> None:
+        # It starts its threads when there is work for them.
+        self._workers = ThreadPoolExecutor(max(2, os.cpu_count() or 2), thread_name_prefix="sqlrag-lexical")
+        self._process = os.getpid()
+
+    def close(self) -> None:
+        """End the worker threads, and write what waits for the query log."""
+        self._workers.shutdown()
+        if self.query_log is not None:
+            self.query_log.flush()
+
+    def embedder(self) -> Embedder:
+        """Return the embedder of the file, loaded once and checked against the file."""
+        return self.questions.embedder()
+
+    def check_model_name(self, model_name: str) -> None:
+        """Raise ModelMismatchError unless this is the file's model: by its name, or a local folder by its vectors."""
+        from sqlrag.embedders import check_identity, load_embedder
+
+        identity = self.identity
+        if same_model(model_name, identity.model_name) or identity.model_name == GIVEN:
+            return
+        if Path(model_name).is_dir():
+            provider = identity.provider if identity.provider in _LOAD_FOLDERS else "auto"
+            check_identity(load_embedder(model_name, provider=provider), identity)
+            return
+        raise ModelMismatchError(
+            f"{self.engine.path} was built with the model {identity.model_name!r}; you passed model_name="
+            f"{model_name!r}. Leave it out to use the file's, or give the file another model: reembed(db_path, model)."
+        )
+
+    def embed_query(self, query_text: str) -> NDArray[np.float32]:
+        """Return the vector of a question, ``[dimensions] float32`` of unit norm."""
+        return self.questions.embed(query_text)
+
+    def search(self, query_text: str, plan: SearchOptions) -> Results:
+        """Run the legs of the plan, the lexical one in a thread of its own, and fuse what they find."""
+        arguments.texts(query_text=query_text)
+        with self._recorded(query_text, plan) as found:
+            results = self.engine.read(self._work(query_text, plan, Run.package))
+            found.append(results)
+        return results
+
+    def explain(self, query_text: str, node_id: str, plan: SearchOptions) -> Explanation:
+        """Run the legs of the plan and take the score of one chunk apart."""
+        return self.engine.read(self._work(query_text, plan, lambda run: run.engine.explained(run, node_id)))
+
+    def _work(self, query_text: str, plan: SearchOptions, finish: Callable[[Run], T]) -> Callable[[Engine], T]:
+        """Return what searches an engine by the plan, and then returns what ``finish`` makes of the legs."""
+        blank = not isinstance(query_text, str) or is_blank(query_text)
+        if blank and (plan.query_vector is None or plan.mode != "vector"):
+            raise InputError("The query is blank. Pass a question or some words.")
+        if plan.model_name is not None and plan.mode != "lexical":
+            self.check_model_name(plan.model_name)
+
+        def search(engine: Engine) -> T:
+            run = Run(self.questions, engine, "" if blank else without_surrogates(query_text), plan)
+            run.filter()
+            if plan.mode == "lexical":
+                run.lexical()
+            else:
+                with self._beside(run.lexical) if plan.mode == "hybrid" else nullcontext():
+                    run.embed()
+                    run.vector()
+            run.refine()
+            return finish(run)
+
+        return search
+
+    @contextmanager
+    def _beside(self, work: Callable[[], None]) -> Iterator[None]:
+        """Run the work in a thread beside the body of the ``with`` block, and wait for it."""
+        if self._process != os.getpid():
+            self._use_workers()  # a fork leaves the threads behind
+        try:
+            future = self._workers.submit(work)
+        except RuntimeError as error:
+            if self.engine.closed:
+                raise StoreError(self.engine.path, f"{self.engine.path} has been closed. Open it again.") from error
+            raise
+        try:
+            yield
+        finally:
+            future.exception()  # wait, so that no leg outlives its query
+        future.result()
+
+    @contextmanager
+    def _recorded(self, query_text: str, plan: SearchOptions) -> Iterator[list[Results]]:
+        """Search as a request with an id; what the list gets, or an error, goes into the query log if there is one."""
+        request_id = request_id_of(None)
+        with request(request_id):
+            began = time.perf_counter()
+            found: list[Results] = []
+            try:
+                with measured("search", attributes={"sqlrag.mode": plan.mode, "sqlrag.top_k": plan.top_k}):
+                    yield found
+            except Exception as error:
+                if self.query_log is not None:
+                    self.query_log.add(self.engine.path, query_text, plan, error, time.perf_counter() - began)
+                raise
+            (results,) = found
+            results.request_id = request_id
+            results.timings["total"] = seconds = time.perf_counter() - began
+            best, last = (results[0], results[-1]) if results else ({}, {})
+            log.debug(
+                "[%s] %s search, top_k %d: %s, %s %s to %s, in %.1f ms",
+                request_id, plan.mode, plan.top_k, counted(len(results), "result"),
+                best.get("score_type", "no scores"), best.get("score"), last.get("score"), seconds * 1000,
+            )  # fmt: skip
+            if self.query_log is not None:
+                self.query_log.add(self.engine.path, query_text, plan, results, seconds)

@@ -1,1 +1,0 @@
-"""What the REST adapter is made of: routes from public functions, and what a server needs around them."""

@@ -1,1 +1,0 @@
-"""The DuckDB file: its tables, its lexical index and its vectors."""

@@ -1,1 +1,0 @@
-"""What tools for language models need beside the functions: descriptions, answers that fit a context, a key."""

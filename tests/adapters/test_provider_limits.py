@@ -1,0 +1,209 @@
+"""A provider that hangs is given up before a server's own limit of the request, whatever asks it.
+
+The model stands behind a real server on loopback that never answers, or sends a byte now and then; where it can, the
+answer is by words, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from mcp.client.client import Client
+from starlette.testclient import TestClient
+
+import sqlrag
+from sqlrag.adapters.mcp import create_server, host
+from sqlrag.adapters.rest import create_app
+from sqlrag.adapters.rest.config import ServerOptions
+from sqlrag.cancellation import Work, patience
+from sqlrag.embedders import CallableEmbedder, HashingEmbedder
+from tests.support import chat_server
+from tests.support.embedding_server import EmbeddingServer, hangs, serving
+from tests.support.helpers import write
+from tests.support.loopback import served
+
+QUESTION = {"query_text": "where do ducks swim"}
+LIMITS = (0.6, 1.2)  # seconds of a request, of --timeout
+NOTICE = "The question could not be embedded, so the answer is from the lexical leg alone"
+
+
+@pytest.fixture(scope="module", params=["openai", "ollama"])
+def made(request, tmp_path_factory):
+    """A folder with documents and a file whose model is behind a server, and that server."""
+    pytest.importorskip(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    server = EmbeddingServer()
+    write(folder / "docs", a_md="# Ducks\n\nDucks swim in the pond.", b_md="# Geese\n\nGeese fly south.")
+    with serving(server) as address:
+        given = {"embedding_provider": request.param, "embed_model_name": "test-model", "progress": "off"}
+        url = f"{address}/v1" if request.param == "openai" else address
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENAI_API_KEY", "none")
+            sqlrag.prepare_embeddings(folder / "docs", folder / "kb.duckdb", base_url=url, **given)
+            yield folder, server
+
+
+@pytest.fixture
+def hanging(made):
+    folder, server = made
+    server.faults = [hangs(30)]
+    yield folder
+    server.faults = []
+
+
+def client_of(file, **options):
+    return TestClient(create_app(file, ServerOptions(**options)), base_url="http://127.0.0.1")
+
+
+class TestRest:
+    @pytest.mark.parametrize("seconds", LIMITS)
+    @pytest.mark.parametrize("loaded", [False, True])
+    def test_fault_S17_words_answer_before_the_request_ends(self, made, seconds, loaded):
+        folder, server = made
+        with client_of(folder / "kb.duckdb", seconds=seconds) as client:
+            if loaded:
+                assert client.post("/vector_query", json=QUESTION).status_code in (200, 502)
+                while client.post("/hybrid_query", json=QUESTION).json()["notices"]:
+                    time.sleep(0.05)
+            server.faults = [hangs(30)]
+            try:
+                for number, path in enumerate(("hybrid_query", "retrieve", "explain")):
+                    text = f"where do ducks swim {number}"
+                    sent = {"query": text} if path == "retrieve" else {"query_text": text}
+                    more = {"retrieve": {"plan": {}}, "explain": {"node_id": "a.md#0"}}.get(path, {})
+                    began = time.monotonic()
+                    answer = client.post(f"/{path}", json={**sent, **more})
+                    assert time.monotonic() - began < seconds + 2
+                    assert answer.status_code == 200, (path, answer.text)
+                    found = answer.json()
+                    assert NOTICE in str(found["notices"]), path
+                    if path == "hybrid_query":
+                        assert [row["score_type"] for row in found["results"]] == ["bm25"]
+                # Nothing else can answer: it says which model it is, and not that the request took too long.
+                for sent in ({"path": "/vector_query"}, {"path": "/hybrid_query", "strict": True}):
+                    path = sent.pop("path")
+                    answer = client.post(path, json={"query_text": "geese in the south", **sent})
+                    assert (answer.status_code, "test-model" in answer.json()["detail"]) == (502, True), answer.text
+            finally:
+                server.faults = []
+
+    def test_fault_S17_changes_end_with_the_providers_error(self, hanging):
+        write(hanging / "docs", c_md="# Swans\n\nSwans sing.")
+        given = {"write": True, "answer_seconds": 2, "input_dir": hanging / "docs"}
+        with client_of(hanging / "kb.duckdb", **given) as client:
+            chunks = [{"doc_id": "n.md", "chunk_index": 0, "content": "note"}]
+            answers = [
+                client.post("/index", json={"chunks": chunks}),
+                client.post("/update_embeddings", json={}),
+                client.post("/documents", files=[("files", ("d.md", b"# Teals\n\nTeals dive."))]),
+            ]
+            assert client.get("/check").json() == {"problems": []}
+        for answer in answers:
+            assert answer.status_code in (200, 502), answer.text
+            assert "test-model" in answer.text
+
+    def test_fault_S17_an_answer_comes_from_words(self, hanging):
+        chat = chat_server.ChatServer()
+        with chat_server.serving(chat) as url:
+            options = {"chat_model": "m", "chat_base_url": url, "answer_seconds": 2}
+            with client_of(hanging / "kb.duckdb", **options) as client:
+                answer = client.post("/answer", json={"question": QUESTION["query_text"]})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["sources"][0]["doc_id"] == "a.md"
+        assert NOTICE in str(answer.json()["notices"])
+
+    def test_fault_S17_a_model_that_rewords_is_given_up_as_well(self, made):
+        chat = chat_server.ChatServer(request_1="hang")
+        with chat_server.serving(chat) as url:
+            options = {"chat_model": "m", "chat_base_url": url, "answer_seconds": 3}
+            with client_of(made[0] / "kb.duckdb", **options) as client:
+                answer = client.post("/answer", json={"question": QUESTION["query_text"], "expand": "llm"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["sources"]
+        assert "did not respond" in str(answer.json()["notices"])
+
+
+class TestOthers:
+    def test_fault_S17_a_tool_of_mcp(self, hanging, monkeypatch):
+        monkeypatch.setattr(host, "SECONDS", 1.0)
+
+        async def run():
+            async with Client(create_server(hanging / "kb.duckdb")) as client:
+                found = await client.call_tool("hybrid_query", QUESTION)
+                sources = await client.call_tool("answer_sources", {"question": "ducks in the pond"})
+                return found.structured_content, sources.structured_content
+
+        found, sources = asyncio.run(run())
+        assert [row["score_type"] for row in found["results"]] == ["bm25"]
+        assert NOTICE in str(found["notices"])
+        assert sources["sources"]
+        assert NOTICE in str(sources["notices"])
+
+    def test_fault_S17_a_model_without_a_time_out_of_its_own(self, tmp_path):
+        """An embedder of the program, which hangs wherever it does."""
+        hashing, ended = HashingEmbedder("hashing-64"), threading.Event()
+
+        def model(texts):
+            if "duck" in texts[-1]:
+                ended.wait(20)
+            return hashing.embed(texts, kind="document")
+
+        write(tmp_path / "docs", a_md="# Geese\n\nGeese swim.")
+        given = {"embedder": CallableEmbedder(model), "progress": "off"}
+        path = sqlrag.prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", **given).path
+        with sqlrag.Store(path, embedder=given["embedder"]) as store, client_of(store, seconds=1) as client:
+            answer = client.post("/hybrid_query", json={"query_text": "swim with a duck"})
+            other = client.post("/vector_query", json={"query_text": "swim with a duck"})
+            ended.set()
+        assert answer.status_code == 200, answer.text
+        assert NOTICE in str(answer.json()["notices"])
+        assert (other.status_code, "gave no answer within" in other.json()["detail"]) == (502, True)
+
+    def test_fault_S17_a_server_that_sends_a_byte_now_and_then(self, made):
+        """The time-out of its client, which is for each attempt to read, is never reached."""
+        with trickling() as url, sqlrag.Store(made[0] / "kb.duckdb") as store:
+            client = store.embedder()._client
+            (client if store.embedder().provider == "openai" else client._client).base_url = url
+            with client_of(store, seconds=1) as client:
+                answer = client.post("/hybrid_query", json={"query_text": "do ducks dream"})
+                other = client.post("/vector_query", json={"query_text": "do geese dream"})
+        assert answer.status_code == 200, answer.text
+        assert NOTICE in str(answer.json()["notices"])
+        assert (other.status_code, "gave no answer within" in other.json()["detail"]) == (502, True)
+
+    def test_what_is_left_is_shared(self):
+        assert patience() is None
+        assert patience(7) == 7
+        work = Work(10)
+        with work.under_way():
+            assert 7 < patience() <= 7.5
+            assert 7 < patience(30) <= 7.5
+            assert patience(2) == 2
+        with Work(0).under_way():
+            assert patience(2) == 0
+
+
+@contextmanager
+def trickling():
+    """A server that begins an answer and never ends it."""
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "9999")
+            self.end_headers()
+            while not ended.wait(0.1):
+                self.wfile.write(b" ")
+
+        def log_message(self, *_):
+            pass
+
+    with served(Handler, ended) as address:
+        yield f"{address}/v1/"

@@ -1,0 +1,685 @@
+"""The search page in a browser, over ``sqlrag serve``: what it shows, its keys, its address, and what fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import uvicorn
+
+import sqlrag
+from sqlrag.adapters.rest import create_app, pages
+from sqlrag.adapters.rest.config import ServerOptions
+from sqlrag.embedders import weights
+from sqlrag.explore.map import corpus_map
+from sqlrag.network import listen
+from tests.support.chat_server import ChatServer, serving
+from tests.support.handbook import HANDBOOK
+from tests.support.helpers import MINILM, ROOT, build
+
+sync = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+expect = sync.expect
+expect.set_options(timeout=15_000)  # a busy machine is no fault
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PAGE = ROOT / "sqlrag" / "adapters" / "rest" / "page"
+QUESTION = "How do I filter by tag?"
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PAGES = ("guides/filters.md", "guides/collections-and-tags.md", "guides/lexical-search.md", "faq.md", "glossary.md")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (the package chromium of Debian)"),
+    pytest.mark.model,
+    pytest.mark.skipif(not weights.bundle_is_installed(), reason="needs the [offline] extra"),
+]
+
+ODD = {
+    "script_md": (
+        "# <script>alert(1)</script>\n\nA zebra <script>window.taken = 1</script>"
+        "<img src=x onerror='window.taken=2'> &amp;"
+    ),
+    "emoji_md": "# Animals 🦓\n\n🦓🦓🦓 intro 👩‍👩‍👧 text.\n\n## Stripes\n\n🦓 The zebra 🦓 has stripes, zebras 𝒛 do.",
+    "rtl_md": "# חיות\n\nהזברה zebra היא חיה עם פסים.",
+    "long_md": "# " + "zebra" * 60 + "\n\nzebra " + "x" * 3000 + " https://example.org/" + "path/" * 200,
+    "table_txt": "zebra\t" + "| cell " * 100,
+    "list_md": "---\ntitle: [a, {b: c}]\n---\nA zebra in a list.",
+    "blank_md": "---\ntitle: ' \u200b '\n---\nA zebra in the blank.",
+    "titled_md": "---\ntitle: Of zebras\n---\nA zebra with a title.",
+}  # fmt: skip
+BIG = "\n\n".join(f"Line {number} 🦊 of a long text that goes on and on." for number in range(2000))
+FLAT = " ".join(f"word{number % 97} 🦊" for number in range(12_000))
+
+
+@contextlib.contextmanager
+def serve(path, *arguments, **environment):
+    """Run ``sqlrag serve`` and yield its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sqlrag", "serve", str(path), "--port", "0", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:"), address or process.stderr.read()
+        yield address
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+@contextlib.contextmanager
+def server(path, port=0, **options):
+    """Serve a file from a thread of this process, which starts at once, and yield its address."""
+    listening, url = listen("127.0.0.1", port, backlog=64)
+    app = create_app(path, ServerOptions(**options))
+    running = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        while not running.started and thread.is_alive():
+            time.sleep(0.01)
+        yield f"{url}/"
+    finally:
+        running.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture(scope="module")
+def handbook(tmp_path_factory):
+    """Return some pages of the handbook as a search file with a map, by the real model."""
+    folder = tmp_path_factory.mktemp("handbook")
+    for name in PAGES:
+        (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HANDBOOK / name, folder / "docs" / name)
+    path = sqlrag.prepare_embeddings(
+        folder / "docs", folder / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
+    ).path
+    corpus_map(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def chat():
+    return ChatServer("Use tags_any [1] or tags_all [2, 99]; `code [1]` is none.")
+
+
+@pytest.fixture(scope="module")
+def address(handbook, chat):
+    with (
+        serving(chat) as base_url,
+        serve(
+            handbook, "--chat-model", "small", "--chat-base-url", base_url, OPENAI_API_KEY="none", SQLRAG_API_KEY=""
+        ) as address,
+    ):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    long = {"big_txt": f"{BIG}\n\nAn okapi.\n\n{BIG}", "flat_txt": f"{FLAT} A quagga. {FLAT}"}
+    path = build(tmp_path_factory.mktemp("odd"), **ODD, **long)
+    with server(path) as address:
+        yield address, path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    # No name is looked up, so that nothing can leave this machine.
+    options = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", *["--no-sandbox"] * (os.geteuid() == 0)]
+    with sync.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """Opens pages in fresh contexts, and keeps what went wrong in them and what they asked other machines for."""
+
+    def __init__(self, browser):
+        self.browser = browser
+        self.contexts = []
+        self.faults = []
+        self.failing = False  # whether requests that fail are meant to
+
+    def __call__(self, url, viewport=WIDE, scheme="light"):
+        context = self.browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
+        self.contexts.append(context)
+        context.set_default_timeout(15_000)
+        context.on("request", self.guard)
+        page = context.new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and self.took(message.text))
+        page.on("pageerror", lambda error: self.took(str(error)))
+        page.on("dialog", lambda dialog: (self.took(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.goto(url)
+        return page
+
+    def guard(self, request):
+        if not re.match(r"(http://127\.0\.0\.1:\d+/|data:)", request.url):
+            self.took(f"left this machine: {request.url}")
+
+    def took(self, fault):
+        if not (self.failing and fault.startswith("Failed to load resource")):
+            self.faults.append(fault)
+
+
+@pytest.fixture
+def visit(browser):
+    visit = Visit(browser)
+    yield visit
+    for context in visit.contexts:
+        context.close()
+    assert visit.faults == []
+
+
+def ask(page, question, mode=None):
+    if mode:
+        page.get_by_label(mode, exact=True).check()
+    page.fill("#query", question)
+    page.keyboard.press("Enter")
+
+
+def nodes(page):
+    return [link.get_attribute("data-node") for link in page.locator("#list .open").all()]
+
+
+def focused(page):
+    return page.locator(":focus")
+
+
+def test_results_are_those_of_python(visit, address, handbook):
+    page = visit(address)
+    expect(page.locator("#corpus")).to_contain_text("kb.duckdb · 5 documents")
+    expect(page.locator("#query")).to_be_focused()
+    ask(page, QUESTION)
+    expected = sqlrag.hybrid_query(QUESTION, handbook, top_k=10)
+    expect(page.get_by_role("status").filter(has_text="results for")).to_have_text(f"10 results for “{QUESTION}”")
+    assert nodes(page) == [row["node_id"] for row in expected]
+    first = page.locator("#list li").first
+    row = expected[0]
+    expect(first.locator("h3 a")).to_have_text(row["heading_path"][-1])
+    expect(first.locator(".path")).to_have_text(row["doc_id"])
+    expect(first.locator(".leg.vector")).to_contain_text(f"#{row['vector_rank']} cosine {row['vector_score']:.3f}")
+    expect(first.locator(".leg.lexical")).to_contain_text(f"#{row['lexical_rank']} BM25 {row['lexical_score']:.2f}")
+    assert {text.lower() for text in page.locator("mark.term").all_text_contents()} <= {
+        "filter", "filters", "filtered", "filtering", "tag", "tags",
+    }  # fmt: skip
+    expect(page.locator("#timings")).to_have_text(re.compile(r"Found in [\d.]+ ms \(.*lexical [\d.]+ ms.*\)"))
+
+
+@pytest.mark.parametrize(("mode", "function"), [("Meaning", sqlrag.vector_query), ("Words", sqlrag.lexical_query)])
+def test_modes_and_filters(visit, address, handbook, mode, function):
+    page = visit(address)
+    ask(page, "tag*", mode)
+    expect(page.locator("#list li").first).to_be_visible()
+    assert nodes(page) == [row["node_id"] for row in function("tag*", handbook, top_k=10)]
+    page.locator("#tags summary").click()
+    page.locator("#tags").get_by_text("search", exact=True).click()
+    expect(page).to_have_url(re.compile(r"tag=search"))
+    wanted = [row["node_id"] for row in function("tag*", handbook, top_k=10, tags_any=["search"])]
+    expect(page.locator("#list li")).to_have_count(len(wanted))
+    expect(page.locator("#list .open").first).to_have_attribute("data-node", wanted[0])
+    page.keyboard.press("Escape")
+    expect(page.locator("#tags[open]")).to_have_count(0)
+    page.click("#clear")
+    expect(page.locator("#list .open")).not_to_have_count(0)
+    assert "tag=" not in page.url
+
+
+def test_more_results(visit, address):
+    page = visit(f"{address}?q=the+file")
+    expect(page.locator("#list li")).to_have_count(10)
+    page.click("#more")
+    expect(page.locator("#list li")).to_have_count(20)
+    assert "k=20" in page.url
+
+
+def test_nothing_is_found(visit, address):
+    page = visit(f"{address}?q=quetzalcoatl&mode=words&tag=search")
+    expect(page.locator("#status")).to_have_text("Nothing was found. Choose fewer filters.")
+
+
+def test_by_keyboard(visit, address):
+    page = visit(address)
+    page.locator("#close").evaluate("() => document.activeElement.blur()")
+    page.keyboard.press("/")
+    expect(page.locator("#query")).to_be_focused()
+    page.keyboard.type(QUESTION)
+    page.keyboard.press("Enter")
+    links = page.locator("#list .open")
+    expect(links).to_have_count(10)
+    page.keyboard.press("ArrowDown")
+    expect(links.nth(0)).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("k")
+    expect(links.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    expect(page.locator("#source-title")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#source")).to_be_hidden()
+    expect(links.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("#query")).to_be_focused()
+
+
+def test_the_help_is_there_beside_results(visit, address):
+    page = visit(address)
+    intro, button = page.locator("#intro"), page.get_by_role("button", name="Help")
+    expect(intro).to_contain_text("↓ ↑, or j k outside of the box")
+    ask(page, "collection")
+    expect(page.locator("#list li")).not_to_have_count(0)
+    expect(intro).to_be_hidden()
+    page.keyboard.press("?")  # in the box it is a character
+    expect(page.locator("#query")).to_have_value("collection?")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("?")
+    expect(intro).to_be_focused()
+    expect(button).to_have_attribute("aria-expanded", "true")
+    button.click()
+    expect(intro).to_be_hidden()
+
+
+def test_the_list_stays_where_it_is_when_a_source_opens(visit, address):
+    page = visit(f"{address}?q={QUESTION}", {"width": 1280, "height": 500})
+    link = page.locator("#list .open").nth(5)
+    link.scroll_into_view_if_needed()
+    link.click()
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    header = page.locator(".top").bounding_box()
+    assert link.bounding_box()["y"] >= header["y"] + header["height"]
+
+
+def test_a_source_is_marked_and_in_view(visit, address, handbook):
+    row = sqlrag.hybrid_query(QUESTION, handbook, top_k=10)[4]
+    page = visit(f"{address}?q={QUESTION}")
+    for viewport in (WIDE, NARROW):
+        page.set_viewport_size(viewport)
+        page.locator("#list .open").nth(4).click()
+        passage = page.locator("#source mark.passage")
+        expect(passage).to_be_in_viewport()
+        assert passage.text_content() == row["text"]
+        with sqlrag.Store(handbook) as store:
+            text = store.sources([row["doc_id"]])[row["doc_id"]]["text"]
+        assert page.locator("#source-text").text_content() == text
+        page.click("#close")
+        expect(page.locator("#list .open").nth(4)).to_be_focused()
+
+
+def test_back_and_forward(visit, address):
+    page = visit(address)
+    ask(page, "stop words")
+    expect(page.locator("#status")).to_contain_text("stop words")
+    first = nodes(page)
+    page.locator("#list .open").first.click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    page.get_by_label("Words", exact=True).check()
+    expect(page).to_have_url(re.compile("mode=words$"))
+    ask(page, "collection")
+    expect(page.locator("#status")).to_contain_text("“collection”")
+    page.go_back()
+    expect(page.locator("#status")).to_contain_text("stop words")
+    expect(page.locator("#query")).to_have_value("stop words")
+    page.go_back()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    assert page.get_by_label("Both", exact=True).is_checked()
+    page.go_back()
+    expect(page.locator("#source")).to_be_hidden()
+    assert nodes(page) == first
+    page.go_back()
+    expect(page.locator("#intro")).to_be_visible()
+    page.go_forward()
+    page.go_forward()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+
+
+def test_a_link_shows_the_same(visit, address):
+    page = visit(f"{address}?q={QUESTION}&tag=search&mode=words")
+    page.locator("#list .open").nth(1).click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    other = visit(page.url)
+    expect(other.locator("#source mark.passage")).to_be_in_viewport()
+    assert other.locator("#source mark.passage").text_content() == page.locator("#source mark.passage").text_content()
+    assert nodes(other) == nodes(page)
+    assert other.get_by_label("Words", exact=True).is_checked()
+    other.goto(f"{address}?source=faq.md%232")  # of no search
+    expect(other.locator("#source mark.passage")).to_be_in_viewport()
+
+
+def test_what_documents_hold_is_text(visit, odd):
+    address, path = odd
+    page = visit(f"{address}?q=zebra&mode=words")
+    rows = {row["node_id"]: row for row in sqlrag.lexical_query("zebra", path, top_k=10)}
+    expect(page.locator("#list li")).to_have_count(len(rows))
+    for viewport in (WIDE, NARROW):
+        page.set_viewport_size(viewport)
+        for node, row in rows.items():
+            page.locator(f"#list .open[data-node='{node}']").click()
+            passage = page.locator("#source mark.passage")
+            expect(passage).to_be_in_viewport()
+            assert passage.text_content() == row["text"]
+            assert page.locator("#source mark.passage mark.term").all_text_contents() == [
+                row["text"][start:end] for start, end in sqlrag.highlight("zebra", [row["text"]], path)[0]
+            ]
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            page.click("#close")
+        # The list shows what a reader of the page sees, the source its text as it is.
+        assert not page.locator("#list").get_by_text("window.taken").count()
+        assert page.evaluate("window.taken") is None
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("#list script, #list img, #source script, #source img").count() == 0
+
+
+def test_a_long_document_opens_at_its_passage(visit, odd):
+    address, path = odd
+    page = visit(f"{address}?q=okapi&mode=words")
+    (row,) = sqlrag.lexical_query("okapi", path, include_source_docs=True)
+    page.locator("#list .open").click()
+    expect(page.locator("#source mark.passage mark.term")).to_have_text("okapi")
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    assert page.locator("#source mark.passage").text_content() == row["text"]
+    assert page.locator("#source-text").text_content() == row["source_doc"]["text"]
+
+
+def test_a_text_without_lines_is_laid_out_in_parts(visit, odd):
+    address, path = odd
+    page = visit(f"{address}?q=quagga&mode=words")
+    row = sqlrag.lexical_query("quagga", path, include_source_docs=True)[0]
+    page.locator("#list .open").first.click()
+    passage = page.locator("#source mark.passage")
+    expect(passage).to_be_in_viewport()
+    assert passage.text_content() == row["text"]
+    assert page.locator("#source-text").text_content() == row["source_doc"]["text"]
+    assert max(map(len, page.locator(".part").all_text_contents())) <= 16_000
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "place", "source"),
+    [
+        ("table.txt", "table", "table.txt", ("table.txt", "")),
+        ("list.md", "list", "list.md", ("list.md", "")),
+        ("blank.md", "blank.md", "", ("blank.md", "")),
+        ("titled.md", "Of zebras", "titled.md", ("Of zebras", "titled.md")),
+    ],
+)
+def test_a_title_is_text_that_can_be_seen_and_is_said_once(visit, odd, name, title, place, source):
+    page = visit(f"{odd[0]}?q=zebra&mode=words&source={name}%230")
+    item = page.locator("#list li").filter(has=page.locator(f".open[data-node='{name}#0']"))
+    expect(item.locator("h3 a")).to_have_text(title)
+    expect(item.locator(".place")).to_have_text(place)
+    expect(page.locator("#source-text")).to_contain_text("zebra")
+    expect(page.locator("#source-title")).to_have_text(source[0])
+    expect(page.locator("#source-place")).to_have_text(source[1])
+
+
+def test_the_page_allows_no_script_but_its_own(visit, address):
+    page = visit(address)
+    policy = page.request.get(address).headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert page.request.get(f"{address}page/main.js").headers["content-type"].startswith("text/javascript")
+
+
+def test_its_files_name_no_other_address():
+    for file in PAGE.iterdir():
+        text = file.read_text("utf-8").replace("xmlns='http://www.w3.org/2000/svg'", "")
+        assert not re.search(r"https?:|//\w+\.|innerHTML|insertAdjacent|document\.write|eval\(", text), file.name
+
+
+def test_a_server_that_is_gone_is_told_and_tried_again(visit, odd):
+    _, path = odd
+    visit.failing = True
+    with server(path) as address:
+        page = visit(address)
+        expect(page.locator("#corpus")).to_contain_text("documents")
+    ask(page, "zebra")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not respond. Is sqlrag serve still running")
+    expect(page.locator("#results")).to_be_hidden()
+    with server(path, port=int(address.rstrip("/").rpartition(":")[2])):
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator("#list li")).not_to_have_count(0)
+    expect(page.get_by_role("alert")).to_be_empty()
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "says"),
+    [
+        (
+            503,
+            "kb.duckdb is used by process 7.",
+            "busy, or the file is in use by another program. kb.duckdb is used by",
+        ),
+        (422, "top_k must be a whole number.", "The server refuses this search. top_k must be a whole number."),
+        (504, "The request took longer than 30 seconds.", "Try again, with fewer words or with filters."),
+        (418, "", "I'm a teapot"),
+    ],
+)
+def test_failures_are_told_in_words(visit, odd, status, detail, says):
+    visit.failing = True
+    page = visit(odd[0])
+    problem = {"title": "I'm a teapot", "status": status, "detail": detail}
+    wait = {"Retry-After": "3"} if status == 503 else {}
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=status, json=problem, headers=wait))
+    ask(page, "zebra")
+    expect(page.get_by_role("alert")).to_contain_text(says)
+    if status == 503:
+        expect(page.get_by_role("alert")).to_contain_text("Try again in 3 s.")
+    page.unroute("**/hybrid_query")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#list li")).not_to_have_count(0)
+
+
+def test_an_older_answer_never_replaces_a_newer_one(visit, odd):
+    page = visit(odd[0])
+    held = []
+    slow = lambda route: "slow" in route.request.post_data  # noqa: E731
+    page.route("**/hybrid_query", lambda route: held.append(route) if slow(route) else route.continue_())
+    with page.expect_request("**/hybrid_query"):
+        ask(page, "slow zebra")
+    ask(page, "stripes")
+    expect(page.locator("#status")).to_contain_text("“stripes”")
+    before = nodes(page)
+    late = {"results": [], "notices": ["late"], "timings": {}, "methods": {}}
+    with contextlib.suppress(sync.Error):  # the page has left it
+        held[0].fulfill(json=late)
+    expect(page.locator("#results[aria-busy]")).to_have_count(0)
+    assert nodes(page) == before
+    expect(page.locator("#notices")).to_be_empty()
+
+
+def test_the_key(visit, odd):
+    _, path = odd
+    visit.failing = True
+    with server(path, api_key="a-key-for-this-test") as address:
+        page = visit(f"{address}?q=zebra")
+        dialog = page.get_by_role("dialog", name="This server needs a key")
+        expect(dialog).to_be_visible()
+        expect(page.get_by_label("API key")).to_be_focused()
+        page.keyboard.type("wrong")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("The server refuses this key.")
+        page.keyboard.type("a-key-for-this-test")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.locator("#list li")).not_to_have_count(0)
+        page.reload()
+        expect(page.locator("#list li")).not_to_have_count(0)
+        other = visit(f"{address}?q=zebra")
+        expect(other.get_by_role("dialog")).to_be_visible()
+        other.keyboard.press("Escape")
+        expect(other.get_by_role("alert")).to_contain_text("A key is needed.")
+        assert "a-key" not in page.url
+
+
+def test_an_answer_is_streamed_and_cites(visit, address, chat):
+    page = visit(f"{address}?q={QUESTION}")
+    page.get_by_role("button", name="Answer from these documents").click()
+    text = page.locator("#answer-text")
+    expect(text).to_have_text(chat.reply)
+    expect(page.locator("#answer-state")).to_contain_text("By small, from")
+    assert text.locator("a").all_text_contents() == ["1", "2"]
+    expect(page.locator("#answer-notices")).to_contain_text("99")
+    expect(page.get_by_role("list", name="Sources that the answer cites").get_by_role("listitem")).to_have_count(2)
+    others = page.locator("#answer-sources details")
+    expect(others.get_by_role("link").first).to_be_hidden()
+    others.get_by_text("that the answer does not cite").click()
+    expect(others.get_by_role("link").first).to_be_visible()
+    cite = text.get_by_role("link", name="Source 2")
+    cite.click()
+    marks = page.locator("#source mark.passage")
+    expect(marks.first).to_be_in_viewport()
+    cited = marks.all_text_contents()
+    same = visit(page.url)
+    expect(same.locator("#source mark.passage").first).to_be_in_viewport()
+    assert same.locator("#source mark.passage").all_text_contents() == cited
+    page.keyboard.press("Escape")
+    expect(cite).to_be_focused()
+    expect(text).to_have_text(chat.reply)  # the answer is still there
+
+
+def test_an_answer_that_fails_is_told_and_one_that_stalls_is_stopped(visit, address, chat):
+    page = visit(f"{address}?q={QUESTION}")
+    try:
+        chat.faults = {"all": "ends early"}
+        page.click("#ask")
+        expect(page.locator("#answer-state")).to_contain_text("The answer is not complete")
+        chat.faults = {"all": "stalls"}
+        page.click("#ask")
+        expect(page.locator("#answer-text")).to_contain_text("tags_any")
+        page.click("#stop")
+        expect(page.locator("#answer-state")).to_have_text("Stopped.")
+        expect(page.locator("#stop")).to_be_hidden()
+    finally:
+        chat.faults = {}
+
+
+def place_of(page, node):
+    """Return where a chunk is on the canvas, from the places that the server gives."""
+    data = page.evaluate("fetch('map').then((response) => response.json())")
+    index = data["node_id"].index(node)
+    box = page.locator("#map-canvas").bounding_box()
+    part = {axis: (data[axis][index] - min(data[axis])) / (max(data[axis]) - min(data[axis])) for axis in "xy"}
+    inner = {"x": box["width"] - 44, "y": box["height"] - 44}
+    return {"x": 22 + part["x"] * inner["x"], "y": box["height"] - 22 - part["y"] * inner["y"]}
+
+
+def test_the_map_tells_and_opens_points_and_marks_results(visit, address, handbook):
+    page = visit(f"{address}?q={QUESTION}")
+    expect(page.locator("#list li")).to_have_count(10)
+    page.get_by_role("button", name="Map").click()
+    with sqlrag.Store(handbook) as store:
+        topics = store.cursor().execute("SELECT label, points FROM topics ORDER BY cluster").fetchall()
+        (chunks,) = store.cursor().execute("SELECT count(*) FROM documents").fetchone()
+    state = page.locator("#map-state")
+    expect(state).to_have_text(f"{chunks} passages in {len(topics)} clusters. 10 results, 10 marked.")
+    listed = page.get_by_role("list", name="Clusters of the map").get_by_role("button")
+    assert listed.all_text_contents() == [f"{label} {points}" for label, points in topics]
+    row = sqlrag.hybrid_query(QUESTION, handbook, top_k=1)[0]
+    canvas, told = page.locator("#map-canvas"), page.locator("#map-point")
+    canvas.hover(position=place_of(page, row["node_id"]))
+    expect(told).to_contain_text(row["heading_path"][-1])
+    expect(told).to_contain_text("result 1")
+    canvas.click(position=place_of(page, row["node_id"]))
+    expect(page.locator("#source mark.passage")).to_have_text(row["text"])
+    page.keyboard.press("Escape")
+    expect(canvas).to_be_focused()
+    page.mouse.move(0, 0)
+    expect(told).to_be_empty()
+    page.keyboard.press("ArrowRight")
+    expect(told).to_contain_text("result 1")
+    page.keyboard.press("ArrowRight")
+    expect(told).not_to_contain_text("result 1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    page.keyboard.press("Escape")
+    listed.nth(1).click()
+    expect(listed.nth(1)).to_have_attribute("aria-pressed", "true")
+    canvas.focus()
+    for key in ("ArrowLeft", "ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+        expect(told).to_contain_text(f"({topics[1][0]})")
+    assert "view=map" in page.url
+
+
+def test_a_map_of_documents_and_a_part_of_a_large_one(visit, tmp_path, monkeypatch):
+    path = build(tmp_path, **ODD)
+    corpus_map(path, level="document", clusters=2)
+    monkeypatch.setattr(pages, "MOST_POINTS", 3)
+    with server(path) as address:
+        page = visit(f"{address}?view=map")
+        expect(page.locator("#map-state")).to_have_text(f"3 of {len(ODD)} documents in 2 clusters.")
+        first, again = (page.request.get(f"{address}map").json() for _ in range(2))
+        assert first == again
+        assert len(first["x"]) == len(first["node_id"]) == len(set(first["document"])) == 3
+        page.locator("#map-canvas").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(page.locator("#source-title")).to_be_focused()
+        expect(page.locator("#source mark.passage")).to_be_visible()
+
+
+def test_without_a_map_the_command_is_told(visit, odd):
+    visit.failing = True
+    page = visit(f"{odd[0]}?view=map")
+    expect(page.locator("#map-state")).to_have_text("kb.duckdb has no map yet. Draw one with: sqlrag map kb.duckdb")
+    expect(page.locator("#map-canvas")).to_be_hidden()
+
+
+def violations(page):
+    """Return what axe finds in the page in light, and in its colours in dark."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(axe.Axe().axe_script)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    page.emulate_media(color_scheme="dark")
+    found += page.evaluate("axe.run(document, {runOnly: ['color-contrast']})")["violations"]
+    page.emulate_media(color_scheme="light")
+    return [(one["id"], [node["target"] for node in one["nodes"]]) for one in found]
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_axe_finds_nothing(visit, address, viewport):
+    visit.failing = True
+    page = visit(address, viewport)
+    expect(page.locator("#corpus")).to_contain_text("documents")
+    found = {"empty": violations(page)}
+    ask(page, QUESTION)
+    expect(page.locator("#list li")).to_have_count(10)
+    page.locator("#tags summary").click()
+    found["results"] = violations(page)
+    page.click("#map-toggle")
+    page.locator("#map-clusters button").first.click()
+    page.click("#help")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found["map"] = violations(page)
+    page.click("#map-toggle")
+    page.keyboard.press("Escape")
+    page.click("#ask")
+    expect(page.locator("#answer-state")).to_contain_text("By small")
+    found["answer"] = violations(page)
+    page.locator("#list .open").nth(1).click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found["source"] = violations(page)
+    page.click("#close")
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=503, json={"detail": "It is busy."}))
+    ask(page, "another")
+    expect(page.get_by_role("alert")).not_to_be_empty()
+    found["problem"] = violations(page)
+    page.route("**/hybrid_query", lambda route: route.fulfill(status=401, json={}))
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    found["key"] = violations(page)
+    assert {state: wrong for state, wrong in found.items() if wrong} == {}

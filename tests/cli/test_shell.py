@@ -1,0 +1,223 @@
+"""``sqlrag shell`` and ``sqlrag attach-sql``, with a real DuckDB command line of another version than the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from sqlrag import InputError, Store
+from sqlrag.cli import app
+from sqlrag.cli import shell as shell_module
+from sqlrag.cli.shell import _find_program, _first_look, _version_of
+from sqlrag.engines.duckdb.attach import attach_sql
+from sqlrag.engines.duckdb.schema import MACROS
+from sqlrag.errors import MissingExtraError
+from tests.support.helpers import ROOT
+from tests.support.stores import BREAD, DUCKS, make_small_store, small_chunks
+
+CLI = _find_program(None)
+BEGIN = [sys.executable, "-m", "sqlrag", "shell"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
+SEARCHES = [
+    "SELECT node_id, score FROM {}lexical_query('duck pond''s', k := 3)",
+    "SELECT node_id, score FROM {}lexical_query('pond', tags_any := ['water'], metadata := '{{\"lang\": \"en\"}}')",
+    "SELECT node_id, score FROM {}vector_query(" + str(list(BREAD)) + ")",
+    "SELECT node_id, score FROM {}exact_vector_query(" + str(list(BREAD)) + ", k := 2)",
+    *(
+        "SELECT node_id, score, vector_rank, lexical_rank FROM {}hybrid_query('duck bread', "
+        f"{list(BREAD)}, fusion := '{fusion}')"
+        for fusion in ("rrf", "weighted", "convex")
+    ),
+    "SELECT node_id, score FROM {}more_like('a.md#1')",
+    "SELECT doc_id, text FROM {}source_documents_of(['a.md#0', 'b.md#0'])",
+]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Return two stores whose paths no shell likes; they differ in documents and dimensions."""
+    folder = tmp_path_factory.mktemp("two")
+    first, second = folder / "it's a kb.duckdb", folder / "-kb.duckdb"
+    make_small_store(first)
+    with Store.create(second, 16) as store:
+        store.upsert([DUCKS], small_chunks()[:2], [(*BREAD, *[0.0] * 8)] * 2)
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def session(stores):
+    """Return a session that works in its own database and has attached both stores, one of them twice."""
+    with duckdb.connect() as con:
+        for path, name in zip((*stores, stores[0]), ("kb", 'my "other"', "kb"), strict=True):
+            con.execute(attach_sql(path, name))
+        con.execute("CREATE TABLE documents (rid INTEGER)")  # which a short name would find
+        yield con
+
+
+def shell(*arguments, stdin=None, **environment):
+    return subprocess.run(
+        [*BEGIN, *map(str, arguments)], input=stdin, env={**ENVIRONMENT, **environment},
+        stdin=subprocess.DEVNULL if stdin is None else None, capture_output=True, encoding="utf-8", timeout=60,
+    )  # fmt: skip
+
+
+def rows_in_cli(*arguments):
+    done = subprocess.run([CLI, "-json", *arguments], capture_output=True, encoding="utf-8", timeout=60, check=True)
+    return [json.loads(answer) for answer in re.findall(r"^\[.*?\]$", done.stdout, re.MULTILINE | re.DOTALL)]
+
+
+def rows_in_file(path, search):
+    with duckdb.connect(str(path), read_only=True) as con:
+        return con.execute(search.format("")).fetchall()
+
+
+class TestShell:
+    def test_the_command_line_is_of_another_version_than_the_library(self, stores):
+        done = shell(stores[0], "--command", "SELECT version() AS v, count(*) AS n FROM sources")
+        assert "v1." in done.stdout
+        assert not duckdb.__version__.startswith("1.5.6")
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_sql_that_is_piped_in_is_run_and_the_file_is_only_read(self, stores):
+        done = shell(stores[0], stdin=".mode csv\nSELECT node_id FROM lexical_query('oven');\nDELETE FROM documents;\n")
+        assert done.stdout.split() == ["node_id", "notes:c.pdf#0"]
+        assert (done.returncode, "read-only" in done.stderr) == (1, True)
+
+    def test_write_opens_the_file_for_writing(self, tmp_path):
+        make_small_store(tmp_path / "kb.duckdb")
+        assert shell(tmp_path / "kb.duckdb", "--write", "-c", "DELETE FROM ingest_failures").returncode == 0
+        assert rows_in_file(tmp_path / "kb.duckdb", "FROM ingest_failures") == []
+
+    @pytest.mark.parametrize("which", [0, 1], ids=["with a stored question", "without"])
+    def test_each_of_the_first_statements_gives_rows(self, stores, which):
+        with Store(stores[which]) as store:
+            first = _first_look(store)
+        answers = rows_in_cli("-readonly", stores[which], "-c", first)
+        assert len(answers) == 5
+        assert all(answers)
+        assert ("FLOAT[8]", "FLOAT[16]")[which] in first
+
+    @pytest.mark.slow
+    def test_a_terminal_is_handed_over_and_ctrl_c_ends_the_statement_only(self, stores):
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execve(sys.executable, [*BEGIN, str(stores[0])], ENVIRONMENT)
+        try:
+            shown = read_until(terminal, "hybrid_query.*D ")
+            assert "FROM lexical_query('pond', k := 5);" in shown
+            os.write(
+                terminal, b"SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range > b.range;\n"
+            )
+            time.sleep(0.5)
+            os.write(terminal, b"\x03")
+            read_until(terminal, r"\^C.*D ")
+            os.write(terminal, b"SELECT 40 + 2 AS sum;\n")
+            read_until(terminal, "int32.*42")
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(terminal)
+
+
+def read_until(terminal, pattern):
+    """Return what a terminal shows up to a pattern."""
+    shown, deadline = "", time.monotonic() + 30
+    while not re.search(pattern, shown, re.DOTALL):
+        assert time.monotonic() < deadline, shown
+        if select.select([terminal], [], [], 1)[0]:
+            shown += os.read(terminal, 65536).decode("utf-8", "replace")
+    return shown
+
+
+class TestProgram:
+    @staticmethod
+    def program(folder, says):
+        folder.mkdir(exist_ok=True)
+        (folder / "duckdb").write_text(f"#!/bin/sh\necho '{says}'\n")
+        (folder / "duckdb").chmod(0o755)
+        return str(folder / "duckdb")
+
+    def test_the_users_own_goes_before_that_of_the_package(self, tmp_path, monkeypatch):
+        assert CLI.endswith("duckdb_cli/duckdb")
+        own = self.program(tmp_path, "v9.0.0")
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        assert _find_program(None) == own
+        assert _find_program(CLI) == CLI
+        monkeypatch.setenv("PATH", "")
+        assert _find_program(None) == CLI
+
+    def test_without_any_the_error_says_how_to_get_one(self, monkeypatch):
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setattr(shell_module, "find_spec", lambda name: None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'sqlrag-duckdb\[shell\]'"):
+            _find_program(None)
+
+    @pytest.mark.parametrize(
+        ("says", "message"),
+        [
+            ("v1.2.1 8e52ec4395", "is DuckDB 1.2.1, and the macros of the file need 1.3.2 or newer"),
+            ("Python 3.11", "is not the DuckDB command line"),
+        ],
+    )
+    def test_what_cannot_open_the_file_is_refused(self, tmp_path, says, message):
+        with pytest.raises(InputError, match=message):
+            _version_of(self.program(tmp_path, says))
+
+    def test_what_is_no_program_is_refused(self, tmp_path):
+        with pytest.raises(InputError, match="is not an executable"):
+            _find_program(str(tmp_path / "none"))
+
+
+class TestAttachSql:
+    def test_another_file_of_the_same_name_is_noticed(self, stores):
+        with duckdb.connect() as con:
+            con.execute(attach_sql(stores[0], "KB"))
+            with pytest.raises(duckdb.Error, match="Another file is attached by this name"):
+                con.execute(attach_sql(stores[1], "kb"))
+
+    @pytest.mark.parametrize("search", SEARCHES)
+    def test_searches_of_two_files_at_once_are_those_of_each_file_alone(self, stores, session, search):
+        assert session.execute(search.format("kb_")).fetchall() == rows_in_file(stores[0], search)
+        if "hybrid" not in search and "vector" not in search:  # those vectors are of the first file's dimensions
+            second = re.sub(r"\{\}(\w+)", r'"my ""other""_\1"', search).format()
+            assert session.execute(second).fetchall() == rows_in_file(stores[1], search)
+
+    def test_the_command_line_reads_it_and_gives_the_same_rows(self, stores, tmp_path):
+        script = tmp_path / "attach.sql"
+        printed = [
+            CliRunner().invoke(app, ["attach-sql", str(path), "--as", name])
+            for path, name in zip(stores, ("kb", "b"), strict=True)
+        ]
+        script.write_text("".join(result.stdout for result in printed), encoding="utf-8")
+        answers = rows_in_cli("-init", script, "-c", ";".join(search.format("kb_") for search in SEARCHES))
+        assert [[tuple(row.values()) for row in rows] for rows in answers] == [
+            rows_in_file(stores[0], search) for search in SEARCHES
+        ]
+
+    def test_views_and_bm25_scores_work_beside_it(self, stores, session):
+        scores = "SELECT node_id, {}match_bm25(node_id, 'bread') FROM {}documents ORDER BY ALL"
+        found = session.execute(scores.format("kb_", "kb.")).fetchall()
+        assert found == rows_in_file(stores[0], scores.format("fts_main_documents.", ""))
+        assert session.execute("SELECT count(*) FROM kb.chunks").fetchall() == [(4,)]
+
+    def test_every_macro_is_there_and_names_nothing_without_its_catalog(self, stores):
+        sql = attach_sql(stores[0], "kb")
+        assert re.findall(r'MACRO "kb_(\w+)"', sql) == list(MACROS)
+        code = re.sub(r"--.*|'(?:[^']|'')*'", "", sql)
+        assert not re.search(r"(?<![\".])fts_main_documents|(?:FROM|JOIN) (documents|embedding_metadata)\b", code)
+
+    @pytest.mark.parametrize("name", ["temp", "Main", "memory", "", " ", "a\nb", "kb_exact"])
+    def test_names_that_cannot_stand(self, stores, name):
+        with pytest.raises(InputError, match="attach"):
+            attach_sql(stores[0], name)

@@ -1,0 +1,133 @@
+"""What is embedded, indexed and shown of a Markdown page is what its reader sees; its text stays as it is written."""
+
+import duckdb
+import pytest
+
+from sqlrag import (
+    Store,
+    build_prompt,
+    check,
+    convert,
+    highlight,
+    lexical_query,
+    update_embeddings,
+)
+from sqlrag.embedders import HashingEmbedder
+from sqlrag.types import Chunk, Document
+from tests.support.helpers import build, write
+
+PAGE = '# P\n\n<div class="highlight"><span class="nv">alpha</span> <span class="kt" title="beta">beta</span></div>\n'
+
+TABLE = "## Prices\n\n| name | price |\n|---|---|\n" + "".join(f"| row{i} | {i} |\n" for i in range(300))
+
+
+END = "# B\n\nwords\n\n[x]: http://a.example\n\n<!-- end -->\n"
+
+
+def rows(path, statement):
+    with duckdb.connect(str(path), read_only=True) as con:
+        return con.execute(statement).fetchall()
+
+
+def test_fault_T1_markup_is_no_word_in_any_leg_view_or_snippet(tmp_path):
+    path = build(tmp_path, a_md=PAGE, b_md="# P\n\nalpha beta beta\n")
+    assert {term for (term,) in rows(path, "SELECT term FROM vocabulary")} == {"alpha", "beta", "p"}
+    for word in ("nv", "class", "div", "highlight", "span"):
+        assert not lexical_query(word, path)
+    found = next(row for row in lexical_query("alpha", path) if row["doc_id"] == "a.md")
+    assert found["text"] == PAGE.strip()
+    assert "span" not in repr(lexical_query("alpha", path))
+    assert "Section: P\n\nP\n\n alpha  beta beta\n```" in build_prompt("alpha?", [found]).user
+    assert build_prompt("alpha?", [found]).sources[0]["quote"] == PAGE.strip()
+    [(text,)] = rows(path, "SELECT visible FROM chunks WHERE doc_id = 'a.md'")
+    assert text.split() == ["P", "alpha", "beta", "beta"]
+    assert check(path) == []
+
+
+def test_fault_T1_a_mark_is_on_the_word_and_never_on_an_attribute(tmp_path):
+    path = build(tmp_path, a_md='# P\n\n<span class="kt">a</span> <i class="alpha">alpha</i> caf&eacute;s\n')
+    [row] = lexical_query("alpha cafés", path)
+    spans = highlight("alpha cafés", [row["shown"]], path)[0]
+    assert [row["text"][start:end] for start, end in spans] == ["alpha", "caf&eacute;s"]
+    assert row["text"][spans[0][1] :].startswith("</i>")
+
+
+def test_fault_T1_what_is_embedded_is_the_visible_text(tmp_path):
+    path = build(tmp_path, a_md=PAGE)
+    vector = rows(path, "SELECT embedding FROM documents")[0][0]
+    text = "P\n\n" + rows(path, "SELECT visible FROM chunks")[0][0]
+    expected = HashingEmbedder("hashing-64").embed([text], kind="document")[0]
+    assert vector == pytest.approx(expected / sum(expected**2) ** 0.5, abs=1e-6)
+    assert "class" not in text
+
+
+def test_a_page_of_markup_alone_is_empty_and_the_end_of_another_makes_no_chunk(tmp_path):
+    path = build(tmp_path, a_md="<!-- nothing -->\n", b_md=END, options={"chunk_size": 16, "chunk_unit": "chars"})
+    assert rows(path, "SELECT doc_id, status FROM ingest_failures") == [("a.md", "empty")]
+    assert rows(path, "SELECT shown_end FROM source_documents") == [(10,)]
+    assert check(path) == []
+    assert update_embeddings(tmp_path / "docs", path, progress="off").unchanged == ["b.md"]
+
+
+def test_fault_T22_anchors_are_cut_from_headings(tmp_path):
+    anchors = {"a_md": "{/*x*/}", "b_md": "{#x}", "c_md": "{: #x .y}", "d_md": "[#x]"}
+    path = build(tmp_path, **{name: f"## Title {anchor}\n\ntext\n" for name, anchor in anchors.items()})
+    assert rows(path, "SELECT DISTINCT heading_path[2:] FROM documents") == [(["Title"],)]
+    assert [row["text"][:10] for row in lexical_query("title", path)] == ["## Title {"] * 2 + [
+        "## Title {",
+        "## Title [",
+    ]
+    assert not lexical_query("x", path)
+
+
+def test_fault_T22_every_piece_of_a_table_has_its_header_row(tmp_path):
+    path = build(tmp_path, a_md=TABLE)
+    pieces = rows(path, "SELECT text, visible(text, shown) FROM documents ORDER BY chunk_index")
+    assert len(pieces) > 2
+    assert all(text == text.strip() and "price" in visible for text, visible in pieces)
+    assert sum("price" in text for text, _ in pieces) == 1
+    [first, *_] = lexical_query('"row277" price', path)
+    assert "| row277 |" in first["text"]
+    assert "price" not in first["text"]
+    long = "| a | b |\n|---|---|\n" + "".join(f"| {'x y. ' * 30} | row{i} |\n" for i in range(8))
+    path = build(tmp_path / "long", a_md=long, options={"chunk_size": 260, "chunk_unit": "chars"})
+    assert all(text.startswith("|") and text.endswith("|") for (text,) in rows(path, "SELECT text FROM documents"))
+
+
+def test_fault_T22_wikilinks_are_links_that_are_found_as_in_obsidian(tmp_path):
+    links = "[[Note]] [[x/note#Part|label]] [[missing]] ![[Other.md]] ![[picture.png]] [[#Here]] [a](z/note.md)\n"
+    path = build(tmp_path, a_md=links, x__note_md="# N\n[[note]]\n", y__z__Note_md="# M\n", Other_md="# O\n[[a]]\n")
+    found = rows(path, "SELECT label, target, fragment, broken FROM links WHERE source = 'a.md' ORDER BY link_index")
+    assert found == [
+        ("Note", "x/note.md", None, False),
+        ("label", "x/note.md", "Part", False),
+        ("missing", "missing.md", None, True),
+        ("Other", "Other.md", None, False),
+        ("Here", "a.md", "Here", False),
+        ("a", "z/note.md", None, True),
+    ]
+    assert rows(path, "SELECT target FROM links WHERE source = 'x/note.md'") == [("x/note.md",)]
+    write(tmp_path / "docs", Note_md="# New\n", missing_md="# Now\n")
+    update_embeddings(tmp_path / "docs", path, progress="off")
+    again = rows(path, "SELECT target, broken FROM links WHERE source = 'a.md' AND link_index IN (0, 2)")
+    assert again == [("Note.md", False), ("missing.md", False)]
+    assert check(path) == []
+
+
+def test_given_chunks_and_imports_have_the_same_rows(tmp_path):
+    path = build(tmp_path, a_md=PAGE, b_md=TABLE)
+    wanted = rows(path, "SELECT node_id, text, shown, i_start FROM documents ORDER BY node_id")
+    words = rows(path, "SELECT term, df FROM vocabulary ORDER BY term")
+    for suffix in ("ragmd", "parquet", "rag"):
+        other, back = tmp_path / f"x.{suffix}", tmp_path / f"{suffix}.duckdb"
+        convert(path, other)
+        convert(other, back)
+        assert rows(back, "SELECT node_id, text, shown, i_start FROM documents ORDER BY node_id") == wanted
+        assert rows(back, "SELECT term, df FROM vocabulary ORDER BY term") == words
+        assert check(back) == []
+    with Store.create(tmp_path / "own.duckdb", 2) as store:
+        document = Document("n.md", "x " + PAGE, mime="text/markdown")
+        own = [Chunk("n.md", 0, PAGE.strip(), i_start=2, i_end=2 + len(PAGE.strip())), Chunk("n.md", 1, "<b>free</b>")]
+        store.upsert([document], own, [[1, 0], [0, 1]])
+    assert rows(tmp_path / "own.duckdb", "SELECT visible(text, shown) FROM documents ORDER BY rid")[1] == ("free",)
+    assert not lexical_query("nv", tmp_path / "own.duckdb")

@@ -1,0 +1,207 @@
+"""Metadata filters with operators, against a reading of them in Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from sqlrag import Chunk, Document, InputError, Store
+from sqlrag.ranking.filters import as_alternatives
+from tests.support.metadata_filters import MISSING, ROWS, VALUES, equal, filters, passes
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store.create(tmp_path_factory.mktemp("conditions") / "kb.duckdb", 8) as store:
+        documents = [Document(f"d{place:02}", "zebra") for place in range(len(ROWS) + 5)]
+        chunks = [Chunk(document.doc_id, 0, "zebra") for document in documents]
+        store.upsert(documents, chunks, np.ones((len(chunks), 8)))
+        # Places without a chunk, before, between and after those that are searched.
+        store.delete_documents(doc_ids=["d00", "d07", "d08"])
+        names = [document.doc_id for document in documents if document.doc_id not in ("d00", "d07", "d08")]
+        chunks = [Chunk(name, 0, "zebra", (), row) for name, row in zip(names, ROWS, strict=False)]
+        store.upsert([Document(chunk.doc_id, "zebra") for chunk in chunks], chunks, np.ones((len(chunks), 8)))
+        store.delete_documents(doc_ids=names[len(ROWS) :])
+        store.names = dict(zip(names, ROWS, strict=False))
+        yield store
+
+
+def found(results):
+    return [row["doc_id"] for row in results]
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=filters)
+def test_a_filter_lets_through_what_its_words_say_in_every_search(store, wanted):
+    expected = [name for name, row in store.names.items() if passes(row, wanted)]
+    results = store.lexical_query("zebra", metadata=wanted, top_k=50)
+    assert found(results) == expected, as_alternatives(wanted)
+    vector = np.ones(8)
+    assert found(store.vector_query("", query_vector=vector, metadata=wanted, top_k=50)) == expected
+    assert found(store.vector_query("", query_vector=vector, metadata=wanted, top_k=50, exact=True)) == expected
+    assert found(store.lexical_query('"zebra"', metadata=wanted, top_k=50)) == expected
+    assert [row[3] for row in store.cursor().execute(results.sql).fetchall()] == expected
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_plain_value_and_eq_are_the_same(store, value):
+    expected = [name for name, row in store.names.items() if equal(row.get("v", MISSING), value)]
+    assert found(store.lexical_query("zebra", metadata={"v": value}, top_k=50)) == expected
+    assert found(store.lexical_query("zebra", metadata={"v": {"$eq": value}}, top_k=50)) == expected
+
+
+def test_a_filter_that_nothing_passes_is_explained(store):
+    def notice(wanted):
+        (told,) = store.lexical_query("zebra", metadata=wanted).notices
+        return told
+
+    wanted = {"yeer": {"$gt": 3}, "v": {"$exists": True}}
+    assert (
+        notice(wanted)
+        == f"No chunk passes the filters: {{'metadata': {wanted}}}. No chunk has the metadata field 'yeer'."
+    )
+
+
+def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        store.upsert([Document("d", "zebra")], [Chunk("d", 0, "zebra", (), {"a/b": ["Li", "Ana"]})], np.ones((1, 8)))
+        (told,) = store.lexical_query("zebra", metadata={"a/b": "Li"}).notices
+        assert told.endswith("The metadata field 'a/b' is a list; $contains looks for a value in it.")
+
+
+def test_documents_and_chunks_by_their_keys(store):
+    assert found(store.lexical_query("zebra", metadata={"$doc_id": {"$in": ["d02", "d04", "nowhere"]}})) == [
+        "d02",
+        "d04",
+    ]
+    assert found(store.lexical_query("zebra", metadata={"$node_id": "d03#0"})) == ["d03"]
+    assert found(store.lexical_query("zebra", metadata={"$or": [{"$node_id": "d03#0"}, {"v": 1999.5}]})) == [
+        "d03",
+        "d04",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"v": {"$like": "x"}}, r"no operator '\$like' \(at 'v'\)"),
+        ({"v": {"$gt": 1, "lt": 3}}, "no operator 'lt'"),
+        ({"v": {"gt": 1}}, "another system"),
+        ({"v": {">=": 1}}, "another system"),
+        ({"$nor": [{"v": 1}]}, r"has no '\$nor'"),
+        ({"$or": []}, "at least one filter"),
+        ({"$or": [{}]}, "none that is empty"),
+        ({"$and": {"v": 1}}, r"\$and must be a list"),
+        ({"$not": [{"v": 1}]}, "mapping of field names"),
+        ({"v": {"$not": 3}}, r"\$not of 'v' must be an object"),
+        ({"v": {"$in": "red"}}, "must be a list"),
+        ({"v": {"$all": []}}, "at least one value"),
+        ({"v": {"$gt": None}}, "a number or text"),
+        ({"v": {"$gt": [1]}}, "a number or text"),
+        ({"v": {"$lt": True}}, "a number or text"),
+        ({"v": {"$gt": float("nan")}}, "no number"),
+        ({"v": {"$text_match": 3}}, "must be text"),
+        ({"v": {"$exists": "yes"}}, "true or false"),
+        ({"v": {"$in": [object]}}, "cannot be used"),
+        ({"$doc_id": {"$exists": True}}, r"\$doc_id takes a value"),
+        ({"$node_id": {"$gt": ""}}, r"\$node_id takes a value"),
+        ({"$and": [{"$or": [{"v": n}, {"w": n}]} for n in range(12)]}, "1,000 conditions"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_case_H4_a_filter_that_cannot_be_used_is_an_error_and_never_no_rows(store, wrong, said):
+    with pytest.raises(InputError, match=said):
+        store.lexical_query("zebra", metadata=wrong)
+
+
+def test_names_and_ids_are_spelt_as_the_stored_ones(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        ids = ["é", "o\u0308", "\x00x", "x"]
+        chunks = [Chunk(doc_id, 0, "zebra", (), {"cafe\u0301": place}) for place, doc_id in enumerate(ids)]
+        store.upsert([Document(doc_id, "zebra") for doc_id in ids], chunks, np.ones((4, 8)))
+        stored = [chunk.doc_id for chunk in store.chunks()]
+        assert set(stored) == {"é", "ö", "\x00x", "x"}
+        with pytest.raises(InputError, match="more than once"):
+            store.upsert([Document("é", "a"), Document("e\u0301", "b")], [], [])
+        for doc_id in stored:
+            assert found(store.lexical_query("zebra", metadata={"$doc_id": doc_id})) == [doc_id]
+            assert found(store.lexical_query("zebra", metadata={"$node_id": {"$in": [f"{doc_id}#0"]}})) == [doc_id]
+        assert found(store.lexical_query("zebra", metadata={"cafe\u0301": 1})) == ["ö"]
+        assert found(store.lexical_query("zebra", metadata={"café": 1})) == ["ö"]
+        assert store.lexical_query("zebra", metadata={"\ud800": "x"}) == []
+        many = {"café": {"$in": list(range(3, 20_000))}}
+        assert found(store.lexical_query("zebra", metadata=many)) == ["x"]
+        assert store.delete_documents(metadata={"$doc_id": "o\u0308"}).deleted == ["ö"]
+
+
+def test_case_H2_numbers_are_compared_with_numbers(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        years = {"number": 2024, "text": "2024", "early": 9}
+        chunks = [Chunk(name, 0, "zebra", (), {"year": year}) for name, year in years.items()]
+        store.upsert([Document(name, "zebra") for name in years], chunks, np.ones((3, 8)))
+        assert found(store.lexical_query("zebra", metadata={"year": {"$eq": 2024}})) == ["number"]
+        assert found(store.lexical_query("zebra", metadata={"year": {"$gte": 1000}})) == ["number"]
+        assert found(store.lexical_query("zebra", metadata={"year": {"$gt": 300}})) == ["number"]
+        assert found(store.lexical_query("zebra", metadata={"year": {"$gte": "2000"}})) == ["text"]
+
+
+def test_a_filter_of_too_many_levels(store):
+    deep = {"v": 1}
+    for _ in range(1000):
+        deep = {"$not": deep}
+    with pytest.raises(InputError, match="levels"):
+        store.lexical_query("zebra", metadata=deep)
+    nested: list = []
+    for _ in range(5000):
+        nested = [nested]
+    for wanted in (nested, {"$in": [nested]}, {"$gt": nested}):
+        with pytest.raises(InputError, match="cannot be used"):
+            store.lexical_query("zebra", metadata={"v": wanted})
+    operators = {"$eq": 1}
+    for _ in range(1000):
+        operators = {"$not": operators}
+    with pytest.raises(InputError, match="levels"):
+        store.lexical_query("zebra", metadata={"v": operators})
+
+
+def test_in_sql_wrong_filters_are_errors(store):
+    con = store.cursor()
+    for wrong in (
+        '{"$or": [{"v": 1}], "v": 2}',
+        '{"v": {"$like": 1}}',
+        '{"$not": {"v": 1}}',
+        '{"v": {"$gt": 1, "lt": 2}}',
+    ):
+        with pytest.raises(Exception, match=r"filter|stand alone"):
+            con.execute("SELECT count(*) FROM lexical_query('zebra', metadata := $1)", [wrong]).fetchall()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"v": None},
+        {"v": {"$ne": 1}},
+        {"v": {"$nin": [1]}},
+        {"v": {"$exists": False}},
+        {"v": {"$empty": True}},
+        {"$not": {"v": {"$gt": 3}}},
+        {"$or": [{"v": 1}, {"v": None}]},
+    ],
+    ids=str,
+)
+def test_nothing_is_deleted_for_the_lack_of_a_field(store, wanted):
+    with pytest.raises(InputError, match="without such a field"):
+        store.delete_documents(metadata=wanted)
+
+
+def test_deleting_with_operators(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        documents = [Document(f"d{year}", "zebra", metadata={"year": year}) for year in range(2020, 2026)]
+        chunks = [Chunk(document.doc_id, 0, "zebra", (), document.metadata) for document in documents]
+        store.upsert(documents, chunks, np.ones((6, 8)))
+        assert store.delete_documents(metadata={"year": {"$lt": 2022}}).deleted == ["d2020", "d2021"]
+        assert store.delete_documents(metadata={"$doc_id": {"$in": ["d2025"]}}).deleted == ["d2025"]
+        assert found(store.lexical_query("zebra")) == ["d2022", "d2023", "d2024"]
+        assert store.check() == []
