@@ -316,8 +316,9 @@ class Part:
 def blocks_of(text: str, body_start: int = 0) -> Iterator[Part]:
     """Yield the blocks of a Markdown document in parts of a limited size, as if all were parsed at once.
 
-    A block at the top level ends where the next one begins, whatever follows; so a part ends before the last block
-    that was parsed, and the next begins with it. Inline tokens are not parsed.
+    A block ends where the next one begins, whatever follows; so a part ends before the last block that was parsed, and
+    the next begins with it. That may be an item of a list or a block in a quote, whose list or quote then begins anew.
+    Inline tokens are not parsed.
     """
     references: dict[str, object] = {}
     if len(text) - body_start > _WINDOW and "]:" in text:
@@ -346,19 +347,31 @@ def _windows(text: str, start: int) -> Iterator[tuple[Part, dict[str, object]]]:
         definitions = [*first.values(), *(one["map"] for one in environment.get("duplicate_refs", ()))]
         if end < len(text):
             # The last block may go on behind the window.
-            last = next(
-                (i for i in range(len(tokens) - 1, -1, -1) if not tokens[i].level and tokens[i].nesting >= 0), 0
-            )
-            line = (tokens[last].map or [0])[0] if tokens else 0
+            line = _last_border(tokens)
             if not line:
                 size *= 2
                 continue
+            last = next(i for i, token in enumerate(tokens) if token.map and token.map[0] >= line)
             tokens, end = tokens[:last], starts[line]
             definitions = [found for found in definitions if found[0] < line]
             lines, starts = lines[:line], starts[: line + 1]
         found = {label: one for label, one in environment.get("references", {}).items() if one["map"][0] < len(lines)}
         yield Part(tokens, lines, starts, sorted(definitions)), found
         start, size = end, _WINDOW
+
+
+def _last_border(tokens: Sequence[Token]) -> int:
+    """Return the line of the last block that is the same where the parsing begins with it; 0 for the first line.
+
+    Blocks inside an item of a list are not: they are known by their indent.
+    """
+    line = items = 0
+    for token in tokens:
+        if token.map and not items:
+            line = token.map[0]
+        if token.type.startswith("list_item"):
+            items += token.nesting
+    return line
 
 
 @cache

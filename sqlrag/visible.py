@@ -78,11 +78,14 @@ def page_of(text: str, body_start: int = 0, *, written: bool = True) -> Page:
         return Page(text)
     found = _Page(text, body_start, written)
     parts, done = [], 0
-    for start, end, shown in _ordered(found.spans()):
-        start = max(start, done)
-        if end > start:
-            parts += [text[done:start], shown[: end - start].ljust(end - start, PAD)]
-            done = end
+    for spans in found.spans():
+        pieces = []
+        for start, end, shown in _ordered(spans):
+            start = max(start, done)
+            if end > start:
+                pieces += [text[done:start], shown[: end - start].ljust(end - start, PAD)]
+                done = end
+        parts.append("".join(pieces))
     return Page("".join([*parts, text[done:]]), tuple(found.tables))
 
 
@@ -270,9 +273,10 @@ class _Page:
         self.hidden_to = 0  # up to here lies the content of a style, a script or a comment
         self.finder = _Finder(text)
 
-    def spans(self) -> list[Span]:
-        """Return the spans, in any order."""
+    def spans(self) -> Iterator[list[Span]]:
+        """Yield the spans of each part of the document, in any order."""
         for part in blocks_of(self.text, self.body_start):
+            self.found = []
             self._definitions(part)
             for before, token in zip([None, *part.tokens], part.tokens, strict=False):
                 if not token.map:
@@ -286,7 +290,7 @@ class _Page:
                     self._hide_line(part, token.map[0])
                 elif token.type == "inline":
                     self._paragraph(part, token, before.markup if before and before.type == "heading_open" else "")
-        return self.found
+            yield self.found
 
     @cached_property
     def is_mdx(self) -> bool:
@@ -430,7 +434,8 @@ class _Page:
             elif not one[1] and opened is None:
                 opened = one.start()
         if heading:  # MDX of an older day: {/*id*/}; blanks before an anchor go with it
-            found = [_with_blanks(content, span) for span in found]
+            end = len(content.rstrip())
+            found = [Span(len(content[: span.start].rstrip()), span.end) if span.end >= end else span for span in found]
         if self.is_mdx:
             known = {span.start for span in found}
             for start, end in _braces(content):
@@ -608,11 +613,6 @@ def _braces(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _with_blanks(content: str, span: Span) -> Span:
-    before = len(content[: span.start].rstrip())
-    return Span(before, span.end, "") if not content[span.end :].strip() else span
-
-
 def _filled(content: str, spans: list[Span]) -> str:
     """Return a text with letters in the place of some stretches, so that they are part of no other markup."""
     parts, done = [], 0
@@ -630,10 +630,11 @@ def _inside(offset: int, spans: list[tuple[int, int]], starts: list[int]) -> boo
 
 
 class _Recorder:
-    """What the rules of the parser find in one line or paragraph."""
+    """What the rules of the parser find in one line or paragraph; ``begin`` is where its text does, after blanks."""
 
     def __init__(self, page: _Page, finder: _Finder) -> None:
         self.page, self.finder = page, finder
+        self.begin = len(finder.text) - len(finder.text.lstrip())
         self.found: list[Span] = []
         self.code: list[tuple[int, int]] = []
         self.delimiters: list[tuple[Token, int]] = []
@@ -793,10 +794,10 @@ def _brackets(state: StateInline, silent: bool) -> bool:
         spans = [Span(start, label[0]), Span(label[1], found.end())]
     else:
         found = _NOTE_MARK.match(src, start, state.posMax)
-        if found and (not found[0].endswith(":") or not src[:start].strip()):
+        if found and (not found[0].endswith(":") or start <= recorder.begin):
             spans = [Span(start, found.end(), "")]
         else:
-            found = _CALLOUT.match(src, start, state.posMax) if not src[:start].strip() else None
+            found = _CALLOUT.match(src, start, state.posMax) if start <= recorder.begin else None
             if found is None:
                 return False
             spans = [Span(start, found.start(1)), Span(found.end(1), found.end())]

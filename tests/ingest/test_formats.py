@@ -219,6 +219,10 @@ class TestTables:
         assert '| 1 | "open |' in document.text
         assert document.warnings == ("a.csv: a quotation mark is not closed; all of them were read as text",)
 
+    def test_a_cell_that_is_too_long_is_a_failure_with_its_reason(self, tmp_path):
+        error = failure(tmp_path, "a,b\n" + "word " * 30_000, "a.csv")
+        assert "a cell is too long" in error.reason
+
     def test_legacy_encoding(self, tmp_path):
         data = "Straße;Größe\nMüllerstraße;Höhe über 5\n".encode("cp1252")
         assert "Müllerstraße" in read(tmp_path, data, "a.csv").text

@@ -164,6 +164,14 @@ def test_a_long_document_is_parsed_in_parts(text):
         assert (shown_text(whole), links.markdown_links(whole)) == expected
 
 
+@pytest.mark.parametrize("text", ["- a *b*\n" * 50, "> a\n>\n" * 50, "> 1. a\n\n" * 50, "- a\n\n  b\n" * 50])
+def test_a_long_list_or_quote_is_parsed_in_parts_too(text, monkeypatch):
+    expected = shown_text(text)
+    monkeypatch.setattr(links, "_WINDOW", 64)
+    assert len(list(links.blocks_of(text))) > 4
+    assert shown_text(text + "\n") == expected + "\n"
+
+
 @pytest.mark.parametrize(
     "piece",
     [

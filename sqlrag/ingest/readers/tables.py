@@ -32,7 +32,7 @@ def read_table(data: bytes, doc_id: str, _: object = None) -> Document:
     Raises
     ------
     DocumentError
-        The bytes are not text; status "empty" where all cells are blank.
+        The bytes are not text, or a cell has more than 131,072 characters; status "empty" where all cells are blank.
     """
     kind = kind_of(data)
     if kind:
@@ -49,7 +49,10 @@ def read_table(data: bytes, doc_id: str, _: object = None) -> Document:
     try:
         written = table(_rows(text, delimiter, csv.QUOTE_MINIMAL))
     except csv.Error:  # a quotation mark that nothing closes makes one cell of the rest
-        written = table(_rows(text, delimiter, csv.QUOTE_NONE))
+        try:
+            written = table(_rows(text, delimiter, csv.QUOTE_NONE))
+        except csv.Error as error:
+            raise DocumentError(doc_id, f"not a table: a cell is too long ({error})") from error
         warnings = (*warnings, f"{doc_id}: a quotation mark is not closed; all of them were read as text")
     return converted(doc_id, [written], warnings=warnings)
 
