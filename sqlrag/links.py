@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from functools import cache
+from functools import cache, lru_cache
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
+
+    from sqlrag.types import Document
 
 MARKDOWN = "text/markdown"
 
@@ -134,6 +136,15 @@ def markdown_links(
                     else:
                         found.append(Link(*span, label, url, *resolve(url, doc_id, collection)))
     return found
+
+
+def links_of(document: Document) -> Sequence[Link]:
+    """Return the links of a document: those that it has already, none where it is no Markdown."""
+    if document.links is not None:
+        return document.links
+    if not is_markdown(document.mime):
+        return ()
+    return markdown_links(document.text, document.body_start, document.doc_id, document.collection)
 
 
 def resolve(url: str, doc_id: str, collection: str = DEFAULT_COLLECTION) -> tuple[str | None, str | None]:
@@ -318,8 +329,18 @@ def blocks_of(text: str, body_start: int = 0) -> Iterator[Part]:
 
     A block ends where the next one begins, whatever follows; so a part ends before the last block that was parsed, and
     the next begins with it. That may be an item of a list or a block in a quote, whose list or quote then begins anew.
-    Inline tokens are not parsed.
+    Inline tokens are not parsed. The blocks of the last document of common size are kept, for those who ask for its
+    visible text, its sections and its links one after another.
     """
+    return iter(_last_blocks(text, body_start)) if len(text) - body_start <= _WINDOW // 4 else _parts(text, body_start)
+
+
+@lru_cache(maxsize=1)
+def _last_blocks(text: str, body_start: int) -> list[Part]:
+    return list(_parts(text, body_start))
+
+
+def _parts(text: str, body_start: int) -> Iterator[Part]:
     references: dict[str, object] = {}
     if len(text) - body_start > _WINDOW and "]:" in text:
         for part, found in _windows(text, body_start):

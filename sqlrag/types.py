@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from sqlrag.links import Link
+
     Vectors = NDArray[np.float32]
     # What callers may pass as an embedder: a llama-index BaseEmbedding is callable, too.
     AnyEmbedder: TypeAlias = "Embedder | Callable[..., Any]"
@@ -52,7 +54,8 @@ class Document:
     included; every offset elsewhere counts characters of it. ``body_start`` is where the text after the front
     matter begins. ``page_starts[i]`` is the offset of page ``i + 1`` (empty where a format has no pages).
     ``modified_at`` is UTC without its zone. ``checksum`` is the SHA-256 of the bytes that were read, in hex.
-    ``warnings`` are problems that did not stop the reading, such as front matter that is not YAML.
+    ``warnings`` are problems that did not stop the reading, such as front matter that is not YAML. ``links`` are those
+    of its Markdown, as :func:`sqlrag.links.markdown_links` returns them; None where they are not known yet.
     """
 
     doc_id: str
@@ -69,6 +72,7 @@ class Document:
     body_start: int = 0
     page_starts: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    links: Sequence[Link] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 -- The words of the chunks in staged_chunks, counted. Parts of compound names and single characters of runs are found,
 -- but do not make a chunk longer, as with Lucene's overlapping tokens.
+CREATE OR REPLACE TEMP TABLE staged_tokens AS
 WITH chosen AS (SELECT rid, visible(text, shown) AS text, heading_path, chunk_index, metadata_, tags FROM documents WHERE rid IN (FROM staged_chunks)),
 fields AS (
     SELECT rid, text AS field, 1 AS in_text, 0 AS in_heading FROM chosen

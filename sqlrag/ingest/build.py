@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +39,13 @@ if TYPE_CHECKING:
 
     from sqlrag.ingest.run import Cut
     from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Engine, Progress
+
+
+# Bytes that DuckDB may take at a build: it needs room for the keys of the chunks, some 25 MB for 65,000 of them; the
+# rest is a cache of what was written.
+_LEAST_MEMORY = 300_000_000
+_MOST_MEMORY = 1_000_000_000
+_MEMORY_OF_FILES = 4
 
 
 @public
@@ -130,7 +138,8 @@ def prepare_file(
         Leave out a file with the same bytes and type as one before it, in the order of the paths. Duplicates are in
         the report in any case.
     memory_limit
-        How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
+        How much memory DuckDB may use, such as "2GB"; by default 300 MB, or four times the size of the files where that
+        is more; from 1 GB on four fifths of the machine's.
     progress
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
     base_url
@@ -226,7 +235,7 @@ def prepare_file(
         Database.create(temporary, model.dimensions) as database,
         run.at_work(files, temporary),
     ):
-        database.limit_memory(memory_limit)
+        database.limit_memory(memory_limit or _enough_memory(files))
         # Every checkpoint rewrites the last row group; at DuckDB's 16 MB that leaves a file nearly twice as large.
         database.cursor().execute("SET checkpoint_threshold = '400MB'")
         _fill(database, run, files, settings, bars(verbose, progress))
@@ -236,6 +245,15 @@ def prepare_file(
         f"{report.documents} of {report.files} documents are in {output}; update_embeddings embeds the rest into it."
     )
     return Prepared(output, report, model)
+
+
+def _enough_memory(files: Sequence[Path]) -> str | None:
+    """Return how much memory DuckDB needs for a build of these files; None where it may take what it wants."""
+    needed = 0
+    for file in files:
+        with suppress(OSError):  # it is reported when it is read
+            needed += file.stat().st_size * _MEMORY_OF_FILES
+    return f"{max(needed, _LEAST_MEMORY) // 1_000_000}MB" if needed < _MOST_MEMORY else None
 
 
 class _Settings(NamedTuple):
@@ -290,8 +308,10 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
     if not report.documents:
         raise NotFoundError(_nothing_usable(run.input_dir, report))
     report.failures.sort()  # those of the model come later than those of the reader
+    with run.timed("index"):
+        # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
+        lexical.add_chunks(database.cursor(), 0, settings.stemmer)
     with run.timed("index"), database.transaction() as con:
-        lexical.add_chunks(con, 0, settings.stemmer)
         refresh_counts(con)
         metadata.record_failures(con, report.failures)
         metadata.record_collection(con, run.collection, run.input_dir)
@@ -317,9 +337,9 @@ def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable
             run.report.duplicates.append(Duplicate(document.doc_id, same_as))
             if skip_duplicates:
                 continue
-        chunks = run.cut(document)
-        if chunks is not None:
-            yield document, chunks
+        cut = run.cut(document)
+        if cut is not None:
+            yield cut
 
 
 def _report_unfinished(run: Run, files: Sequence[Path], written: set[str], skip_duplicates: bool) -> None:

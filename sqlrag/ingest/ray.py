@@ -38,6 +38,7 @@ from sqlrag.types import Chunk, Document
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
+    from sqlrag.ingest.run import Cut
     from sqlrag.types import ChunkPolicy, Embedder, ModelIdentity, Vectors
 
 # A file that crashes so many workers is left out; so many crashes before the first file end the build.
@@ -133,7 +134,7 @@ def write_part(run: Run, files: Sequence[Path], path: Path, journal: Journal) ->
     chunks: list[Chunk] = []
     vectors: list[Vectors] = [np.empty((0, run.model.dimensions), dtype=np.float32)]
     outcomes: list[Outcome] = []
-    waiting: list[tuple[Document, list[Chunk]]] = []
+    waiting: list[Cut] = []
 
     def embed() -> None:
         for some, their_chunks in in_batches(waiting, run):
@@ -154,14 +155,14 @@ def write_part(run: Run, files: Sequence[Path], path: Path, journal: Journal) ->
             reason = f"{MOST_DEATHS} workers crashed or were killed while they processed it"
             with run.reporting(file):
                 raise DocumentError(document_id(file, run.root, collection=run.collection), reason)
-        own = None if document is None else run.cut(document)
-        failure = report.failures[-1] if own is None else None
+        cut = None if document is None else run.cut(document)
+        failure = report.failures[-1] if cut is None else None
         if document is None:
             outcomes.append(Outcome(report.failures[-1].doc_id, failure=failure))
             continue
         outcomes.append(Outcome(document.doc_id, document.checksum, document.mime, document.warnings, failure))
-        if own is not None:
-            waiting.append((document, own))
+        if cut is not None:
+            waiting.append(cut)
         if journal.deaths:
             embed()
     journal.at(EMBEDDING)
@@ -275,13 +276,13 @@ class PartsRun(Run):
             return Document(outcome.doc_id, "", checksum=outcome.checksum, mime=outcome.mime)
         return document
 
-    def cut(self, document: Document) -> list[Chunk] | None:
-        """Return the chunks of the document that :meth:`parse` has returned last."""
+    def cut(self, document: Document) -> Cut | None:
+        """Return the document that :meth:`parse` has returned last with its chunks."""
         if self._current.outcome.failure is not None:
             self.fail(self._current.outcome.failure)
             return None
         self._vectors_of[document.doc_id] = self._current.vectors
-        return list(self._current.chunks)
+        return document, list(self._current.chunks)
 
     def embed(self, documents: list[Document], chunks: list[Chunk]) -> tuple[list[Document], list[Chunk], Vectors]:
         """Return the documents and chunks with the vectors that came with them."""

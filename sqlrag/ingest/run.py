@@ -20,6 +20,7 @@ from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, Prov
 from sqlrag.ingest.chunk import chunk
 from sqlrag.ingest.folder import document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
+from sqlrag.links import links_of
 from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
 from sqlrag.ranking.vectors import unit_vectors
@@ -281,8 +282,8 @@ class Run:
             return document
         return None
 
-    def cut(self, document: Document) -> list[Chunk] | None:
-        """Chunk one document; one that cannot be cut goes into the report."""
+    def cut(self, document: Document) -> Cut | None:
+        """Chunk one document and find its links; one that cannot be cut goes into the report."""
         model = self.model
         if self._window is None:
             self._window = window_of(model)
@@ -290,7 +291,7 @@ class Run:
             chunks = chunk(document, self.policy, token_offsets=model.token_offsets, window=self._window)
             if not chunks:
                 raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
-            return chunks
+            return replace(document, links=links_of(document)), chunks
         return None
 
     @property

@@ -602,9 +602,9 @@ class Update:
     def _cut(self, documents: Iterable[Document]) -> Iterator[Cut]:
         for document in documents:
             self._model()  # where everything was to be copied, the first late document is what needs it
-            chunks = self.state.cut(document)
-            if chunks is not None:
-                yield document, chunks
+            cut = self.state.cut(document)
+            if cut is not None:
+                yield cut
 
     def _copied(
         self, copies: Sequence[Work], late: list[Work]

@@ -17,19 +17,20 @@ from sqlrag.engines.duckdb import lexical, metadata
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql, run_script
 from sqlrag.errors import InputError
-from sqlrag.links import is_markdown, markdown_links
+from sqlrag.links import is_markdown, links_of, markdown_links
 from sqlrag.normalize import is_blank
 from sqlrag.ranking.vectors import sign_words, unit_vectors
 from sqlrag.types import PAD
 from sqlrag.visible import page_by_type, shown_slice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import duckdb
     from numpy.typing import ArrayLike
 
     from sqlrag.engines.duckdb.database import Database
+    from sqlrag.links import Link
     from sqlrag.types import Chunk, Document, Vectors
 
 log = logging.getLogger("sqlrag.store")
@@ -53,15 +54,17 @@ _SCHEMA = pa.schema(
 )
 
 
-def add_links(con: duckdb.DuckDBPyConnection, sources: pa.Table) -> None:
-    """Insert the links of new documents, given as rows of ``source_documents``, inside the caller's transaction."""
+def links_by_document(sources: pa.Table) -> Iterator[tuple[str, Sequence[Link]]]:
+    """Yield the doc_id and the links of documents that are given as rows of ``source_documents``."""
     names = ("text", "body_start", "doc_id", "collection", "mime")
-    rows = [
-        (doc_id, index, *link)
-        for text, body_start, doc_id, collection, mime in zip(*(sources[n].to_pylist() for n in names), strict=True)
-        if is_markdown(mime)
-        for index, link in enumerate(markdown_links(text, body_start, doc_id, collection))
-    ]
+    for text, body_start, doc_id, collection, mime in zip(*(sources[n].to_pylist() for n in names), strict=True):
+        if is_markdown(mime):
+            yield doc_id, markdown_links(text, body_start, doc_id, collection)
+
+
+def add_links(con: duckdb.DuckDBPyConnection, links: Iterable[tuple[str, Sequence[Link]]]) -> None:
+    """Insert the links of new documents, given by doc_id, inside the caller's transaction."""
+    rows = [(doc_id, index, *link) for doc_id, found in links for index, link in enumerate(found)]
     if rows:
         columns = zip(_SCHEMA, zip(*rows, strict=True), strict=True)
         con.register("new_links", pa.table({field.name: pa.array(values, field.type) for field, values in columns}))
@@ -102,7 +105,8 @@ def rebuild_links(con: duckdb.DuckDBPyConnection) -> None:
     ids = _markdown_documents(con)
     for start in range(0, len(ids), _BATCH_DOCUMENTS):
         batch = ids[start : start + _BATCH_DOCUMENTS]
-        add_links(con, con.sql(read_sql("index/link_sources"), params={"doc_ids": batch}).to_arrow_table())
+        sources = con.sql(read_sql("index/link_sources"), params={"doc_ids": batch}).to_arrow_table()
+        add_links(con, links_by_document(sources))
 
 
 _TEXTS = pa.list_(pa.string())
@@ -245,7 +249,8 @@ def insert_rows(
     ends: dict[str, int] = {}
     for chunk in chunks:
         ends[chunk.doc_id] = max(chunk.i_end, ends.get(chunk.doc_id, 0))
-    first = _insert_sources(con, sources_table(documents, policy), ends)
+    links = ((document.doc_id, links_of(document)) for document in documents)
+    first = _insert_sources(con, sources_table(documents, policy), ends, links)
     if chunks and vectors is not None:
         insert_chunks(con, chunk_columns(by_id, chunks, llama_index_compatible), vectors, first)
     return first
@@ -255,7 +260,7 @@ def insert_tables(
     con: duckdb.DuckDBPyConnection, sources: pa.Table, chunks: pa.Table, vectors: Vectors, llama_index_compatible: bool
 ) -> int:
     """Insert rows by :mod:`sqlrag.engines.contents` as :func:`insert_rows` does; return the ``rid`` of the first."""
-    first = _insert_sources(con, sources, _ends(chunks))
+    first = _insert_sources(con, sources, _ends(chunks), links_by_document(sources))
     if not len(chunks):
         return first
     checksums = dict(zip(sources["doc_id"].to_pylist(), sources["checksum"].to_pylist(), strict=True))
@@ -320,7 +325,12 @@ def _shown_ends(sources: pa.Table, ends: Mapping[str, int]) -> pa.Array:
     return pa.array(found, pa.int32())
 
 
-def _insert_sources(con: duckdb.DuckDBPyConnection, sources: pa.Table, ends: Mapping[str, int]) -> int:
+def _insert_sources(
+    con: duckdb.DuckDBPyConnection,
+    sources: pa.Table,
+    ends: Mapping[str, int],
+    links: Iterable[tuple[str, Sequence[Link]]],
+) -> int:
     """Insert rows of documents with their links; return the ``rid`` that the next chunk gets.
 
     ``ends`` are where the last chunk of each document ends.
@@ -328,7 +338,7 @@ def _insert_sources(con: duckdb.DuckDBPyConnection, sources: pa.Table, ends: Map
     con.register("new_sources", sources.append_column("shown_end", _shown_ends(sources, ends)))
     con.execute(read_sql("index/insert_sources"))
     con.unregister("new_sources")
-    add_links(con, sources)
+    add_links(con, links)
     return int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -84,14 +83,14 @@ def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None
     borders = con.execute(read_sql("index/borders"), {"first": first, "many": _STAGED_CHUNKS}).fetchall()
     for (start,), (end,) in pairwise([*borders, (None,)]):
         run_script(con, "index/choose_new", first=start, end=end)
-        with staged_tokens(con):
-            words = [row[0] for row in con.execute(read_sql("index/new_words")).fetchall()]
-            if words:
-                new_words = pa.table({"word": words, "term": stem_words(words, stemmer)})
-                con.register("new_words", new_words)
-                con.execute(read_sql("index/insert_words"))
-                con.unregister("new_words")
-            run_script(con, "index/add_chunks")
+        run_script(con, "index/stage_tokens")
+        words = [row[0] for row in con.execute(read_sql("index/new_words")).fetchall()]
+        if words:
+            new_words = pa.table({"word": words, "term": stem_words(words, stemmer)})
+            con.register("new_words", new_words)
+            con.execute(read_sql("index/insert_words"))
+            con.unregister("new_words")
+        run_script(con, "index/add_chunks")
     parts = con.execute(read_sql("index/parts_of_postings"), {"many": _SORTED_POSTINGS}).fetchall()
     for low, high in parts:
         run_script(con, "index/add_postings", low=low, high=high)
@@ -101,20 +100,8 @@ def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None
 def remove_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
     """Delete every chunk of these documents from the table and the index, inside the caller's transaction."""
     run_script(con, "index/choose_documents", doc_ids=list(doc_ids))
-    with staged_tokens(con):
-        run_script(con, "index/remove_chunks")
-
-
-@contextmanager
-def staged_tokens(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Have the words of the chunks in ``staged_chunks``, counted, as ``staged_tokens`` in the block.
-
-    They are no temporary table: DuckDB frees a dropped one only at the end of the transaction, which may be that of a
-    whole build.
-    """
-    con.register("staged_tokens", con.sql(read_sql("index/stage_tokens")).to_arrow_table())
-    yield
-    con.unregister("staged_tokens")
+    run_script(con, "index/stage_tokens")
+    run_script(con, "index/remove_chunks")
 
 
 def rebuild(con: duckdb.DuckDBPyConnection, stemmer: str) -> None:

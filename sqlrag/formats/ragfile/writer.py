@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sqlrag.engines.contents import checked_batches
 from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA, shown_column
-from sqlrag.engines.duckdb.lexical import MACROS, staged_tokens
+from sqlrag.engines.duckdb.lexical import MACROS
 from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.errors import InputError
 from sqlrag.formats.ragfile.layout import (
@@ -66,8 +66,8 @@ class Words:
         )
         self._con.register("documents", table.add_column(0, "rid", numbers))
         run_script(self._con, "index/choose_new", first=first, end=None)
-        with staged_tokens(self._con):
-            self._con.execute("INSERT INTO found SELECT rid, word, tf, heading_tf, len, heading_len FROM staged_tokens")
+        run_script(self._con, "index/stage_tokens")
+        self._con.execute("INSERT INTO found SELECT rid, word, tf, heading_tf, len, heading_len FROM staged_tokens")
         self._con.unregister("documents")
 
     def add_keywords(self, first: int, keywords: Sequence[bytes]) -> None:
