@@ -10,7 +10,7 @@ import pathlib
 import re
 import unicodedata
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlrag.errors import InputError
@@ -30,6 +30,23 @@ _CONTROL = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
 _DROPPED = re.compile(f"[{_CONTROL}\ufeff]+")
 
 _BETWEEN_LETTERS = re.compile(rf"(?<=\w)\ufeff*[{_CONTROL}][{_CONTROL}\ufeff]*(?=\w)")
+
+
+def _character_of(match: re.Match[str]) -> str:
+    """Return the character of a surrogate pair, U+FFFD for a lone surrogate."""
+    found = match.group()
+    if len(found) == 1:
+        return "\ufffd"
+    return chr(0x10000 + ((ord(found[0]) - 0xD800) << 10) + (ord(found[1]) - 0xDC00))
+
+
+_REPLACED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (_SURROGATES, _character_of),
+    (_NEWLINES, "\n"),
+    (_SEPARATORS, " "),
+    (_BETWEEN_LETTERS, " "),
+    (_DROPPED, ""),
+)
 
 # Anything with ink. The others are blanks, control characters, Unicode's Default_Ignorable_Code_Point (soft hyphen,
 # zero width space and joiners, marks of direction, Hangul fillers, variation selectors, tags), interlinear anchors
@@ -75,11 +92,9 @@ def normalize(text: str) -> str:
     >>> normalize("one\r\ntwo\x00 \ud835")
     'one\ntwo �'
     """
-    text = _SURROGATES.sub(_character_of, text)
-    text = _NEWLINES.sub("\n", text)
-    text = _SEPARATORS.sub(" ", text)
-    text = _BETWEEN_LETTERS.sub(" ", text)
-    text = _DROPPED.sub("", text)
+    for pattern, new in _REPLACED:
+        if pattern.search(text):  # else a copy would be made of a long text
+            text = pattern.sub(new, text)
     return unicodedata.normalize("NFC", text)
 
 
@@ -123,14 +138,6 @@ def clean_metadata(metadata: Mapping[Any, Any]) -> dict[str, Any]:
         raise InputError(f"metadata must be a mapping of names to values, not {type(metadata).__name__}")
     cleaned: dict[str, Any] = _Cleaner().clean(metadata, 0)
     return cleaned
-
-
-def _character_of(match: re.Match[str]) -> str:
-    """Return the character of a surrogate pair, U+FFFD for a lone surrogate."""
-    found = match.group()
-    if len(found) == 1:
-        return "\ufffd"
-    return chr(0x10000 + ((ord(found[0]) - 0xD800) << 10) + (ord(found[1]) - 0xDC00))
 
 
 class _Cleaner:

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 # Bytes that DuckDB may take at a build: it needs room for the keys of the chunks, some 25 MB for 65,000 of them; the
 # rest is a cache of what was written.
-_LEAST_MEMORY = 300_000_000
+_LEAST_MEMORY = 250_000_000
 _MOST_MEMORY = 1_000_000_000
-_MEMORY_OF_FILES = 4
+_MEMORY_OF_FILES = 3
 
 
 @public
@@ -138,8 +138,8 @@ def prepare_file(
         Leave out a file with the same bytes and type as one before it, in the order of the paths. Duplicates are in
         the report in any case.
     memory_limit
-        How much memory DuckDB may use, such as "2GB"; by default 300 MB, or four times the size of the files where that
-        is more; from 1 GB on four fifths of the machine's.
+        How much memory DuckDB may use, such as "2GB"; by default 250 MB, or three times the size of the files where
+        that is more; from 1 GB on four fifths of the machine's.
     progress
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
     base_url

@@ -86,7 +86,7 @@ def test_a_build_with_a_limit_gives_the_same_rows(tmp_path, monkeypatch):
         built = prepare_embeddings(docs, tmp_path / f"{name}.duckdb", memory_limit=limit, **HASHING)
         with Store(built.path) as store:
             results.append(ids(store.hybrid_query("word7 page", top_k=20)))
-    assert limits[0] == "300MB"
+    assert limits[0] == "250MB"
     assert "200MB" in limits
     assert results[0] == results[1]
     assert len(results[0]) == 20
