@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sqlrag.links import Link
-
     Vectors = NDArray[np.float32]
     # What callers may pass as an embedder: a llama-index BaseEmbedding is callable, too.
     AnyEmbedder: TypeAlias = "Embedder | Callable[..., Any]"
@@ -72,7 +70,7 @@ class Document:
     body_start: int = 0
     page_starts: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
-    links: Sequence[Link] | None = None
+    links: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
