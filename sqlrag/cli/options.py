@@ -66,7 +66,7 @@ _SHELL: dict[str, dict[str, Any]] = {
         "more": " Repeatable. [both]",
     },
     "conjunctive": {"flags": ("--all-words",)},
-    "per_document": {"kind": int | None, "default": None, "min": 0, "more": " [2, with --sql 0]"},
+    "per_document": {"default": 2, "more": " Not with --sql."},  # a person wants to see several documents
     "include_source_docs": {"flags": ("--source-docs",)},
     "model_name": {"flags": ("--model",)},
 }

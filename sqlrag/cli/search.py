@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 Explain = Annotated[bool, option("--explain", help="Explain the rank of each result.")]
 
-_PER_DOCUMENT = 2  # a person wants to see several documents
-
 _LEXICAL_FIRST = ("top_k", "conjunctive", "plain")
 
 
@@ -170,12 +168,7 @@ def _answer(
         raise typer.BadParameter("--sql does not search, so --explain has nothing to explain. Leave one of them out.")
     if len(db) > 1 and (sql or explain):
         raise typer.BadParameter("--sql and --explain take one file. Leave them out, or merge the files: sqlrag merge")
-    if sql and given["per_document"]:
-        raise typer.BadParameter(
-            "The SQL macros have no counterpart of --per-document. Leave it out, or leave --sql out."
-        )
-    if given["per_document"] is None:
-        given["per_document"] = 0 if sql else _PER_DOCUMENT
+    given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
     from sqlrag.ranking.results import RESULT_KEYS, format_results
     from sqlrag.search.open import open_store

@@ -331,11 +331,11 @@ class Run:
         """Say what no chunk holds, and whether that is so with the filters only."""
         plan = self.plan
         quoted = shortened(", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases))
-        asked = bool(self.filters)
-        if asked and self.engine.lexical_leg(self.terms, 1, plan, {}).hits:
-            self.notices.append(
-                f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
-            )
+        if self.filters and self.engine.lexical_leg(self.terms, 1, plan, {}).hits:
+            if quoted or plan.mode == "lexical":  # else the vector leg has an answer that passes
+                self.notices.append(
+                    f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
+                )
             return
         if quoted:
             self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
