@@ -22,6 +22,7 @@ from sqlrag.engines.duckdb.files import (
     as_narrow_as,
     check_is_duckdb,
     check_memory_limit,
+    check_name,
     check_not_inherited,
     connect,
     inherit,
@@ -335,6 +336,7 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
         )
     if not real.is_file():
         raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
+    check_name(real)
     check_is_duckdb(real)
     return real
 
