@@ -25,10 +25,14 @@ MAX_BYTES = 64 * 2**20
 
 
 class SkippedFile(NamedTuple):
-    """A file that is not read. ``path`` is relative to the input folder, POSIX; ``reason`` is for people."""
+    """A file that is not read. ``path`` is relative to the input folder, POSIX; ``reason`` is for people.
+
+    A ``twin`` has the name of another file after Unicode normalisation, and its ``path`` is in ASCII with escapes.
+    """
 
     path: str
     reason: str
+    twin: bool = False
 
 
 class FileState(NamedTuple):
@@ -77,8 +81,9 @@ def find_files(
         name = clean_name(relative)
         reason = reason or _unwanted(name, wanted)
         if not reason and name in seen:
-            reason = f"same name as {seen[name]!a} after Unicode normalisation"
-        if reason:
+            why = f"has the same name as {seen[name]!a} after Unicode normalisation; rename one of them"
+            skipped.append(SkippedFile(ascii(relative)[1:-1], why, twin=True))
+        elif reason:
             skipped.append(SkippedFile(name, reason))
         else:
             seen[name] = relative

@@ -24,7 +24,7 @@ from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
-from sqlrag.types import ChunkPolicy
+from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -243,6 +243,12 @@ class Run:
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
+        # What is in the twin of a file is in no document.
+        twins, report.skipped = [[s for s in report.skipped if s.twin is is_twin] for is_twin in (True, False)]
+        report.files += len(twins)
+        before = "" if collection == DEFAULT_COLLECTION else f"{collection}:"
+        for path, why, _ in twins:
+            self.fail(Failure(f"{before}{path}", "failed", why))
 
     def row(self, *, removed: int = 0) -> RunRow:
         """Return what ``ingest_log`` keeps of the run."""
