@@ -118,10 +118,18 @@ def damaged(path: object, error: BaseException) -> NotAStoreError:
 def damaged_log(path: object, error: BaseException) -> NotAStoreError:
     """Return the error for a file that cannot be opened because of the log beside it."""
     log = f"{path}.wal"
+    said = str(error).splitlines()[0].rstrip(".")
+    if "does not match" in said:
+        return NotAStoreError(
+            path,
+            f"{path} cannot be opened: the log beside it is of another file or of another copy of this one: {said}. "
+            f"Neither need be damaged. Put the log back beside its own file, or set it aside, and check this one: "
+            f"mv {log} {log}.other; sqlrag check {path}",
+        )
     return NotAStoreError(
         path,
         f"{path} cannot be opened: the log beside it, which a killed process left, is damaged or of another file: "
-        f"{str(error).splitlines()[0]}. The file itself may be whole, without the last change. Set the log aside, "
+        f"{said}. The file itself may be whole, without the last change. Set the log aside, "
         f"check the file, and repeat the last update: mv {log} {log}.damaged; sqlrag check {path}",
     )
 
