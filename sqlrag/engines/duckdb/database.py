@@ -129,6 +129,13 @@ class Handle:
             return log_of(self.path).stat().st_size
         return 0
 
+    def share_log(self) -> None:
+        """Give the log beside the file, which DuckDB creates at a commit, the file's rights."""
+        rights, log = rights_of(self.path), rights_of(log_of(self.path))
+        if rights and log and (rights.st_mode, rights.st_gid) != (log.st_mode, log.st_gid):
+            with suppress(OSError):  # of another process that has been killed, and another user
+                give_rights(log_of(self.path), rights)
+
     def finish(self) -> None:
         """Move the log into the file where that can be; what cannot stays in the log."""
         if self.in_place:
@@ -695,6 +702,7 @@ class Database:
                 try:
                     with as_narrow_as(self.path):  # the log beside the file
                         con.execute("COMMIT")
+                    handle.share_log()
                 finally:
                     handle.commits += 1
             except BaseException:
