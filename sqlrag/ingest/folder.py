@@ -25,14 +25,16 @@ MAX_BYTES = 64 * 2**20
 
 
 class SkippedFile(NamedTuple):
-    """A file that is not read. ``path`` is relative to the input folder, POSIX; ``reason`` is for people.
-
-    A ``twin`` has the name of another file after Unicode normalisation, and its ``path`` is in ASCII with escapes.
-    """
+    """A file that is not read. ``path`` is relative to the input folder, POSIX; ``reason`` is for people."""
 
     path: str
     reason: str
-    twin: bool = False
+
+
+class Twin(SkippedFile):
+    """A file whose ``path`` is another's after Unicode normalisation; ``written`` is its own, in ASCII with escapes."""
+
+    written: str
 
 
 class FileState(NamedTuple):
@@ -82,7 +84,9 @@ def find_files(
         reason = reason or _unwanted(name, wanted)
         if not reason and name in seen:
             why = f"has the same name as {seen[name]!a} after Unicode normalisation; rename one of them"
-            skipped.append(SkippedFile(ascii(relative)[1:-1], why, twin=True))
+            twin = Twin(name, why)
+            twin.written = ascii(relative)[1:-1]
+            skipped.append(twin)
         elif reason:
             skipped.append(SkippedFile(name, reason))
         else:

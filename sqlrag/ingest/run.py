@@ -18,7 +18,7 @@ from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import chunk
-from sqlrag.ingest.folder import document_id, read_document, stored_path
+from sqlrag.ingest.folder import Twin, document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
 from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
@@ -244,11 +244,12 @@ class Run:
         self.cut_off: dict[str, int] = {}
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
         # What is in the twin of a file is in no document.
-        twins, report.skipped = [[s for s in report.skipped if s.twin is is_twin] for is_twin in (True, False)]
+        twins = [file for file in report.skipped if isinstance(file, Twin)]
+        report.skipped = [file for file in report.skipped if not isinstance(file, Twin)]
         report.files += len(twins)
         before = "" if collection == DEFAULT_COLLECTION else f"{collection}:"
-        for path, why, _ in twins:
-            self.fail(Failure(f"{before}{path}", "failed", why))
+        for twin in twins:
+            self.fail(Failure(f"{before}{twin.written}", "failed", twin.reason))
 
     def row(self, *, removed: int = 0) -> RunRow:
         """Return what ``ingest_log`` keeps of the run."""
