@@ -184,6 +184,8 @@ def load_embedder(
     if name == "onnx" and model_name is None:
         model_name = DEFAULT_MODEL  # one entry, however the model is named
     key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
+    if key in _loaded:
+        return _loaded[key]
     with _loading.setdefault(key, new_lock()):
         if key not in _loaded:
             _loaded[key] = _create(name, model_name, options)
