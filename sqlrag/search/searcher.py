@@ -143,8 +143,12 @@ class QuestionEmbedder:
         """Return how long an impatient question waits for the model, None for as long as it takes."""
         if self._was_slow_to_fail:
             return RETRY_SECONDS
-        if self._embedder is None and patience() is not None:
-            return None  # to load it may take longer than the request has
+        if self._embedder is None:
+            from sqlrag.embedders.base import usual_timeout
+
+            seconds = usual_timeout(self.identity.provider)
+            if seconds is not None or patience() is not None:
+                return seconds  # loading it may ask its server, or take longer than the request has
         return getattr(self._load(timings), "timeout", None)
 
     def _load(self, timings: dict[str, float] | None = None) -> Embedder:
