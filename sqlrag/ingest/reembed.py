@@ -25,6 +25,7 @@ from sqlrag.engines.duckdb.metadata import (
     refresh_counts,
     write_metadata,
 )
+from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import LEXICAL, copy_tables, not_copied, replacement
 from sqlrag.engines.duckdb.rows import read_documents
 from sqlrag.engines.duckdb.schema import create_objects, read_sql
@@ -230,6 +231,7 @@ class _Reembedding:
             seconds=report.seconds,
         )
         metadata.log_run(con, row)
+        report.warnings += model_fit(con)
         con.execute("COMMIT")
         detach(con, "new")
 
