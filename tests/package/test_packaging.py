@@ -158,4 +158,4 @@ def test_fault_S22_one_oldest_python_is_named_everywhere():
     oldest = project["requires-python"].removeprefix(">=")
     for page in ("README.md", "data/handbook/install.md"):
         assert set(re.findall(r"Python (3\.\d+) or newer", (ROOT / page).read_text("utf-8"))) == {oldest}
-    assert "python-version \"$floor\"" in (ROOT / ".ci" / "run").read_text("utf-8")
+    assert 'python-version "$floor"' in (ROOT / ".ci" / "run").read_text("utf-8")
