@@ -54,9 +54,9 @@ _URL = re.compile(r"(?P<path>[^?#]*)(?:\?[^#]*)?(?:#(?P<fragment>.*))?", re.DOTA
 _EXTERNAL = re.compile(r"//|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+?)(?:(\\?\|)([^\[\]\n]*))?\]\]")
+WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+?)(?:(\\?\|)([^\[\]\n]*))?\]\](?!\()")
 
-"""A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds the note."""
+"""A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds it, ``[[1]](a.md)`` is none."""
 
 _SIZE = re.compile(r"\d+(?:x\d+)?")
 

@@ -106,6 +106,14 @@ class TestHtml:
         <a href="e"><div>block</div></a>"""
         assert text_of(html) == ("[see b](b.html#x) js [c \\[1](<c d.html>) ![A pump](i.png) Inline\n\nblock")
 
+    def test_fault_T1_a_page_with_front_matter_is_a_template(self, tmp_path):
+        page = (
+            "---\ntitle: T\ntags: [a]\n---\n{% include x.html %}<h2>{{ page.title }} b</h2><a href='{{ site.u }}'>c</a>"
+        )
+        document = read(tmp_path, page, "a.html")
+        assert (document.text, document.metadata, document.tags) == ("## b\n\nc", {"title": "T", "tags": ["a"]}, ("a",))
+        assert read(tmp_path, "--- a ---\n<p>{{ b }}</p>", "b.html").text == "--- a ---\n\n{\\{ b }}"
+
     def test_braces_and_imports_are_text(self, tmp_path):
         page = '<p>import x from "y"</p><p>Hello {name}, {{ title }} {% tag %}</p>'
         [one] = chunk(read(tmp_path, page, "a.html"), ChunkPolicy(chunk_size=200, chunk_overlap=0, chunk_unit="chars"))

@@ -114,6 +114,36 @@ def test_fault_T22_wikilinks_are_links_that_are_found_as_in_obsidian(tmp_path):
     assert check(path) == []
 
 
+def test_fault_T22_links_of_sites_are_found(tmp_path):
+    links = "[1](/guide/b) [2](c.html#x) [3](../guide/) [4](/docs/d/) [5](C) [6](/none) [7](e.html) [8](b.md)"
+    path = build(
+        tmp_path,
+        src__guide__a_md=links + " [9](/)",
+        src__guide__b_md="# B\n",
+        src__guide__c_mdx="# C\n",
+        src__guide__index_md="# I\n[a](/src/guide/a)\n",
+        src__docs__d_md="# D\n",
+        src__guide__e_html="<h1>E</h1>",
+    )
+    found = rows(path, "SELECT target, broken FROM links WHERE source = 'src/guide/a.md' ORDER BY link_index")
+    assert found == [
+        ("src/guide/b.md", False),
+        ("src/guide/c.mdx", False),
+        ("src/guide/index.md", False),
+        ("src/docs/d.md", False),
+        ("src/guide/c.mdx", False),
+        ("none", True),
+        ("src/guide/e.html", False),
+        ("src/guide/b.md", False),
+        (".", True),
+    ]
+
+
+def test_fault_T22_a_wikilink_in_a_table_has_no_backslash(tmp_path):
+    path = build(tmp_path, a_md="| x |\n|---|\n| [[b\\|c]] |\n", b_md="# B\n")
+    assert rows(path, "SELECT label, target, broken FROM links") == [("c", "b.md", False)]
+
+
 def test_given_chunks_and_imports_have_the_same_rows(tmp_path):
     path = build(tmp_path, a_md=PAGE, b_md=TABLE)
     wanted = rows(path, "SELECT node_id, text, shown, i_start FROM documents ORDER BY node_id")
