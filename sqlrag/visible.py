@@ -177,6 +177,9 @@ _TEXT_ATTRIBUTES = frozenset({"alt", "title"})
 
 _NAMED = re.compile(r"""\s(alt|title)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
+# Such as the sign behind each heading, whose title says what it is for.
+_TO_ITS_PAGE = re.compile(r"<a\s[^<>]*href=[\"']#", re.IGNORECASE)
+
 _ENTITY = re.compile(r"&(?:#(?:[xX][0-9a-fA-F]{1,6}|[0-9]{1,7})|[A-Za-z][A-Za-z0-9]{1,31});")
 
 # Declarations and processing instructions; a comment has a rule of its own.
@@ -525,7 +528,8 @@ class _Page:
                 after = text.find(">", close, close + 256)
                 after = after + 1 if after >= 0 else close + len(name) + 2
                 return [Span(at, after, " ")], after, after
-        return list(_around(at, found.end, found.kept, "" if name in _INLINE else " ")), found.end, 0
+        kept = [] if _TO_ITS_PAGE.match(text, at, found.end) else found.kept
+        return list(_around(at, found.end, kept, "" if name in _INLINE else " ")), found.end, 0
 
     def _is_tag(self, found: _Tag) -> bool:
         """Whether it is a tag, and not a word in angle brackets such as a type or a placeholder."""

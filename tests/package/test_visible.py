@@ -49,6 +49,7 @@ def seen(text, body_start=0):
         ("<style>\n.a {}\n\n.b {}\n</style>\n\nc <script>var d;</script> e", "c e"),
         ("<div>\n<STYLE>\n.a {}\n\n.b {}\n</STYLE>\nc</div>", "c"),
         ("<?php x ?> a <!DOCTYPE html>", "a"),
+        ('<h2>a <a class="h" href="#a" title="Link">&para;</a> <a href="b" title="c">d</a></h2>', "a ¶ c d"),
     ],
     ids=lambda value: value[:12],
 )
