@@ -380,13 +380,15 @@ ADMONITION = re.compile(r"(?:!!!|\?\?\?\+?)[ \t]+(?P<kind>[\w-]+)[^\n\"]*|===[!+
 
 """How an admonition or a tab of MkDocs begins, before its title in quotes."""
 
+_INDENTING = re.compile(ADMONITION.pattern + r"|\[\^[^\]\s]+\]:|:[ \t]+(?=\S)")
+
 _LEAST_INDENT = 4
 
 
 def _admonition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read an admonition or a tab of MkDocs: a title, and an indented block of Markdown below it."""
+    """Read an admonition or a tab of MkDocs, a note or a definition: a line, and indented Markdown below it."""
     begin, indent = state.bMarks[start] + state.tShift[start], state.blkIndent + _LEAST_INDENT
-    if state.is_code_block(start) or not ADMONITION.match(state.src, begin, state.eMarks[start]):
+    if state.is_code_block(start) or not _INDENTING.match(state.src, begin, state.eMarks[start]):
         return False
     last = line = start
     while (line := line + 1) < end and (state.isEmpty(line) or state.sCount[line] >= indent):
@@ -397,7 +399,8 @@ def _admonition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         return True
     state.push("paragraph_open", "p", 1).map = [start, start + 1]
     title = state.push("inline", "", 0)
-    title.map, title.children, title.info = [start, start + 1], [], "admonition"
+    title.map, title.children = [start, start + 1], []
+    title.info = "admonition" if ADMONITION.match(state.src, begin, state.eMarks[start]) else ""
     title.content = state.src[begin : state.eMarks[start]].rstrip()
     state.push("paragraph_close", "p", -1)
     known = state.blkIndent, state.lineMax

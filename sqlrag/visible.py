@@ -129,10 +129,10 @@ def shown_text(text: str, body_start: int = 0) -> str:
 
 # What any markup has: a text without one of these is shown as it is.
 _SIGNS = re.compile(
-    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b", re.MULTILINE
+    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|%%|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b", re.MULTILINE
 )
 
-_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-")
+_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-|%%")
 
 # Elements that stand within a word or a line; the others separate words.
 _INLINE = frozenset(re.findall(r"\w+", """
@@ -197,7 +197,8 @@ _BRACED = re.compile(
     r"|(?<![^\W_])\{[ \t]*(?:[.\#][\w-]|data-|[\w-]+=[\"']|(?:align|class|height|id|loading|width)=)[^{}\n]*\}"
 )
 
-_ICON = re.compile(r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:")
+# Icons, and comments of Obsidian.
+_UNSEEN = re.compile(r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:|(?<![%\w])%%[^%]+%%(?![%\w])")
 
 _LIQUID_COMMENT = re.compile(r"\{%-?\s*(end)?comment\s*-?%\}")
 
@@ -446,8 +447,8 @@ class _Page:
             hidden += self._braced(content, heading)
         if heading and (anchor := _BRACKET_ANCHOR.search(content)) and content[: anchor.start()].strip():
             hidden.append(Span(*anchor.span()))
-        if ":" in content:
-            hidden += [Span(*found.span(), " ") for found in _ICON.finditer(content)]
+        hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
+        if ":::" in content:
             hidden += [Span(*found.span(), " ") for found in _CONTAINER.finditer(content)]
         content = _filled(content, hidden)
         if "]" not in content:  # many brackets that nothing closes cost the parser much

@@ -82,6 +82,13 @@ class TestHtml:
         assert document.text == "# The pump\n\nOpen\xa0the valve.\nWait."
         assert (document.mime, document.metadata) == ("text/html", {"title": "Pump & valve", "author": "Ann Kowalska"})
 
+    def test_titles_of_pictures_and_equations_that_are_there_twice(self):
+        page = html_to_markdown(
+            "<svg><title>Logo</title><path d=M1></svg><title>Page</title><svg/>"
+            "<span class=katex><math><mi>E</mi></math><span class=katex-html aria-hidden=true>E</span></span>"
+        )
+        assert (page.text, page.metadata) == ("Logo\n\nE", {"title": "Page"})
+
     def test_structure_is_kept(self):
         html = """<ul><li>one<ul><li>inner</ul><li>two</ul><ol start=3><li><p>three</p><p>more</p></ol>
         <blockquote>said</blockquote><pre><code class="language-py">if x &lt; 1:

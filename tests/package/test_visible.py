@@ -92,6 +92,8 @@ def test_components_and_templates_give_their_words(written, read):
         ),
         ('??? note\n    a **b**\n\n    - c\n        === "d"\n            `e`', "note a b - c d e"),
         ('=== ":octicons-file-code-16: `x.yml`"\n\n    > a\n\n=== "y"\n\n        code **b**', "x.yml a y code **b**"),
+        ("a[^1]\n\n[^1]: b *c*\n\n    d **e**\n\nT\n:   f\n\n    [g](h)\n", "a b c d e T : f g"),
+        ("a %%b *c*%% d 5%% e%% `%%f%%`", "a d 5%% e%% %%f%%"),
         ('Yes!!! indeed\n\n!!! no content\n\nx === "y"', 'Yes!!! indeed !!! no content x === "y"'),
         (":material-check:{ .lg } a :smile: `:material-x:`", "a :smile: :material-x:"),
         ('[a](b){ .md-button } ![c](d){ align=left } http{job="x"} {1, 2}', 'a c http{job="x"} {1, 2}'),

@@ -23,7 +23,7 @@ MAX_TITLE = 200
 # Names that say less than that of the folder.
 _NAMELESS = frozenset({"index", "_index", "readme"})
 
-_WRITTEN_TITLE = re.compile(r"^[\"']?title[\"']?[^\S\n]*:[^\S\n]*([^\n]*(?:\n(?:[^\S\n][^\n]*)?)*)", re.MULTILINE)
+_WRITTEN_TITLE = re.compile(r"^[\"']?title[\"']?[^\S\n]*[:=][^\S\n]*([^\n]*(?:\n(?:[^\S\n][^\n]*)?)*)", re.MULTILINE)
 
 PAGE_BREAK = "\n\n"
 

@@ -280,6 +280,7 @@ class _Writer:
         self._links: list[tuple[_Frame, int, int, str]] = []
         self._code: tuple[_Frame, int, int] | None = None
         self._in_title = False
+        self._pictures = 0  # open <svg>, whose titles are not that of the page
 
     @property
     def top(self) -> _Frame:
@@ -303,9 +304,10 @@ class _Writer:
 
     def start(self, name: str, rest: str) -> None:
         attributes = _attributes(rest) if rest else {}
+        self._pictures += name == "svg"
         if self._hidden:
             self._start_hidden(name)
-        elif name == "title":
+        elif name == "title" and not self._pictures:
             self._in_title = True
         elif name == "meta":
             self._note(attributes)
@@ -321,6 +323,7 @@ class _Writer:
             self._inline(name, attributes)
 
     def end(self, name: str) -> None:
+        self._pictures -= name == "svg" and self._pictures > 0
         if name == "title":
             self._in_title = False
         if self._hidden and self._end_hidden(name):
@@ -516,6 +519,7 @@ def _is_hidden(name: str, attributes: dict[str, str]) -> bool:
     return (
         ("hidden" in attributes and attributes["hidden"] != "until-found")
         or attributes.get("role") == "navigation"
+        or "katex-html" in attributes.get("class", "")  # an equation that stands before it, once more
         or ("style" in attributes and _NOT_DISPLAYED.search(attributes["style"]) is not None)
     )
 
