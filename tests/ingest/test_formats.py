@@ -53,6 +53,16 @@ class TestMarkdownTypes:
     def test_other_types(self, mime, expected):
         assert is_markdown(mime) is expected
 
+    def test_a_title_that_the_first_heading_repeats_is_said_once(self):
+        document = Document(
+            "a", "## Deck\n\na\n\n## Next\n\nb\n\n### Deck\n\nc", metadata={"title": "Deck"}, mime="text/html"
+        )
+        assert [c.heading_path for c in chunk(document, CHARS)] == [
+            ("Deck",),
+            ("Deck", "Next"),
+            ("Deck", "Next", "Deck"),
+        ]
+
     def test_pages_cut_the_sections_of_markdown(self):
         text = "## One\n\na\n\n## Two\n\nb\n\nc\n\n## Four\n\nd"
         starts = (0, text.index("## Two"), text.index("c"), text.index("## Four"))

@@ -97,7 +97,7 @@ class TestSlides:
         assert document.metadata == {"title": "The Pump", "author": "Ann"}
         found = [(c.page, c.heading_path, c.content) for c in chunk(document, CHARS)]
         assert found == [
-            (1, ("The Pump", "The Pump"), "## The Pump"),
+            (1, ("The Pump",), "## The Pump"),
             (2, ("The Pump", "Setup"), "## Setup\n\n- first\n  - inner\n\n> say this"),
             (5, ("The Pump", "Slide 5"), "## Slide 5\n\nalone"),
         ]
@@ -429,7 +429,7 @@ class TestBadInput:
         assert (report.documents, report.failed, report.skipped) == (2, 4, [])
         assert {one.doc_id for one in report.failures} == {"locked.xlsx", "macros.docm", "wrong.pptx", "bomb.docx"}
         [found] = sqlrag.lexical_query("blue", tmp_path / "kb.duckdb")
-        assert (found["doc_id"], found["page"], found["heading_path"]) == ("deck.pptx", 1, ["Valves", "Valves"])
+        assert (found["doc_id"], found["page"], found["heading_path"]) == ("deck.pptx", 1, ["Valves"])
 
     def test_uploads_take_the_same_suffixes(self, tmp_path):
         (tmp_path / "a.md").write_text("# A\n\nx")
