@@ -219,6 +219,7 @@ def test_a_long_document_is_parsed_in_parts(text):
             "|-",
         ),
         *("[a](b) ", "**a** ", "<b>a</b> ", "[^1] ", "a `b` ", "<!-- a --> ", "> ", "[[a|b]] ", "~~", "\\", "]("),
+        *("!!! a\n    b\n\n", ": a\n\n    b\n", "[^1]: a\n\n    b\n", "[a][b] ", "%%", "{{< a\n", "<A>\n", ">\n"),
     ],
 )
 def test_fault_T17_the_work_is_linear(piece):
