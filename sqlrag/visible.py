@@ -129,10 +129,11 @@ def shown_text(text: str, body_start: int = 0) -> str:
 
 # What any markup has: a text without one of these is shown as it is.
 _SIGNS = re.compile(
-    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|%%|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b", re.MULTILINE
+    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
+    re.MULTILINE,
 )
 
-_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-|%%")
+_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-|%%|\)=")
 
 # Elements that stand within a word or a line; the others separate words.
 _INLINE = frozenset(re.findall(r"\w+", """
@@ -194,13 +195,16 @@ _QUOTED_TITLE = re.compile(r"[\"'(]([^\"'()\n]*)[\"')][ \t]*$", re.MULTILINE)
 _BRACED = re.compile(
     r"\{%[^{}]*%\}|(?<!\$)\{\{[^{}]*\}\}|\{/\*[^{}]*\*/\}|\{::?[^{}\n]*\}"
     r"|\{(?:\.|\#(?![^\w-]))[^{}\n]*\}"
+    r"|\{[\w:.+-]+\}(?=`)"  # a role of MyST
     r"|(?<![^\W_])\{[ \t]*(?:[.\#][\w-]|data-|[\w-]+=[\"']|(?:align|class|height|id|loading|width)=)[^{}\n]*\}"
 )
 
-# Icons, and comments of Obsidian.
-_UNSEEN = re.compile(r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:|(?<![%\w])%%[^%]+%%(?![%\w])")
+# Icons, comments of Obsidian, labels of MyST.
+_UNSEEN = re.compile(
+    r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:|(?<![%\w])%%[^%]+%%(?![%\w])|^\([\w:.-]+\)=$", re.MULTILINE
+)
 
-_LIQUID_COMMENT = re.compile(r"\{%-?\s*(end)?comment\s*-?%\}")
+_LIQUID_BLOCK = re.compile(r"\{%-?\s*(end)?(comment|raw)\s*-?%\}")
 
 # The anchor at the end of a heading in AsciiDoc's way, as Nextra writes it.
 _BRACKET_ANCHOR = re.compile(r"[ \t]*\[#[\w.:-]+\][ \t]*$")
@@ -226,7 +230,7 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 
 _INFO_TITLE = re.compile(r"""\btitle=(?:"([^"\n]*)"|'([^'\n]*)')""")
 
-_CONTAINER = re.compile(r"^[ \t]*:{3,}[ \t]*(?:[\w-]+)?", re.MULTILINE)
+_CONTAINER = re.compile(r"^[ \t]*:{3,}[ \t]*(?:[\w-]+|\{[\w-]+\})?", re.MULTILINE)
 
 _NOTE_MARK = re.compile(r"\[\^[^\]\s]+\]:?")
 
@@ -467,13 +471,18 @@ class _Page:
     def _braced(self, content: str, heading: bool) -> list[Span]:
         """Return what stands in braces and is no text."""
         found = [Span(*one.span(), "" if one[0][1] in ":.#/" else " ") for one in _BRACED.finditer(content)]
-        opened = None
-        for one in _LIQUID_COMMENT.finditer(content):
-            if one[1] and opened is not None:
-                found.append(Span(opened, one.end(), " "))
+        opened, shown = None, []
+        for one in _LIQUID_BLOCK.finditer(content):
+            if not one[1]:
+                opened = opened or one
+            elif opened and one[2] == opened[2]:
+                if one[2] == "raw":
+                    shown.append((opened.end(), one.start()))
+                else:
+                    found.append(Span(opened.start(), one.end(), " "))
                 opened = None
-            elif not one[1] and opened is None:
-                opened = one.start()
+        starts = [start for start, _ in shown]
+        found = [span for span in found if not _inside(span.start, shown, starts)]
         if heading:  # MDX of an older day: {/*id*/}; blanks before an anchor go with it
             found = [_with_blanks(content, span) for span in found]
         if self.is_mdx:

@@ -92,6 +92,10 @@ class TestHtml:
         assert document.text == "# The pump\n\nOpen\xa0the valve.\nWait."
         assert (document.mime, document.metadata) == ("text/html", {"title": "Pump & valve", "author": "Ann Kowalska"})
 
+    def test_a_page_in_xml_has_empty_elements(self, tmp_path):
+        page = '<?xml version="1.0"?><html><head><title/><script src="a"/></head><body><p>words</p></body></html>'
+        assert read(tmp_path, page, "a.html").text == "words"
+
     def test_titles_of_pictures_and_equations_that_are_there_twice(self):
         page = html_to_markdown(
             "<svg><title>Logo</title><path d=M1></svg><title>Page</title><svg/>"

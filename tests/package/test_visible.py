@@ -70,6 +70,8 @@ def test_html_gives_its_words(written, read):
         ("import numpy from the shell", "import numpy from the shell"),
         ("{% include a.html %}[CLI]({% link b/c.md %}) {{ site.d }} `{{ e }}`", "CLI {{ e }}"),
         ("a {% comment %} b {% endcomment %} c", "a c"),
+        ("a {% raw %}{{ b }} {% c %}{% endraw %} {{ d }} {% raw %} e", "a {{ b }} {% c %} e"),
+        ("(label)=\n# A\n\n:::{note}\n{ref}`b` f(x)=1\n:::", "A b f(x)=1"),
         ('a\n{: .b #c }\n\n[d](e){:target="f"}\n\n{:toc}', "a d"),
         (":::note A title\n\nbody\n\n:::", "A title body"),
         ("<Note>\n**a** [b](c.md)\n</Note>\n\n<Deep a={1}>\n#### d\n\ne\n</Deep>", "a b d e"),

@@ -141,7 +141,7 @@ def read_html(data: bytes, doc_id: str, _: object = None) -> Document:
     front = split_front_matter(normalize(text), doc_id) if text.lstrip("\ufeff").startswith("---") else FrontMatter()
     if front.body_start:
         text = _LIQUID.sub(" ", normalize(text)[front.body_start :])
-    page = html_to_markdown(text, xml=doc_id.lower().endswith(".xhtml"))
+    page = html_to_markdown(text, xml=doc_id.lower().endswith(".xhtml") or text.startswith("<?xml"))
     metadata = {**page.metadata, **front.metadata}
     return replace(converted(doc_id, [page.text], metadata, warnings=(*warnings, *front.warnings)), tags=front.tags)
 
