@@ -23,7 +23,9 @@ PIECES = [
     "&lt;",
 ]
 
-ODD = st.lists(st.sampled_from([*PIECES, "```", "</style>", "<style>", "[r]: b"])).map("".join)
+ODD = st.lists(
+    st.sampled_from([*PIECES, "```", "</style>", "<style>", "[r]: b", "\n!!! a\n    ", "\n: a\n    ", "\n<A>\n"])
+).map("".join)
 
 
 def seen(text, body_start=0):
