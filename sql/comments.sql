@@ -247,7 +247,7 @@ COMMENT ON VIEW document_coverage IS 'How much of each document is in its chunks
 COMMENT ON COLUMN document_coverage.doc_id IS 'Key of the document.';
 COMMENT ON COLUMN document_coverage.chunks IS 'Number of its chunks.';
 COMMENT ON COLUMN document_coverage.mean_characters IS 'Mean length of a chunk in characters. NULL where there is none.';
-COMMENT ON COLUMN document_coverage.characters IS 'Characters of the text behind the front matter that are not blank.';
+COMMENT ON COLUMN document_coverage.characters IS 'Characters of the text behind the front matter that are not blank, nor markup between the chunks or behind them.';
 COMMENT ON COLUMN document_coverage.covered IS 'How many of them are in a chunk; what chunks share counts once. NULL where the place of a chunk is not known.';
 COMMENT ON COLUMN document_coverage.coverage IS 'Share of them that is in a chunk, 0 to 1. NULL where it is not known or there are none.';
 

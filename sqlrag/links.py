@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
@@ -55,9 +56,9 @@ _URL = re.compile(r"(?P<path>[^?#]*)(?:\?[^#]*)?(?:#(?P<fragment>.*))?", re.DOTA
 _EXTERNAL = re.compile(r"//|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+)(?:(\\?\|)([^\[\]\n]*))?\]\]")
+WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+?)(?:(\\?\|)([^\[\]\n]*))?\]\](?!\()")
 
-"""A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds the note."""
+"""A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds it, ``[[1]](a.md)`` is none."""
 
 _SIZE = re.compile(r"\d+(?:x\d+)?")
 
@@ -384,14 +385,16 @@ def _windows(text: str, start: int) -> Iterator[tuple[Part, dict[str, object]]]:
 def _last_border(tokens: Sequence[Token]) -> int:
     """Return the line of the last block that is the same where the parsing begins with it; 0 for the first line.
 
-    Blocks inside an item of a list are not: they are known by their indent.
+    Blocks inside an item of a list or an admonition are not: they are known by their indent.
     """
-    line = items = 0
+    line = items = depth = 0
     for token in tokens:
-        if token.map and not items:
+        if token.map and not items and token.level == depth:
             line = token.map[0]
         if token.type.startswith("list_item"):
             items += token.nesting
+        elif token.type.startswith(("blockquote", "bullet_list", "ordered_list")):
+            depth += token.nesting
     return line
 
 
@@ -404,7 +407,71 @@ def _block_parser() -> MarkdownIt:
     parser.core.ruler.disable("inline")
     # Called at each line, also within a paragraph, which a whole document may be.
     parser.block.ruler.before("code", "checkpoint", _checkpoint, {"alt": ["paragraph", "reference", "blockquote"]})
+    parser.block.ruler.before("fence", "admonition", _admonition, {"alt": ["paragraph", "reference"]})
+    parser.block.ruler.before("blockquote", "component", _component)
     return parser
+
+
+ADMONITION = re.compile(r"(?:!!!|\?\?\?\+?)[ \t]+(?P<kind>[\w-]+)[^\n\"]*|===[!+]?[ \t]+(?=\")")
+
+"""How an admonition or a tab of MkDocs begins, before its title in quotes."""
+
+_INDENTING = re.compile(ADMONITION.pattern + r"|\[\^[^\]\s]+\]:|:[ \t]+(?=\S)")
+
+_LEAST_INDENT = 4
+
+
+def _admonition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read an admonition or a tab of MkDocs, a note or a definition: a line, and indented Markdown below it."""
+    begin, indent = state.bMarks[start] + state.tShift[start], state.blkIndent + _LEAST_INDENT
+    if state.is_code_block(start) or not _INDENTING.match(state.src, begin, state.eMarks[start]):
+        return False
+    last = line = start
+    while (line := line + 1) < end and (state.isEmpty(line) or state.sCount[line] >= indent):
+        last = last if state.isEmpty(line) else line
+    if last == start:
+        return False
+    if silent:
+        return True
+    state.push("paragraph_open", "p", 1).map = [start, start + 1]
+    title = state.push("inline", "", 0)
+    title.map, title.children = [start, start + 1], []
+    title.info = "admonition" if ADMONITION.match(state.src, begin, state.eMarks[start]) else ""
+    title.content = state.src[begin : state.eMarks[start]].rstrip()
+    state.push("paragraph_close", "p", -1)
+    known = state.blkIndent, state.lineMax
+    state.blkIndent, state.lineMax = indent, last + 1
+    state.level += 1
+    state.md.block.tokenize(state, start + 1, last + 1)
+    state.level -= 1
+    state.blkIndent, state.lineMax = known
+    state.line = last + 1
+    return True
+
+
+_COMPONENT = re.compile(r"</?[A-Z][\w.]*(?:\s[^<>\n]*)?>[ \t]*$|\{\{(?P<sign>[<%])[^{}\n]*$", re.MULTILINE)
+
+_LONGEST_SHORTCODE = 2_000
+
+
+def _component(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read a line that is a tag of a component of MDX, whose content is Markdown, or a shortcode over several lines."""
+    begin = state.bMarks[start] + state.tShift[start]
+    found = None if state.is_code_block(start) else _COMPONENT.match(state.src, begin, state.eMarks[start])
+    if not found:
+        return False
+    last = start
+    if found["sign"]:
+        sign = ">}}" if found["sign"] == "<" else "%}}"
+        close = state.src.find(sign, begin, begin + _LONGEST_SHORTCODE)
+        while close >= 0 and last < end and state.eMarks[last] <= close:
+            last += 1
+        if close < 0 or last >= end:
+            return False
+    if not silent:
+        state.push("html_block", "", 0).map = [start, last + 1]
+        state.line = last + 1
+    return True
 
 
 def _checkpoint(*_: object) -> bool:

@@ -23,6 +23,10 @@ _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 
 _NEWLINES = re.compile("\r\n?|[\x0b\x0c\x85]")
 
+ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+"""What colours a terminal."""
+
 _SEPARATORS = re.compile("[\x1c-\x1f]")
 
 _CONTROL = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
@@ -44,6 +48,7 @@ _REPLACED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     (_SURROGATES, _character_of),
     (_NEWLINES, "\n"),
     (_SEPARATORS, " "),
+    (ESCAPES, ""),
     (_BETWEEN_LETTERS, " "),
     (_DROPPED, ""),
 )
@@ -70,6 +75,7 @@ def normalize(text: str) -> str:
 
     - CR LF, CR, vertical tab, form feed and NEL become ``\n``.
     - The separators U+001C to U+001F become a space, so that they still separate words.
+    - Escape sequences that colour a terminal are removed.
     - Every other control character (NUL among them) becomes a space where it stands between two letters or digits, so
       that it still separates words; elsewhere it is removed. BERT's tokenizers remove it anywhere, and would make one
       word of the two. U+FEFF (the BOM), which has no width, is removed.

@@ -63,6 +63,7 @@ def hybrid_query(
     feedback_weight: float = DEFAULT_FEEDBACK_WEIGHT,
     expansion: int = 0,
     syntax: bool = False,
+    per_document: int = 0,
 ) -> Results:
     """Search by meaning and by words at once, and fuse both rankings.
 
@@ -124,6 +125,9 @@ def hybrid_query(
         quotes that mean something else, so here it is off unless asked for.
     expansion
         Search twice: so many terms, say 10, that tell the 10 best chunks from others are added to the question's words.
+    per_document
+        At most so many chunks of a document, the best of them; 0: as many as there are. ``.further`` of the results
+        names the others. Each leg then gives 200 candidates unless told otherwise.
 
     Returns
     -------
@@ -180,7 +184,7 @@ def vector_query(
         As in :func:`hybrid_query`.
     collection, tags_any, tags_all, metadata
         Filters, as in :func:`hybrid_query`.
-    query_vector, exact, min_similarity, include_source_docs
+    query_vector, exact, min_similarity, per_document, include_source_docs
         As in :func:`hybrid_query`.
 
     Returns
@@ -210,7 +214,7 @@ def lexical_query(query_text: str, db_path: AnyStores, top_k: int = 5, **options
     ----------
     query_text
         The words.
-    db_path, top_k, include_source_docs
+    db_path, top_k, per_document, include_source_docs
         As in :func:`hybrid_query`.
     k1, b, heading_weight, fields
         Of BM25, as in :func:`hybrid_query`.

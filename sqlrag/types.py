@@ -143,6 +143,7 @@ class Candidate:
     lexical_rank: int | None = None
     node_id: str = ""
     shown: str | None = None
+    checksum: str = ""
 
     @property
     def visible(self) -> str:

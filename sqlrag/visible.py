@@ -8,7 +8,16 @@ from bisect import bisect_left, bisect_right
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlrag.links import MARKDOWN, WIKILINK, Part, blocks_of, is_markdown, label_of_wikilink, parser_as_written
+from sqlrag.links import (
+    ADMONITION,
+    MARKDOWN,
+    WIKILINK,
+    Part,
+    blocks_of,
+    is_markdown,
+    label_of_wikilink,
+    parser_as_written,
+)
 from sqlrag.types import PAD
 
 if TYPE_CHECKING:
@@ -122,9 +131,12 @@ def shown_text(text: str, body_start: int = 0) -> str:
 
 
 # What any markup has: a text without one of these is shown as it is.
-_SIGNS = re.compile(r"[\\`*_\[\]<>&#{}~|]|:::|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b", re.MULTILINE)
+_SIGNS = re.compile(
+    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
+    re.MULTILINE,
+)
 
-_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::")
+_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-|%%|\)=")
 
 # Elements that stand within a word or a line; the others separate words.
 _INLINE = frozenset(re.findall(r"\w+", """
@@ -153,7 +165,7 @@ _TAG = re.compile(
 
 _TAG_NAME = re.compile(r"</?([A-Za-z][A-Za-z0-9._:-]*)?")
 
-_ATTRIBUTE = re.compile(r"\s+([^\s\"'<>/={}`]+)(\s*=\s*)?")
+_ATTRIBUTE = re.compile(r"(?:\s+|(?<=[\"']))([^\s\"'<>/={}`]+)(\s*=\s*)?")
 
 _UNQUOTED = re.compile(r"[^\s\"'=<>`{]+")
 
@@ -169,6 +181,9 @@ _TEXT_ATTRIBUTES = frozenset({"alt", "title"})
 
 _NAMED = re.compile(r"""\s(alt|title)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
+# Such as the sign behind each heading, whose title says what it is for.
+_TO_ITS_PAGE = re.compile(r"<a\s[^<>]*href=[\"']#", re.IGNORECASE)
+
 _ENTITY = re.compile(r"&(?:#(?:[xX][0-9a-fA-F]{1,6}|[0-9]{1,7})|[A-Za-z][A-Za-z0-9]{1,31});")
 
 # Declarations and processing instructions; a comment has a rule of its own.
@@ -178,13 +193,21 @@ _DEFINITION = re.compile(r"(?P<mark>[ \t>]*\[(?P<label>(?:[^\]\\]|\\.)*)\]:)")
 
 _QUOTED_TITLE = re.compile(r"[\"'(]([^\"'()\n]*)[\"')][ \t]*$", re.MULTILINE)
 
-# Liquid (not ${{ … }}), comments of MDX, attribute lists of kramdown and Pandoc. None runs over a brace: linear.
+# Liquid (not ${{ … }}), comments of MDX, attribute lists of kramdown, Pandoc and Python-Markdown. None runs over a
+# brace: linear.
 _BRACED = re.compile(
     r"\{%[^{}]*%\}|(?<!\$)\{\{[^{}]*\}\}|\{/\*[^{}]*\*/\}|\{::?[^{}\n]*\}"
     r"|\{(?:\.|\#(?![^\w-]))[^{}\n]*\}"
+    r"|\{[\w:.+-]+\}(?=`)"  # a role of MyST
+    r"|(?<![^\W_])\{[ \t]*(?:[.\#][\w-]|data-|[\w-]+=[\"']|(?:align|class|height|id|loading|width)=)[^{}\n]*\}"
 )
 
-_LIQUID_COMMENT = re.compile(r"\{%-?\s*(end)?comment\s*-?%\}")
+# Icons, comments of Obsidian, labels of MyST.
+_UNSEEN = re.compile(
+    r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:|(?<![%\w])%%[^%]+%%(?![%\w])|^\([\w:.-]+\)=$", re.MULTILINE
+)
+
+_LIQUID_BLOCK = re.compile(r"\{%-?\s*(end)?(comment|raw)\s*-?%\}")
 
 # The anchor at the end of a heading in AsciiDoc's way, as Nextra writes it.
 _BRACKET_ANCHOR = re.compile(r"[ \t]*\[#[\w.:-]+\][ \t]*$")
@@ -210,9 +233,11 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 
 _INFO_TITLE = re.compile(r"""\btitle=(?:"([^"\n]*)"|'([^'\n]*)')""")
 
-_CONTAINER = re.compile(r"^[ \t]*:{3,}[ \t]*(?:[\w-]+)?", re.MULTILINE)
+_CONTAINER = re.compile(r"^[ \t]*:{3,}[ \t]*(?:[\w-]+|\{[\w-]+\})?", re.MULTILINE)
 
 _NOTE_MARK = re.compile(r"\[\^[^\]\s]+\]:?")
+
+_UNRESOLVED = re.compile(r"(?<![\w\])])\[([^\[\]\n]{1,200})\]\[(?:[A-Za-z][^\[\]\n]{0,100})?\]")
 
 _CALLOUT = re.compile(r"\[!([\w-]+)\][+-]?")
 
@@ -270,6 +295,7 @@ class _Page:
         self.text, self.body_start, self.written = text, body_start, written
         self.found: list[Span] = []
         self.tables: list[Table] = []
+        self.quoted_to = 0
         self.hidden_to = 0  # up to here lies the content of a style, a script or a comment
         self.finder = _Finder(text)
 
@@ -288,7 +314,11 @@ class _Page:
                     self._html(max(start, self.hidden_to), end)
                 elif token.type == "hr":
                     self._hide_line(part, token.map[0])
+                elif token.type == "blockquote_open":
+                    self._quote(part, *token.map)
                 elif token.type == "inline":
+                    if token.info:
+                        self._title(part, token.map[0])
                     self._paragraph(part, token, before.markup if before and before.type == "heading_open" else "")
             yield self.found
 
@@ -303,6 +333,24 @@ class _Page:
 
     def _hide_line(self, part: Part, line: int) -> None:
         self._hide(part.start(line), part.end(line), " ")
+
+    def _quote(self, part: Part, first: int, last: int) -> None:
+        """Hide the marks of a quote that stand in a line alone; others go with the lines that they are before."""
+        for line in range(first, last) if part.start(last) > self.quoted_to else ():
+            written = self.text[part.start(line) : part.end(line)]
+            if ">" in written and not written.strip("> \t"):
+                self._hide_line(part, line)
+        self.quoted_to = max(self.quoted_to, part.start(last))
+
+    def _title(self, part: Part, line: int) -> None:
+        """Hide the marks of an admonition, and its kind where it has a title."""
+        start, end = part.start(line), part.end(line)
+        found = ADMONITION.search(self.text, start, end)
+        if found:
+            close = self.text.rfind('"', found.end(), end)
+            kept = (found.end() + 1, close) if close > found.end() else found.span("kind")
+            for span in _around(start, end, [kept] if kept[1] > kept[0] else []):
+                self._hide(*span)
 
     @cached_property
     def closed(self) -> frozenset[str]:
@@ -407,6 +455,7 @@ class _Page:
             hidden += self._braced(content, heading)
         if heading and (anchor := _BRACKET_ANCHOR.search(content)) and content[: anchor.start()].strip():
             hidden.append(Span(*anchor.span()))
+        hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
         if ":::" in content:
             hidden += [Span(*found.span(), " ") for found in _CONTAINER.finditer(content)]
         content = _filled(content, hidden)
@@ -426,13 +475,18 @@ class _Page:
     def _braced(self, content: str, heading: bool) -> list[Span]:
         """Return what stands in braces and is no text."""
         found = [Span(*one.span(), "" if one[0][1] in ":.#/" else " ") for one in _BRACED.finditer(content)]
-        opened = None
-        for one in _LIQUID_COMMENT.finditer(content):
-            if one[1] and opened is not None:
-                found.append(Span(opened, one.end(), " "))
+        opened, shown = None, []
+        for one in _LIQUID_BLOCK.finditer(content):
+            if not one[1]:
+                opened = opened or one
+            elif opened and one[2] == opened[2]:
+                if one[2] == "raw":
+                    shown.append((opened.end(), one.start()))
+                else:
+                    found.append(Span(opened.start(), one.end(), " "))
                 opened = None
-            elif not one[1] and opened is None:
-                opened = one.start()
+        starts = [start for start, _ in shown]
+        found = [span for span in found if not _inside(span.start, shown, starts)]
         if heading:  # MDX of an older day: {/*id*/}; blanks before an anchor go with it
             end = len(content.rstrip())
             found = [Span(len(content[: span.start].rstrip()), span.end) if span.end >= end else span for span in found]
@@ -448,6 +502,8 @@ class _Page:
 
     def _html(self, start: int, end: int) -> None:
         """Find the markup of a stretch of HTML."""
+        if self.written and self.text.find("{", start, end) >= 0:
+            self.found += [Span(*one.span(), " ") for one in _BRACED.finditer(self.text, start, end)]
         position = start
         while position < end:
             at = self.text.find("<", position, end)
@@ -462,8 +518,6 @@ class _Page:
     def _entities(self, start: int, end: int) -> None:
         for one in _ENTITY.finditer(self.text, start, end):
             self.found.append(Span(*one.span(), html.unescape(one[0]).replace("\xa0", " ")))
-        if self.written and self.text.find("{", start, end) >= 0:
-            self.found += [Span(*one.span(), " ") for one in _BRACED.finditer(self.text, start, end)]
 
     def tag(self, finder: _Finder, at: int, end: int) -> tuple[list[Span], int, int]:
         """Return what is hidden of the tag, comment or declaration at ``at``, the offset after it, and that again.
@@ -489,7 +543,8 @@ class _Page:
                 after = text.find(">", close, close + 256)
                 after = after + 1 if after >= 0 else close + len(name) + 2
                 return [Span(at, after, " ")], after, after
-        return list(_around(at, found.end, found.kept, "" if name in _INLINE else " ")), found.end, 0
+        kept = [] if _TO_ITS_PAGE.match(text, at, found.end) else found.kept
+        return list(_around(at, found.end, kept, "" if name in _INLINE else " ")), found.end, 0
 
     def _is_tag(self, found: _Tag) -> bool:
         """Whether it is a tag, and not a word in angle brackets such as a type or a placeholder."""
@@ -657,6 +712,7 @@ def _inline_parser() -> MarkdownIt:
     rules.at("entity", _recording(entity, _entity))
     rules.at("html_inline", _html_inline)
     rules.before("link", "brackets", _brackets)
+    rules.after("link", "unresolved", _unresolved)
     parser.inline.ruler2.before("fragments_join", "emphasis_marks", _emphasis_marks)
     return parser
 
@@ -780,6 +836,12 @@ def _html_inline(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _begins_line(src: str, at: int) -> bool:
+    while at and src[at - 1] != "\n" and src[at - 1].isspace():
+        at -= 1
+    return not at or src[at - 1] == "\n"
+
+
 def _brackets(state: StateInline, silent: bool) -> bool:
     """Read wikilinks, marks of footnotes and of callouts."""
     src, start = state.src, state.pos
@@ -794,7 +856,7 @@ def _brackets(state: StateInline, silent: bool) -> bool:
         spans = [Span(start, label[0]), Span(label[1], found.end())]
     else:
         found = _NOTE_MARK.match(src, start, state.posMax)
-        if found and (not found[0].endswith(":") or start <= recorder.begin):
+        if found and (not found[0].endswith(":") or _begins_line(src, start)):
             spans = [Span(start, found.end(), "")]
         else:
             found = _CALLOUT.match(src, start, state.posMax) if start <= recorder.begin else None
@@ -805,4 +867,17 @@ def _brackets(state: StateInline, silent: bool) -> bool:
         state.push("html_inline", "", 0)
         recorder.found += spans
     state.pos = found.end()
+    return True
+
+
+def _unresolved(state: StateInline, silent: bool) -> bool:
+    """Read a reference whose definition is elsewhere, as plugins and templates add it; its label is read on."""
+    found = _UNRESOLVED.match(state.src, state.pos, state.posMax) if state.src[state.pos] == "[" else None
+    recorder = state.env.get("recorder")
+    if found is None or not isinstance(recorder, _Recorder):
+        return False
+    if not silent:
+        recorder.found += [Span(state.pos, state.pos + 1), Span(found.end(1), found.end())]
+        state.pending += "["
+    state.pos += 1
     return True

@@ -1,30 +1,45 @@
 -- The links of the Markdown documents in the order of the text. A wikilink names a note as Obsidian does, by its file name or by the end
 -- of its path, with or without .md: of several the one with that very path is meant, then one in the folder of the link, then that
--- with the shortest path.
+-- with the shortest path. Where a URL leads to no document it is read as one of the site that is made of them: without suffix, as .html
+-- or as the folder of an index page, in any case and without the _ of Jekyll's folders; from a slash on, it may be the end of a path.
 CREATE OR REPLACE VIEW links AS
 WITH paths AS (
     SELECT doc_id, collection,
            lower(CASE WHEN collection = 'default' THEN doc_id ELSE substr(doc_id, length(collection) + 2) END) AS path
     FROM source_documents
-), notes AS (
-    SELECT doc_id, collection, path, regexp_replace(path, '\.(md|markdown)$', '') AS stem,
-           regexp_replace(path, '[^/]*$', '') AS folder, regexp_extract(path, '[^/]*$') AS name
+), names AS (
+    SELECT doc_id, collection, path, true AS is_note, regexp_replace(path, '\.(md|markdown)$', '') AS stem FROM paths
+    UNION ALL
+    SELECT doc_id, collection, path, false,
+           regexp_replace(
+               regexp_replace(path, '(^|/)_|\.(md|markdown|mdx|html|htm|rst)$', '\1', 'g'), '(^|/)(index|readme)$', '')
     FROM paths
-), named AS (
-    SELECT l.doc_id, l.link_index, n.doc_id AS target,
-           row_number() OVER (
-               PARTITION BY l.doc_id, l.link_index
-               ORDER BY n.stem <> l.note, n.folder <> o.folder, length(n.path), n.doc_id) AS place
-    FROM document_links AS l
-    JOIN notes AS o ON o.doc_id = l.doc_id
-    JOIN notes AS n ON n.collection = o.collection
-         AND regexp_replace(n.name, '\.(md|markdown)$', '') = regexp_extract(l.note, '[^/]*$')
-         AND (n.stem = l.note OR ends_with(n.stem, '/' || l.note))
+), wanted AS (
+    SELECT l.doc_id, l.link_index, o.collection, o.path, true AS is_note, true AS is_end, l.note AS stem
+    FROM document_links AS l JOIN paths AS o ON o.doc_id = l.doc_id
     WHERE l.note IS NOT NULL
+    UNION ALL
+    SELECT l.doc_id, l.link_index, o.collection, o.path, false, starts_with(l.url, '/'),
+           regexp_replace(
+               regexp_replace(lower(CASE WHEN o.collection = 'default' THEN l.target
+                                         ELSE substr(l.target, length(o.collection) + 2) END),
+                              '(^|/)_|\.(md|markdown|mdx|html|htm|rst)$', '\1', 'g'),
+               '(^|/)(index|readme)$|^\.$', '')
+    FROM document_links AS l JOIN paths AS o ON o.doc_id = l.doc_id LEFT JOIN source_documents AS s ON s.doc_id = l.target
+    WHERE l.target IS NOT NULL AND s.doc_id IS NULL
+), named AS (
+    SELECT w.doc_id, w.link_index, n.doc_id AS target,
+           row_number() OVER (
+               PARTITION BY w.doc_id, w.link_index
+               ORDER BY n.stem <> w.stem, regexp_replace(n.path, '[^/]*$', '') <> regexp_replace(w.path, '[^/]*$', ''),
+                        length(n.path), n.doc_id) AS place
+    FROM wanted AS w
+    JOIN names AS n ON n.collection = w.collection AND n.is_note = w.is_note
+         AND regexp_extract(n.stem, '[^/]*$') = regexp_extract(w.stem, '[^/]*$')
+         AND (n.stem = w.stem OR (w.is_end AND ends_with(n.stem, '/' || w.stem)))
 ), targets AS (
-    SELECT l.*,
-           CASE WHEN l.note IS NULL THEN l.target
-                ELSE coalesce(n.target, CASE WHEN s.collection = 'default' THEN '' ELSE s.collection || ':' END || l.note || '.md') END AS points_to
+    SELECT l.*, coalesce(n.target, l.target,
+                         CASE WHEN s.collection = 'default' THEN '' ELSE s.collection || ':' END || l.note || '.md') AS points_to
     FROM document_links AS l
     LEFT JOIN named AS n ON n.doc_id = l.doc_id AND n.link_index = l.link_index AND n.place = 1
     LEFT JOIN source_documents AS s ON s.doc_id = l.doc_id

@@ -94,6 +94,9 @@ def _length_of(tokens: Callable[[str], Sized]) -> Callable[[str], int]:
 
 DEFAULT_MARGIN = 0.1
 
+# The least tokens of a chunk that are worth a place.
+_SHORTEST = 64
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -141,10 +144,9 @@ def fit_context(
     """Choose from ranked results as many as fit a number of tokens. A pure function.
 
     The best comes first; among scores that are almost the same, a chunk of the document with the fewest chosen chunks
-    comes first. A chunk that no longer fits is left out, and smaller ones after it may use the remaining space: a
-    chunk is left out in favour of a lower one only within the margin. If the best chunk alone is too long, it is cut,
-    at a blank line, the end of a line or of a sentence if the second half of what fits has one; other chunks that are
-    too long by themselves are left out.
+    comes first. The first chunk that no longer fits is cut, and those after it are left out, so that no chunk takes the
+    place of a better one. It is cut at a blank line, the end of a line or of a sentence if the second half of what fits
+    has one; what is shorter than 64 tokens is left out, unless nothing else fits.
 
     Parameters
     ----------
@@ -192,15 +194,16 @@ def fit_context(
     sizes = [count(block(context, len(contexts), fence)) for context in contexts]
     pieces = list(map(_Piece, range(len(items)), items, contexts, sizes))
     chosen, left_out = _chosen(pieces, max_tokens, margin)
-    longest = pieces[0] if pieces and pieces[0].tokens > max_tokens else None
-    if longest is not None:
-        cut = _cut(longest, max_tokens, lambda context: count(block(context, len(contexts), fence)))
-        if cut is not None:
-            # Choose again: the cut chunk is the best and comes first.
-            chosen, left_out = _chosen([cut, *pieces[1:]], max_tokens, margin)
-            whole, kept = len(longest.context.text), len(cut.context.text)
+    room = max_tokens - sum(piece.tokens for piece in chosen)
+    if left_out and (not chosen or room >= _SHORTEST):
+        longer = left_out[0]
+        cut = _cut(longer, room, lambda context: count(block(context, len(contexts), fence)))
+        if cut is not None and (not chosen or cut.tokens >= _SHORTEST):
+            chosen.append(cut)
+            left_out = left_out[1:]
+            whole, kept = len(longer.context.text), len(cut.context.text)
             notices.append(
-                f"{longest.context.node_id or 'A chunk without an id'} is cut to {kept:,} of its {whole:,} characters."
+                f"{longer.context.node_id or 'A chunk without an id'} is cut to {kept:,} of its {whole:,} characters."
             )
     if left_out:
         notices.append(_notice(left_out, max_tokens))
@@ -214,32 +217,31 @@ def fit_context(
 
 
 def _chosen(pieces: list[_Piece], limit: int, margin: float) -> tuple[list[_Piece], list[_Piece]]:
-    """Return the pieces that fit and those that do not."""
-    chosen, left_out = list[_Piece](), list[_Piece]()
+    """Return the pieces that fit, and the others; both in the order in which they come."""
+    chosen = list[_Piece]()
     scores = np.array([np.nan if piece.context.score is None else piece.context.score for piece in pieces], float)
     numbers: dict[str, int] = {}
     documents = np.array([numbers.setdefault(piece.context.doc_id, len(numbers)) for piece in pieces], int)
     # The next chunk has the lowest order: the number of chosen chunks of its document, then its place.
     order = np.arange(len(pieces))
     waiting = np.ones(len(pieces), bool)
-    least, best = min((piece.tokens for piece in pieces), default=0), 0
-    while best < len(pieces) and least <= limit:
+    best = 0
+    while best < len(pieces):
         checkpoint()
         close = waiting[best:] & (scores[best:] >= scores[best] - margin * abs(scores[best]))
         close[0] = True
         place = best + int(np.where(close, order[best:], np.iinfo(int).max).argmin())
-        waiting[place] = False
         piece = pieces[place]
-        if piece.tokens <= limit:
-            limit -= piece.tokens
-            order[documents == documents[place]] += len(pieces)
-            chosen.append(piece)
-        else:
-            left_out.append(piece)
+        waiting[place] = False
+        if piece.tokens > limit:
+            others = [other for other, waits in zip(pieces, waiting, strict=True) if waits]
+            return chosen, [piece, *others]
+        limit -= piece.tokens
+        order[documents == documents[place]] += len(pieces)
+        chosen.append(piece)
         while best < len(pieces) and not waiting[best]:
             best += 1
-    # None of the remaining ones is small enough.
-    return chosen, left_out + [piece for piece, waits in zip(pieces, waiting, strict=True) if waits]
+    return chosen, []
 
 
 def _cut(piece: _Piece, limit: int, size: Callable[[Context], int]) -> _Piece | None:

@@ -20,12 +20,14 @@ from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, 
 from sqlrag.locks import new_lock
 from sqlrag.normalize import without_surrogates
 from sqlrag.ranking.vectors import as_numbers
+from sqlrag.search.open import opened_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
+    from sqlrag.search.open import AnyStores
     from sqlrag.types import Candidate, Candidates
 
     Numbers = NDArray[np.float64]
@@ -312,12 +314,13 @@ def rerank(
     diversity: Annotated[float | None, arguments.Range(ge=0, le=1)] = None,
     vectors: ArrayLike | None = None,
     query_vector: ArrayLike | None = None,
+    store: AnyStores | None = None,
     strict: bool = False,
 ) -> Candidates:
-    """Rerank candidates; pure given its arguments.
+    """Rerank candidates; pure given its arguments, without a store.
 
     - With ``model`` by its score for the question and each content.
-    - With ``vectors`` and ``query_vector`` by their cosine.
+    - With ``store``, or ``vectors`` and ``query_vector``, by cosine.
     - With only ``vectors`` and ``diversity`` by their scores, and by how little they repeat each other.
 
     Without candidates the result is ``[]``, and no model is loaded.
@@ -337,7 +340,7 @@ def rerank(
         How many of the first are reranked, 1 or more; None is all. The others follow in their old order with their old
         scores, which are of another kind.
     diversity
-        0..1, needs ``vectors``: Maximal Marginal Relevance with λ = 1 - ``diversity``. The next candidate
+        0..1, needs ``vectors`` or ``store``: Maximal Marginal Relevance with λ = 1 - ``diversity``. The next candidate
         is the one with the highest ``λ · relevance - (1 - λ) · closest``, where ``closest`` is its highest cosine with
         those already selected (at least 0). The relevance is the cosine, or else the score scaled to 0..1 over the
         reranked candidates (1 if all are equal). None and 0 leave it out.
@@ -345,6 +348,9 @@ def rerank(
         ``[n, d] float32``, row i for candidate i, of any length but zero.
     query_vector
         ``[d] float32``, of the same model; instead of ``model``.
+    store
+        Where the candidates come from, as in :func:`sqlrag.hybrid_query`: their vectors are read there, and without a
+        ``model`` that of the question too, by the store's own model.
     strict
         Whether the failure of a model is an error. If not, the candidates keep their order, and a notice and a warning
         in the log say why.
@@ -362,6 +368,8 @@ def rerank(
     InputError
         The question is blank, an option is out of its range, no argument defines the order, or the vectors do not
         match the candidates, are zero or not finite.
+    NotFoundError
+        The store does not have a candidate.
     MissingExtraError
         The model needs an optional package.
     ModelUnavailableError, ProviderError
@@ -386,15 +394,21 @@ def rerank(
     )
     diversity = None if diversity is None else arguments.number("diversity", diversity, 0, 1)
     strict = arguments.flag("strict", strict)
-    _check_order(model, diversity, vectors, query_vector)
+    _check_order(model, diversity, vectors, query_vector, store)
     before = checked(candidates)
     if not before:
         return before
-    unit = None if vectors is None else unit_rows(vectors, before)
-    target = None if unit is None or query_vector is None else unit_row("query_vector", query_vector, unit.shape[1])
     count = len(before) if depth is None else min(depth, len(before))
     head, tail = before[:count], before[count:]
     try:
+        if store is not None:
+            with opened_for(store, ("vectors", "query_vector")) as reader:
+                if model is None or diversity:
+                    vectors = reader.vectors([candidate.node_id for candidate in before])
+                if model is None:
+                    query_vector = reader.query_vector(query, patient=strict)
+        unit = None if vectors is None else unit_rows(vectors, before)
+        target = None if unit is None or query_vector is None else unit_row("query_vector", query_vector, unit.shape[1])
         relevance = _relevance(query, head, model, unit, target)
     except (ModelUnavailableError, ProviderError) as error:
         if strict:
@@ -482,18 +496,17 @@ def _most_marginal(
     return picked
 
 
-def _check_order(model: object, diversity: float | None, vectors: object, query_vector: object) -> None:
+def _check_order(model: object, diversity: float | None, vectors: object, query_vector: object, store: object) -> None:
     """Raise InputError unless exactly one argument defines the order."""
     if isinstance(model, str) and model == "cosine":
-        raise InputError(
-            '"cosine" is not a model: pass vectors and query_vector without a model. A Store has both: '
-            "vectors(node_ids) and query_vector(query)."
-        )
+        raise InputError('"cosine" is not a model: pass store=, or vectors and query_vector, without a model.')
+    if store is not None and (vectors is not None or query_vector is not None):
+        raise InputError("Pass either store or vectors and query_vector, not both.")
     if model is not None and not isinstance(model, str) and not callable(model):
         raise InputError(f"model must be a name, a folder or a callable, not {type(model).__name__}.")
     if model is not None and query_vector is not None:
         raise InputError("Pass either model or query_vector, not both.")
-    if vectors is None and (diversity or query_vector is not None):
-        raise InputError("diversity and query_vector need the candidates' vectors: pass vectors=[n, d].")
-    if model is None and query_vector is None and not diversity:
-        raise InputError("No argument defines the order: pass model, or vectors and query_vector, or diversity.")
+    if vectors is None and store is None and (diversity or query_vector is not None):
+        raise InputError("diversity and query_vector need the candidates' vectors: pass store=, or vectors=[n, d].")
+    if model is None and query_vector is None and store is None and not diversity:
+        raise InputError("No argument defines the order: pass store, or model, or vectors and query_vector.")

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
     """Return the facts about an open store: its metadata; of one file also its size and the contents of its tables."""
+    from sqlrag.engines.duckdb.model_fit import model_fit
+
     metadata = {"path": str(store.path), **store.get_embedding_metadata()}
     if len(store.paths) != 1:
         return metadata
@@ -59,7 +61,7 @@ def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
         "map": next(iter(rows("SELECT * EXCLUDE created_at FROM map_status")), None),
         "queries_embedded": rows("SELECT count(*) AS n FROM query_embeddings")[0]["n"],
         "failures": rows("SELECT doc_id, status, reason FROM ingest_failures ORDER BY doc_id"),
-        "notices": _markup_notices(store),
+        "notices": [*_markup_notices(store), *model_fit(store.cursor())],
     }
 
 

@@ -66,6 +66,7 @@ _SHELL: dict[str, dict[str, Any]] = {
         "more": " Repeatable. [both]",
     },
     "conjunctive": {"flags": ("--all-words",)},
+    "per_document": {"default": 2, "more": " Not with --sql."},  # a person wants to see several documents
     "include_source_docs": {"flags": ("--source-docs",)},
     "model_name": {"flags": ("--model",)},
 }
@@ -80,7 +81,8 @@ WITHOUT_FLAG = {
 def search_option(name: str) -> Any:
     """Return the command-line option for a search option, with the help text of the table of options."""
     arguments = dict(_SHELL.get(name, {}))
-    arguments.pop("kind", None)
+    for name_of_python in ("kind", "default"):
+        arguments.pop(name_of_python, None)
     flags = arguments.pop("flags", (f"--{name.replace('_', '-')}",))
     own = ALIASES.get(name)
     text = f"The same as --{own.replace('_', '-')}." if own else OPTIONS[name].brief + arguments.pop("more", "")
@@ -118,7 +120,8 @@ def with_options(*names: str, after: str) -> Callable[[F], F]:
 
 def _parameter(name: str) -> inspect.Parameter:
     known = OPTIONS[ALIASES.get(name, name)]
-    kind, default = _SHELL.get(name, {}).get("kind", known.kind), known.default
+    shell = _SHELL.get(name, {})
+    kind, default = shell.get("kind", known.kind), shell.get("default", known.default)
     if get_origin(kind) is Literal:  # typer supports Literal from version 0.19
         kind = _names(name, get_args(kind))
         default = kind(default)

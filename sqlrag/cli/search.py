@@ -168,6 +168,7 @@ def _answer(
         raise typer.BadParameter("--sql does not search, so --explain has nothing to explain. Leave one of them out.")
     if len(db) > 1 and (sql or explain):
         raise typer.BadParameter("--sql and --explain take one file. Leave them out, or merge the files: sqlrag merge")
+    given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
     from sqlrag.ranking.results import RESULT_KEYS, format_results
     from sqlrag.search.open import open_store
@@ -178,7 +179,7 @@ def _answer(
         vector = {"query_vector": _placeholder_vector(store)} if sql and mode != "lexical" else {}
         results = getattr(store, f"{mode}_query")(query_text, **given, **vector)
         known = "query_embeddings" not in results.sql or _is_embedded(store, query_text)
-        del given["include_source_docs"]
+        del given["include_source_docs"], given["per_document"]
         explanations = [store.explain(query_text, row["node_id"], mode=mode, **given) for row in results if explain]
     for notice in results.notices if not sql else ():  # --sql searched with a placeholder vector
         write_message(f"note: {notice}")
@@ -188,6 +189,8 @@ def _answer(
         write_message(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         columns, rows, text = RESULT_KEYS, list(results), format_results(list(results), query_text)
+        if results.further:
+            text = "\n".join([text, "", *(f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items())])
         if results.files:
             text = "\n".join([text, *(f"{node_id} is from {path}" for node_id, path in results.files.items())])
         if explain:
@@ -200,6 +203,10 @@ def _answer(
     if not known:
         embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db[0]))}"
         write_message(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
+
+
+def _few(node_ids: list[str]) -> str:
+    return ", ".join(node_ids[:5]) + (f" and {len(node_ids) - 5} more" if node_ids[5:] else "")
 
 
 def _timings(imports: float, opening: float, measured: Mapping[str, float]) -> str:

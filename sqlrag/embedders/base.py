@@ -25,6 +25,7 @@ from sqlrag.types import Embedder, ModelIdentity
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from threading import Lock
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -79,7 +80,8 @@ _ATTRIBUTES = (
 
 _loaded: dict[tuple[object, ...], Embedder] = {}
 
-_lock = new_lock()
+# One for each model: what is slow to load keeps no other one waiting.
+_loading: dict[tuple[object, ...], Lock] = {}
 
 
 def provider_names() -> list[str]:
@@ -182,10 +184,9 @@ def load_embedder(
     if name == "onnx" and model_name is None:
         model_name = DEFAULT_MODEL  # one entry, however the model is named
     key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
-    # A loaded model is returned without the lock, so that it never waits for another one's download.
     if key in _loaded:
         return _loaded[key]
-    with _lock:
+    with _loading.setdefault(key, new_lock()):
         if key not in _loaded:
             _loaded[key] = _create(name, model_name, options)
         return _loaded[key]
@@ -225,6 +226,11 @@ def _factory(name: str) -> Callable[..., Embedder]:
                 f"The embedding provider {name!r} ({points[name].value}) cannot be loaded: {error}. {_valid_names()}"
             ) from error
     raise InputError(f"There is no embedding provider {name!r}. {_valid_names()}")
+
+
+def usual_timeout(provider: str) -> float | None:
+    """Return how long a question waits for a model of ours that is not loaded yet, in seconds; None without a limit."""
+    return getattr(_factory(provider), "timeout", None) if provider in _BUILT_IN else None
 
 
 def _valid_names() -> str:

@@ -65,6 +65,7 @@ class ServiceEmbedder(ABC):
     """
 
     provider = ""
+    timeout: float = DEFAULT_TIMEOUT
     special_tokens = 0  # the estimate of a text's tokens has room for them
     # The default address, which is not written into files.
     usual_url = ""

@@ -101,7 +101,7 @@ def new_output(
     StoreError
         The folder does not exist, or it cannot be written.
     """
-    output = check_output(path, overwrite=overwrite)
+    output = check_output(path, overwrite=overwrite, is_store=False)
     if output.exists() and output.stat().st_size and not is_ours(output):
         raise _wrong_kind(kind, output)
     with temporary_beside(output) as temporary:

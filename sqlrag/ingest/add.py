@@ -182,8 +182,9 @@ def _written(documents: Mapping[str, bytes], root: Path, run: Run) -> list[Path]
         if not isinstance(name, str) or not isinstance(data, bytes):
             raise InputError("documents must have texts as names and bytes as values.")
         clean = clean_name(name)
-        reason = _fault_of(clean) or (f"has the same name as {written[clean]!a}" if clean in written else "")
-        path = root / clean
+        path, reason = root / clean, _fault_of(clean)
+        if not reason and clean in written:
+            reason, clean = f"has the same name as {written[clean]!a}", ascii(name)[1:-1]
         if not reason:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)

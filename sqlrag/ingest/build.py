@@ -15,6 +15,7 @@ from sqlrag.engines.duckdb.documents import insert_rows
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_memory_limit, check_output
 from sqlrag.engines.duckdb.metadata import initialize, policy_text, refresh_counts
+from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest.chunk import check_policy
@@ -317,6 +318,7 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
         metadata.record_collection(con, run.collection, run.input_dir)
         metadata.shorten_paths(con, run.collection, *run.roots)
         metadata.log_run(con, run.row())
+        report.warnings += model_fit(con)
     database.checkpoint()
     run.log.info("%s: %s, %.1f s", run.root, report, time.perf_counter() - began)
 

@@ -31,6 +31,12 @@ class SkippedFile(NamedTuple):
     reason: str
 
 
+class Twin(SkippedFile):
+    """A file whose ``path`` is another's after Unicode normalisation; ``written`` is its own, in ASCII with escapes."""
+
+    written: str
+
+
 class FileState(NamedTuple):
     """What is known of a file without parsing it: the SHA-256 of its bytes, its kind, its time, its path."""
 
@@ -77,8 +83,11 @@ def find_files(
         name = clean_name(relative)
         reason = reason or _unwanted(name, wanted)
         if not reason and name in seen:
-            reason = f"same name as {seen[name]!a} after Unicode normalisation"
-        if reason:
+            why = f"has the same name as {seen[name]!a} after Unicode normalisation; rename one of them"
+            twin = Twin(name, why)
+            twin.written = ascii(relative)[1:-1]
+            skipped.append(twin)
+        elif reason:
             skipped.append(SkippedFile(name, reason))
         else:
             seen[name] = relative

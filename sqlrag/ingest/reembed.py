@@ -25,6 +25,7 @@ from sqlrag.engines.duckdb.metadata import (
     refresh_counts,
     write_metadata,
 )
+from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import LEXICAL, copy_tables, not_copied, replacement
 from sqlrag.engines.duckdb.rows import read_documents
 from sqlrag.engines.duckdb.schema import create_objects, read_sql
@@ -67,7 +68,8 @@ class ReembedReport:
 
     ``recut`` counts the rechunked documents, ``kept`` those whose chunks stayed as they were because a program
     had made them; ``cut_off`` counts the chunks among the latter that are longer than the model's window. ``left_out``
-    names views, macros and columns of your own, which are not carried over. ``seconds`` is by stage.
+    names what of your own is not carried over: views, macros, columns of our tables, and all but the rows of yours,
+    such as rules and indexes. ``seconds`` is by stage.
     """
 
     path: Path
@@ -229,6 +231,7 @@ class _Reembedding:
             seconds=report.seconds,
         )
         metadata.log_run(con, row)
+        report.warnings += model_fit(con)
         con.execute("COMMIT")
         detach(con, "new")
 
@@ -307,11 +310,11 @@ class _Reembedding:
 
     def _from_old(self, read: Callable[[], Any]) -> Any:
         """Run a function that reads from the default database while that is the old one."""
-        self.con.execute("USE old")
+        self.con.execute("USE old.main")
         try:
             return read()
         finally:
-            self.con.execute("USE new")
+            self.con.execute("USE new.main")
 
 
 def _as_chunk(row: dict[str, Any]) -> Chunk:

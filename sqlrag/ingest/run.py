@@ -18,14 +18,14 @@ from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import chunk
-from sqlrag.ingest.folder import document_id, read_document, stored_path
+from sqlrag.ingest.folder import Twin, document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
 from sqlrag.links import links_of
 from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
-from sqlrag.types import ChunkPolicy
+from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -244,6 +244,13 @@ class Run:
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
+        # What is in the twin of a file is in no document.
+        twins = [file for file in report.skipped if isinstance(file, Twin)]
+        report.skipped = [file for file in report.skipped if not isinstance(file, Twin)]
+        report.files += len(twins)
+        before = "" if collection == DEFAULT_COLLECTION else f"{collection}:"
+        for twin in twins:
+            self.fail(Failure(f"{before}{twin.written}", "failed", twin.reason))
 
     def row(self, *, removed: int = 0) -> RunRow:
         """Return what ``ingest_log`` keeps of the run."""

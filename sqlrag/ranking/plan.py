@@ -30,6 +30,9 @@ Mode = Literal["hybrid", "vector", "lexical"]
 
 DEFAULT_POOL = 50
 
+# Candidates of a leg where some of them are left out because of their document.
+_DEEPER_POOL = 200
+
 DEFAULT_HEADING_WEIGHT = 3.0
 
 HEADING_WEIGHT = Range(ge=0, le=1000)
@@ -82,6 +85,15 @@ class SearchOptions:
         ),
     ] = "hybrid"
     top_k: Annotated[int, Range(ge=1), Said("How many results, 1 or more.", "How many results.")] = 5
+    per_document: Annotated[
+        int,
+        Range(ge=0),
+        Said(
+            "At most so many chunks of a document, the best of them; 0: as many as there are. ``.further`` of the "
+            "results names the others. Each leg then gives 200 candidates unless told otherwise.",
+            "At most so many chunks of a document; 0: all.",
+        ),
+    ] = 0
     fusion: Annotated[
         Fusion,
         Said(
@@ -282,7 +294,8 @@ class SearchOptions:
         found = {**_OTHER_DEFAULTS.get(function, {}), **canonical(given), **others}
         options = cls(**found)
         if options.mode != "hybrid":  # one leg is searched once, and has no candidates but the results
-            alone = {"vector_top_k": options.top_k, "lexical_top_k": options.top_k, "feedback": 0, "expansion": 0}
+            most = max(options.top_k, _DEEPER_POOL) if options.per_document else options.top_k
+            alone = {"vector_top_k": most, "lexical_top_k": most, "feedback": 0, "expansion": 0}
             vars(options).update(alone)
         return options
 
@@ -313,12 +326,16 @@ class SearchOptions:
     @property
     def vector_candidates(self) -> int:
         """How many candidates the vector leg gives."""
-        return max(self.top_k, self.vector_top_k or DEFAULT_POOL)
+        return max(self.top_k, self.vector_top_k or self._pool)
 
     @property
     def lexical_candidates(self) -> int:
         """How many candidates the lexical leg gives."""
-        return max(self.top_k, self.lexical_top_k or DEFAULT_POOL)
+        return max(self.top_k, self.lexical_top_k or self._pool)
+
+    @property
+    def _pool(self) -> int:
+        return _DEEPER_POOL if self.per_document else DEFAULT_POOL
 
     def fusion_parameters(self) -> dict[str, Any]:
         """Return the options that the chosen fusion looks at, by the names that :func:`sqlrag.fuse` has for them."""
@@ -414,6 +431,11 @@ class _Filters(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
 
 
+class _OfResults(TypedDict, total=False):
+    per_document: int
+    include_source_docs: bool
+
+
 class _OfWords(TypedDict, total=False):
     k1: float
     b: float
@@ -442,18 +464,15 @@ class _OfBoth(TypedDict, total=False):
     strict: bool
 
 
-class VectorOptions(_Filters, _OfVectors, total=False):
+class VectorOptions(_Filters, _OfVectors, _OfResults, total=False):
     """What :func:`sqlrag.vector_query` takes beside its own arguments."""
 
-    include_source_docs: bool
 
-
-class LexicalOptions(_Filters, _OfWords, total=False):
+class LexicalOptions(_Filters, _OfWords, _OfResults, total=False):
     """What :func:`sqlrag.lexical_query` takes beside its own arguments."""
 
     conjunctive: bool
     syntax: bool
-    include_source_docs: bool
 
 
 class ExplainOptions(_OfBoth, _Filters, _OfWords, _OfVectors, total=False):
@@ -480,13 +499,12 @@ class StoreLexicalOptions(LexicalOptions, total=False):
     top_k: int
 
 
-class StoreHybridOptions(_OfBoth, _Filters, _OfWords, _OfVectors, total=False):
+class StoreHybridOptions(_OfBoth, _Filters, _OfWords, _OfVectors, _OfResults, total=False):
     """What the method ``hybrid_query`` of a store takes."""
 
     top_k: int
     model_name: str | None
     codes_pool: int | None
-    include_source_docs: bool
     syntax: bool
 
 

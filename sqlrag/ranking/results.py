@@ -53,6 +53,8 @@ COLUMN_TYPES = {
     "lexical_score": "float64",
     "lexical_rank": "int32",
     "shown": "string",
+    "tags": "list<string>",
+    "checksum": "string",
 }
 
 RESULT_KEYS = tuple(COLUMN_TYPES)
@@ -78,12 +80,13 @@ class Results(list[dict[str, Any]]):
     ----------
     rows
         One dict per result. ``metadata`` is a dict, ``heading_path`` a list of str (outermost first), ``page``
-        counts from 1, ``i_start`` and ``i_end`` are characters of the source document, ranks count from 1.
+        counts from 1, ``i_start`` and ``i_end`` are characters of the source document, ranks count from 1. ``tags`` is
+        a list of str, ``checksum`` the SHA-256 of the document's bytes in hex ("" where it has none).
     query_text
         What was asked.
     sql
         A statement that gives the same rows in the DuckDB shell, once ``sqlrag embed`` has stored the question's
-        vector. It lacks what the macro ``hybrid_query`` has no option for: ``rrf_weights``, ``min_similarity`` and a
+        vector. It lacks what the macros have no option for: ``rrf_weights``, ``min_similarity``, ``per_document`` and a
         number of candidates that differs between the legs.
     notices
         What the caller should know of the answer, such as a leg that was missing.
@@ -95,6 +98,8 @@ class Results(list[dict[str, Any]]):
         How many chunks each leg gave, before they were fused: ``{"vector": …, "lexical": …}``.
 
     The id of the search, as in the query log, is ``request_id``; that of a server's request, where one asked.
+    With ``per_document``, ``further`` names by ``doc_id`` the chunks that were left out because better ones of their
+    document are among the results, best first.
     A search of several files says in ``files`` which of them each result is from, by ``node_id``; empty for one file.
 
     Examples
@@ -127,6 +132,7 @@ class Results(list[dict[str, Any]]):
         self.candidates = dict(candidates or {})
         self.request_id = ""
         self.files: dict[str, Path] = {}
+        self.further: dict[str, list[str]] = {}
         # What a query has found, whatever is sliced or changed later.
         self.found: tuple[Candidate, ...] = ()
         # Finds the words that were looked for in texts, as (start, end); it needs no file.
@@ -148,7 +154,12 @@ class Results(list[dict[str, Any]]):
                 methods=self.methods,
                 candidates=self.candidates,
             )
-            part.files, part.marks, part.request_id = self.files, self.marks, self.request_id
+            part.files, part.further, part.marks, part.request_id = (
+                self.files,
+                self.further,
+                self.marks,
+                self.request_id,
+            )
             return part
         return super().__getitem__(key)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -15,7 +16,6 @@ from sqlrag.network import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
     from typing import TypeAlias
 
     from sqlrag.search.postgres_store import PostgresStore
@@ -129,7 +129,27 @@ def open_store(
     >>> with open_store("kb.duckdb") as store:  # doctest: +SKIP
     ...     store.hybrid_query("How do I filter by tag?", top_k=3)
     """
-    return _opened(where, read_only=read_only, embedder=embedder, wait_seconds=wait_seconds)
+    return _Opening(where, read_only=read_only, embedder=embedder, wait_seconds=wait_seconds)
+
+
+class _Opening(AbstractContextManager[Any]):
+    """A store that is opened where the ``with`` block begins. A copy of it opens the same place again."""
+
+    def __init__(self, where: AnyStores, **options: Any) -> None:
+        self._where, self._options = where, options
+        self._blocks: list[AbstractContextManager[Any]] = []
+
+    def __reduce__(self) -> tuple[partial[_Opening], tuple[()]]:
+        return partial(_Opening, self._where, **self._options), ()
+
+    def __enter__(self) -> Any:
+        block = _opened(self._where, **self._options)
+        store = block.__enter__()
+        self._blocks.append(block)
+        return store
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._blocks.pop().__exit__(*error)
 
 
 @contextmanager

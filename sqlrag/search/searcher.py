@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
@@ -142,8 +143,12 @@ class QuestionEmbedder:
         """Return how long an impatient question waits for the model, None for as long as it takes."""
         if self._was_slow_to_fail:
             return RETRY_SECONDS
-        if self._embedder is None and patience() is not None:
-            return None  # to load it may take longer than the request has
+        if self._embedder is None:
+            from sqlrag.embedders.base import usual_timeout
+
+            seconds = usual_timeout(self.identity.provider)
+            if seconds is not None or patience() is not None:
+                return seconds  # loading it may ask its server, or take longer than the request has
         return getattr(self._load(timings), "timeout", None)
 
     def _load(self, timings: dict[str, float] | None = None) -> Embedder:
@@ -330,15 +335,15 @@ class Run:
         """Say what no chunk holds, and whether that is so with the filters only."""
         plan = self.plan
         quoted = shortened(", ".join(f'"{phrase.strip()}"' for phrase in self.terms.phrases))
-        asked = bool(self.filters) and (bool(quoted) or plan.mode == "lexical")
-        if asked and self.engine.lexical_leg(self.terms, 1, plan, {}).hits:
-            self.notices.append(
-                f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
-            )
+        if self.filters and self.engine.lexical_leg(self.terms, 1, plan, {}).hits:
+            if quoted or plan.mode == "lexical":  # else the vector leg has an answer that passes
+                self.notices.append(
+                    f"No {passing} holds {quoted or 'the words'}; others do. Filters: {shown(self.asked_filters)}."
+                )
             return
         if quoted:
             self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
-        elif plan.mode == "lexical":
+        else:
             what = "all of the words" if plan.conjunctive else "any of the words"
             self.notices.append(f"No chunk holds {what}.")
 
@@ -351,6 +356,7 @@ class Run:
         plan = self.plan
         self._explain_nothing()
         hits, score_type = self.fused()
+        hits, further = _of_each_document(hits, plan.per_document)
         hits = hits[: plan.top_k]
         fused = time.perf_counter()
         found = self._found(hits, score_type)
@@ -374,6 +380,10 @@ class Run:
             candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
         )
         results.found = tuple(found)
+        node_ids, shown_documents = self._node_ids(), {candidate.doc_id for candidate in found}
+        for hit in further:
+            if hit.doc_id in shown_documents:
+                results.further.setdefault(hit.doc_id, []).append(node_ids[hit.rid])
         results.files = self.engine.files_of([candidate.node_id for candidate in found])
         if self.terms.asked is not None:
             results.marks = partial(marks, self.terms.asked, self.engine.metadata["stemmer"])
@@ -419,6 +429,17 @@ class Run:
 
     def _node_ids(self) -> dict[int, str]:
         return {**self.lexical_hits.node_ids, **self.vector_hits.node_ids}
+
+
+def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHit], list[FusedHit]]:
+    """Return the first ``most`` hits of each document, all if it is 0, and the others; both in their order."""
+    taken: Counter[str] = Counter()
+    kept: list[FusedHit] = []
+    further: list[FusedHit] = []
+    for hit in hits:
+        taken[hit.doc_id] += 1
+        (further if most and taken[hit.doc_id] > most else kept).append(hit)
+    return kept, further
 
 
 class Searcher:

@@ -7,11 +7,13 @@ answer is by words, and says so.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
+import duckdb
 import pytest
 from mcp.client.client import Client
 from starlette.testclient import TestClient
@@ -21,7 +23,8 @@ from sqlrag.adapters.mcp import create_server, host
 from sqlrag.adapters.rest import create_app
 from sqlrag.adapters.rest.config import ServerOptions
 from sqlrag.cancellation import Work, patience
-from sqlrag.embedders import CallableEmbedder, HashingEmbedder
+from sqlrag.embedders import CallableEmbedder, HashingEmbedder, load_embedder
+from sqlrag.embedders.remote import ServiceEmbedder
 from tests.support import chat_server
 from tests.support.embedding_server import EmbeddingServer, hangs, serving
 from tests.support.helpers import write
@@ -175,6 +178,23 @@ class TestOthers:
         assert answer.status_code == 200, answer.text
         assert NOTICE in str(answer.json()["notices"])
         assert (other.status_code, "gave no answer within" in other.json()["detail"]) == (502, True)
+
+    def test_fault_S17_a_server_that_does_so_while_the_model_is_loaded(self, made, monkeypatch, tmp_path):
+        """The limit is that of the provider, and other models are loaded meanwhile."""
+        path = tmp_path / "kb.duckdb"
+        path.write_bytes((made[0] / "kb.duckdb").read_bytes())
+        monkeypatch.setattr(ServiceEmbedder, "timeout", 1.0)
+        with trickling() as url:
+            with duckdb.connect(path) as con:
+                told = "UPDATE embedding_metadata SET value = $1 WHERE key = 'embedding_options'"
+                con.execute(told, [json.dumps({"base_url": url})])
+            with sqlrag.Store(path) as store:
+                began = time.monotonic()
+                found = [store.hybrid_query("where do ducks swim") for _ in range(2)]
+                assert load_embedder("hashing-24", provider="hashing").dimensions == 24
+                assert time.monotonic() - began < 10
+        assert [len(one) for one in found] == [1, 1]
+        assert all(NOTICE in str(one.notices) and "gave no answer within" in str(one.notices) for one in found)
 
     def test_what_is_left_is_shared(self):
         assert patience() is None

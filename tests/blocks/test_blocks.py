@@ -202,7 +202,7 @@ class TestVectorsOfAStore:
                 store.vectors(["a.md#0", "a.md#7"])
 
     def test_the_name_of_the_cosine_is_no_model(self):
-        with pytest.raises(InputError, match=r"Store has both"):
+        with pytest.raises(InputError, match=r"pass store="):
             rerank("q", [Candidate("a", 0, "x")], "cosine")
 
 

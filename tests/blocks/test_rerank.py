@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqlrag import Chunk, Document, Store
 from sqlrag.blocks import rerank as rerank_module
 from sqlrag.blocks.rerank import drop_near_duplicates, load_reranker, rerank
-from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError
+from sqlrag.embedders import HashingEmbedder, embed_texts
+from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, NotFoundError, ProviderError
 from sqlrag.types import Candidate, Candidates
 from tests.support.cross_encoder import make_cross_encoder
 
@@ -435,3 +437,28 @@ def test_sentence_transformers_gets_the_pairs(monkeypatch, tmp_path):
     config.architectures = ["BertModel"]
     with pytest.raises(ModelUnavailableError, match="BertModel"):
         load_reranker("y", provider="huggingface")
+
+
+def test_fault_K7_the_vectors_of_a_store_are_read_there(tmp_path):
+    embedder = HashingEmbedder("hashing-64")
+    texts = ["the valve is red", "a pump and a motor", "open the red valve"]
+    candidates = found(*texts)
+    path = tmp_path / "kb.duckdb"
+    with Store.create(path, 64, embedder=embedder) as store:
+        documents = [Document(one.doc_id, one.content) for one in candidates]
+        chunks = [Chunk(one.doc_id, one.chunk_index, one.content) for one in candidates]
+        store.upsert(documents, chunks, embed_texts(embedder, texts, kind="document"))
+        by_hand = rerank(
+            "red valve",
+            candidates,
+            vectors=store.vectors([c.node_id for c in candidates]),
+            query_vector=store.query_vector("red valve"),
+        )
+        assert rerank("red valve", candidates, store=store) == by_hand
+        assert [one.score_type for one in rerank("red valve", candidates, store=store, diversity=0.5)] == ["mmr"] * 3
+        assert rerank("red valve", candidates, by_length, store=store, diversity=0.3)[0].score_type == "mmr"
+    assert rerank("red valve", candidates, store=path) == by_hand
+    with pytest.raises(InputError, match="not both"):
+        rerank("red valve", candidates, store=path, vectors=[[1.0]] * 3)
+    with pytest.raises(NotFoundError):
+        rerank("red valve", found("other", "than", "those", "there"), store=path)

@@ -19,6 +19,7 @@ import sqlrag
 from sqlrag import Chunk, Document, InputError, MissingExtraError, NotFoundError, Store, corpus_map
 from sqlrag.cli import app
 from sqlrag.explore.map import default_clusters, hdbscan, k_means, principal_components
+from tests.support.helpers import build
 
 # Three subjects: five, four and three chunks, near one axis of the vectors each. "file" is in every text.
 TEXTS = {
@@ -312,6 +313,17 @@ class TestFiles:
             "indegree": 0,
         }
         assert pq.read_table(tmp_path / "map" / "map_links.parquet").column_names == ["source_id", "target_id"]
+
+    def test_both_pages_show_the_visible_text(self, tmp_path):
+        pages = {f"p{i}_md": f"# P{i}\n\n<b class='kt'>pump{i}</b> *valve*\n" for i in range(12)}
+        made = build(tmp_path, **pages)
+        corpus_map(made, clusters=2)
+        sqlrag.export_map_parquet(made, tmp_path / "map")
+        texts = pq.read_table(tmp_path / "map" / "map.parquet")["text"].to_pylist()
+        assert sorted(texts)[0].split() == ["P0", "pump0", "valve"]
+        page = sqlrag.export_map_html(made, tmp_path / "map.html").read_text("utf-8")
+        assert '"P0 pump0 valve"' in page
+        assert "class='kt'" not in page
 
     def test_the_command(self, path, tmp_path):
         outputs = [tmp_path / name for name in ("map.html", "map.png", "map")]

@@ -53,6 +53,16 @@ class TestMarkdownTypes:
     def test_other_types(self, mime, expected):
         assert is_markdown(mime) is expected
 
+    def test_a_title_that_the_first_heading_repeats_is_said_once(self):
+        document = Document(
+            "a", "## Deck\n\na\n\n## Next\n\nb\n\n### Deck\n\nc", metadata={"title": "Deck"}, mime="text/html"
+        )
+        assert [c.heading_path for c in chunk(document, CHARS)] == [
+            ("Deck",),
+            ("Deck", "Next"),
+            ("Deck", "Next", "Deck"),
+        ]
+
     def test_pages_cut_the_sections_of_markdown(self):
         text = "## One\n\na\n\n## Two\n\nb\n\nc\n\n## Four\n\nd"
         starts = (0, text.index("## Two"), text.index("c"), text.index("## Four"))
@@ -82,6 +92,17 @@ class TestHtml:
         assert document.text == "# The pump\n\nOpen\xa0the valve.\nWait."
         assert (document.mime, document.metadata) == ("text/html", {"title": "Pump & valve", "author": "Ann Kowalska"})
 
+    def test_a_page_in_xml_has_empty_elements(self, tmp_path):
+        page = '<?xml version="1.0"?><html><head><title/><script src="a"/></head><body><p>words</p></body></html>'
+        assert read(tmp_path, page, "a.html").text == "words"
+
+    def test_titles_of_pictures_and_equations_that_are_there_twice(self):
+        page = html_to_markdown(
+            "<svg><title>Logo</title><path d=M1></svg><title>Page</title><svg/>"
+            "<span class=katex><math><mi>E</mi></math><span class=katex-html aria-hidden=true>E</span></span>"
+        )
+        assert (page.text, page.metadata) == ("Logo\n\nE", {"title": "Page"})
+
     def test_structure_is_kept(self):
         html = """<ul><li>one<ul><li>inner</ul><li>two</ul><ol start=3><li><p>three</p><p>more</p></ol>
         <blockquote>said</blockquote><pre><code class="language-py">if x &lt; 1:
@@ -105,6 +126,14 @@ class TestHtml:
         <img src="i.png" alt="A pump"><img src="data:image/png;base64,AAAA" alt="Inline">
         <a href="e"><div>block</div></a>"""
         assert text_of(html) == ("[see b](b.html#x) js [c \\[1](<c d.html>) ![A pump](i.png) Inline\n\nblock")
+
+    def test_fault_T1_a_page_with_front_matter_is_a_template(self, tmp_path):
+        page = (
+            "---\ntitle: T\ntags: [a]\n---\n{% include x.html %}<h2>{{ page.title }} b</h2><a href='{{ site.u }}'>c</a>"
+        )
+        document = read(tmp_path, page, "a.html")
+        assert (document.text, document.metadata, document.tags) == ("## b\n\nc", {"title": "T", "tags": ["a"]}, ("a",))
+        assert read(tmp_path, "--- a ---\n<p>{{ b }}</p>", "b.html").text == "--- a ---\n\n{\\{ b }}"
 
     def test_braces_and_imports_are_text(self, tmp_path):
         page = '<p>import x from "y"</p><p>Hello {name}, {{ title }} {% tag %}</p>'

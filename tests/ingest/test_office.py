@@ -12,6 +12,7 @@ from sqlrag.errors import DocumentError
 from sqlrag.ingest.chunk import chunk
 from sqlrag.ingest.folder import read_document
 from sqlrag.ingest.readers import packed as package
+from sqlrag.links import markdown_links
 from sqlrag.types import ChunkPolicy
 from tests.support.helpers import HASHING
 from tests.support.office import book, item, p, packed, part, properties, row, shape, slides, word, word_table
@@ -96,7 +97,7 @@ class TestSlides:
         assert document.metadata == {"title": "The Pump", "author": "Ann"}
         found = [(c.page, c.heading_path, c.content) for c in chunk(document, CHARS)]
         assert found == [
-            (1, ("The Pump", "The Pump"), "## The Pump"),
+            (1, ("The Pump",), "## The Pump"),
             (2, ("The Pump", "Setup"), "## Setup\n\n- first\n  - inner\n\n> say this"),
             (5, ("The Pump", "Slide 5"), "## Slide 5\n\nalone"),
         ]
@@ -302,11 +303,19 @@ class TestReStructuredText:
     def test_with_directives_of_sphinx(self, tmp_path, capfd):
         document = read(tmp_path, RST, "a.rst")
         assert document.text == (
-            "# Pumps\n\nUse the valve and pump.Valve, see [docs](https://example.org).\n\n2.0 The second way.\n\n"
+            "# Pumps\n\nUse the valve and pump.Valve, see [docs](https://example.org).\n\n"
+            "Added in version 2.0 The second way.\n\n"
             "## Setup\n\n```python\nif x < 1:\n    pass\n```\n\n| a | b |\n| --- | --- |"
         )
         assert chunk(document, CHARS)[1].heading_path == ("Pumps", "Setup")
         assert capfd.readouterr() == ("", "")
+
+    def test_notes_and_links_to_other_pages(self, tmp_path):
+        text = "See :doc:`/b`, :doc:`the c <../c>`, :class:`.Pump` and [1]_.\n\n.. [1] Note\n"
+        document = read(tmp_path, text, "a.rst")
+        assert document.text.startswith("See [/b](/b), [the c](../c), Pump and [[1]](#footnote-1).\n")
+        found = markdown_links(document.text, doc_id="x/a.rst")
+        assert [link.target for link in found] == ["b", "c", "x/a.rst", "x/a.rst"]
 
     def test_docutils_itself_is_as_before(self, tmp_path):
         from docutils.parsers.rst import directives, roles
@@ -420,7 +429,7 @@ class TestBadInput:
         assert (report.documents, report.failed, report.skipped) == (2, 4, [])
         assert {one.doc_id for one in report.failures} == {"locked.xlsx", "macros.docm", "wrong.pptx", "bomb.docx"}
         [found] = sqlrag.lexical_query("blue", tmp_path / "kb.duckdb")
-        assert (found["doc_id"], found["page"], found["heading_path"]) == ("deck.pptx", 1, ["Valves", "Valves"])
+        assert (found["doc_id"], found["page"], found["heading_path"]) == ("deck.pptx", 1, ["Valves"])
 
     def test_uploads_take_the_same_suffixes(self, tmp_path):
         (tmp_path / "a.md").write_text("# A\n\nx")

@@ -398,7 +398,7 @@ def test_content_that_is_no_text_is_refused(tmp_path, content, said, name):
 
 def test_a_stray_control_character_does_not_make_text_binary(tmp_path):
     assert read(tmp_path, "hello\x00 wide world").text == "hello wide world"
-    assert read(tmp_path, "\x1b[31mred\x1b[0m").text == "[31mred[0m"
+    assert read(tmp_path, "\x1b[31mred\x1b[0m \x1b7").text == "red 7"
 
 
 def test_html_is_text_in_markdown(tmp_path):
@@ -668,6 +668,32 @@ def test_case_A11_front_matter_that_is_no_usable_yaml(tmp_path, raw, line):
     assert document.warnings[0].startswith(f"a.md, line {line}: front matter is not usable YAML (")
     (found,) = chunk(document, CHARS)
     assert (found.content, found.heading_path) == ("# T\nquince", ("T",))
+
+
+def test_front_matter_in_toml(tmp_path):
+    raw = 'title = "Pumps"\ntags = ["a", "b"]\nday = 2024-01-02\nversion = 1.10\nsize = 1.5\n[x]\nn = 1\n'
+    document = read(tmp_path, f"+++\n{raw}+++\nbody")
+    expected = {
+        "title": "Pumps",
+        "tags": ["a", "b"],
+        "day": "2024-01-02",
+        "version": "1.10",
+        "size": 1.5,
+        "x": {"n": 1},
+    }
+    assert (document.metadata, document.tags, document.warnings) == (expected, ("a", "b"), ())
+    assert [found.content for found in chunk(document, CHARS)] == ["body"]
+    assert [found.content for found in chunk(read(tmp_path, f"+++\n{raw}+++\n"), CHARS)] == ["Pumps"]
+    document = read(tmp_path, "+++\na = 1\nb = c\n+++\nbody")
+    assert document.metadata == {"front_matter": "a = 1\nb = c\n"}
+    said = "a.md, line 3: front matter is not usable TOML (Invalid value); kept as text under 'front_matter'"
+    assert document.warnings == (said,)
+
+
+def test_a_web_page_is_no_plain_text(tmp_path):
+    page = "<!DOCTYPE html><p>a</p>"
+    assert "it is an HTML page; give the file its right suffix" in failure(tmp_path, page, "a.txt").reason
+    assert read(tmp_path, page, "a.md").text == page
 
 
 def test_a_yaml_bomb_does_not_go_off(tmp_path):

@@ -2,6 +2,7 @@
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 from sqlrag import (
     Store,
@@ -10,9 +11,14 @@ from sqlrag import (
     convert,
     highlight,
     lexical_query,
+    reembed,
+    repair,
     update_embeddings,
+    upgrade,
 )
+from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder
+from sqlrag.engines.duckdb.metadata import VECTORS_WITH_MARKUP
 from sqlrag.types import Chunk, Document
 from tests.support.helpers import build, write
 
@@ -22,6 +28,8 @@ TABLE = "## Prices\n\n| name | price |\n|---|---|\n" + "".join(f"| row{i} | {i} 
 
 
 END = "# B\n\nwords\n\n[x]: http://a.example\n\n<!-- end -->\n"
+
+UNSEEN = "---\ntitle: T\n---\n<script>x</script>\n"
 
 
 def rows(path, statement):
@@ -112,6 +120,96 @@ def test_fault_T22_wikilinks_are_links_that_are_found_as_in_obsidian(tmp_path):
     again = rows(path, "SELECT target, broken FROM links WHERE source = 'a.md' AND link_index IN (0, 2)")
     assert again == [("Note.md", False), ("missing.md", False)]
     assert check(path) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "UPDATE documents SET shown = NULL",
+        "UPDATE documents SET shown = repeat('x', length(text)) WHERE doc_id = 'a.md'",
+        "UPDATE source_documents SET shown_end = NULL",
+    ],
+)
+def test_what_is_shown_is_repaired(tmp_path, fault):
+    path = build(tmp_path, a_md=PAGE, b_md=UNSEEN, c_md=TABLE)
+    columns = (
+        "SELECT rid, shown FROM documents ORDER BY rid",
+        "SELECT doc_id, shown_end FROM source_documents ORDER BY 1",
+    )
+    before = [rows(path, statement) for statement in columns]
+    with duckdb.connect(str(path)) as con:
+        con.execute(fault)
+    assert check(path)
+    done = repair(path)
+    assert done.done[0] == "What a reader sees of the chunks was computed again from the texts."
+    assert (done.left, check(path)) == ((), [])
+    assert [rows(path, statement) for statement in columns] == before
+    assert len(lexical_query("alpha", path)) == 1
+
+
+def test_a_damaged_index_leaves_what_is_shown(tmp_path):
+    path = build(tmp_path, a_md=PAGE)
+    with duckdb.connect(str(path)) as con:
+        con.execute("DELETE FROM fts_main_documents.postings")
+    assert repair(path).done == ("The lexical index was rebuilt from the chunks.",)
+
+
+@pytest.mark.parametrize(("page", "told"), [(PAGE, True), ("plain words\n", False)])
+def test_an_upgrade_tells_of_vectors_that_were_made_of_markup(tmp_path, page, told):
+    path = build(tmp_path, a_md=page)
+    with duckdb.connect(str(path)) as con:
+        con.execute("UPDATE documents SET shown = NULL")
+        con.execute("UPDATE embedding_metadata SET value = '4' WHERE key = 'schema_version'")
+    notices = (VECTORS_WITH_MARKUP,) if told else ()
+    done = upgrade(path)
+    assert (done.notices, done.steps) == (notices, ("0005_visible_text",))
+    assert (VECTORS_WITH_MARKUP in str(done)) is told
+    run = CliRunner()
+    assert (VECTORS_WITH_MARKUP in run.invoke(app, ["info", str(path)]).output) is told
+    reembed(path, embedder=HashingEmbedder("hashing-32"), progress="off")
+    assert VECTORS_WITH_MARKUP not in run.invoke(app, ["info", str(path)]).output
+    assert check(path) == []
+
+
+def test_markup_between_chunks_is_not_missed(tmp_path):
+    text = "import a from 'b'\n\n# A\n\nwords\n\n<!-- c -->\n\n## D\n\nmore\n\n[e]: f\n"
+    path = build(tmp_path, a_md=text, b_md=UNSEEN, c_md=PAGE)
+    found = rows(path, "SELECT doc_id, characters, covered, coverage FROM document_coverage ORDER BY doc_id")
+    assert [row[3] for row in found] == [1, None, 1]
+    assert found[0][1] == found[0][2] < len("".join(text.split()))
+    with duckdb.connect(str(path)) as con:
+        con.execute("DELETE FROM documents WHERE doc_id = 'a.md' AND chunk_index = 0")
+    assert rows(path, "SELECT coverage < 0.5 FROM document_coverage WHERE doc_id = 'a.md'") == [(True,)]
+
+
+def test_fault_T22_links_of_sites_are_found(tmp_path):
+    links = "[1](/guide/b) [2](c.html#x) [3](../guide/) [4](/docs/d/) [5](C) [6](/none) [7](e.html) [8](b.md)"
+    path = build(
+        tmp_path,
+        src__guide__a_md=links + " [9](/)",
+        src__guide__b_md="# B\n",
+        src__guide__c_mdx="# C\n",
+        src__guide__index_md="# I\n[a](/src/guide/a)\n",
+        src__docs__d_md="# D\n",
+        src__guide__e_html="<h1>E</h1>",
+    )
+    found = rows(path, "SELECT target, broken FROM links WHERE source = 'src/guide/a.md' ORDER BY link_index")
+    assert found == [
+        ("src/guide/b.md", False),
+        ("src/guide/c.mdx", False),
+        ("src/guide/index.md", False),
+        ("src/docs/d.md", False),
+        ("src/guide/c.mdx", False),
+        ("none", True),
+        ("src/guide/e.html", False),
+        ("src/guide/b.md", False),
+        (".", True),
+    ]
+
+
+def test_fault_T22_a_wikilink_in_a_table_has_no_backslash(tmp_path):
+    path = build(tmp_path, a_md="| x |\n|---|\n| [[b\\|c]] |\n", b_md="# B\n")
+    assert rows(path, "SELECT label, target, broken FROM links") == [("c", "b.md", False)]
 
 
 def test_given_chunks_and_imports_have_the_same_rows(tmp_path):

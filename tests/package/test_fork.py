@@ -407,3 +407,14 @@ class TestLife:
         found = lexical_query("alpha", build(tmp_path, a_md="alpha"))
         assert pickle.loads(pickle.dumps(found)) == found
         assert copy.deepcopy(found) == found
+
+    @pytest.mark.parametrize("hand_on", [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy])
+    def test_fault_S30_a_store_that_is_to_be_opened_is_handed_on(self, tmp_path, hand_on):
+        kb = build(tmp_path, a_md="alpha")
+        for where in (str(kb), kb, [kb]):
+            first = sqlrag.open_store(where)
+            with first as store, hand_on(first) as other:
+                assert other is not store
+                assert other.lexical_query("alpha") == store.lexical_query("alpha")
+        with sqlrag.Store(kb) as store, pytest.raises(InputError, match="cannot be pickled"):
+            pickle.dumps(sqlrag.open_store(store))

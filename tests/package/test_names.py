@@ -350,3 +350,32 @@ def test_fault_S16_servers_refuse_them(file):
     assert called(file, "hybrid_query", {"query_text": "kiwi"}).is_error is False
     refused = called(file, "hybrid_query", {"query_text": "kiwi", "nonsense": 1})
     assert refused.is_error, refused
+
+
+def test_fault_S21_a_file_by_the_name_of_another_in_the_other_form_is_listed_as_failed(tmp_path):
+    """What is in it is in no document: the table says so until it has a name of its own."""
+    root, kb, names = tmp_path / "in", tmp_path / "kb.duckdb", (composed("é.md"), decomposed("é.md"))
+    root.mkdir()
+    for name in names:
+        (root / name).write_text(f"# {name!a}", "utf-8")
+    if len(list(root.iterdir())) == 1:
+        pytest.skip("this file system takes both for one name")
+
+    def failures():
+        with Store(kb) as store:
+            return (
+                store.cursor().execute("SELECT doc_id, status, reason FROM ingest_failures ORDER BY doc_id").fetchall()
+            )
+
+    reason = "has the same name as 'e\\u0301.md' after Unicode normalisation; rename one of them"
+    report = sqlrag.prepare_embeddings(root, kb, **HASHING).report
+    assert (report.documents, report.files, report.failed, report.skipped) == (1, 2, 1, [])
+    assert failures() == [("\\xe9.md", "failed", reason)]
+    assert sqlrag.update_embeddings(root, kb, collection="x", progress="off").added == ["x:é.md"]
+    assert failures() == [("\\xe9.md", "failed", reason), ("x:\\xe9.md", "failed", reason)]
+    (root / names[0]).rename(root / "other.md")
+    assert sqlrag.update_embeddings(root, kb, progress="off").added == ["other.md"]
+    assert failures() == [("x:\\xe9.md", "failed", reason)]
+    uploaded = sqlrag.add_documents({decomposed("ü.md"): b"# One", composed("ü.md"): b"# Two"}, kb)
+    assert uploaded.added == ["ü.md"]
+    assert failures()[0] == ("\\xfc.md", "failed", "has the same name as 'u\\u0308.md'")

@@ -29,6 +29,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()))  # surrogates included
         ("field\x1ffield\x1drecord", "field field record"),
         ("\ufefftext", "text"),
         ("\x00\ufeff\ufefftext", "text"),
+        ("\x1b[1;31mred\x1b[0m a\x1b[Kb \x1b7", "red ab 7"),
         ("cafe\u0301", "caf\u00e9"),
         ("e\x00\u0301", "\u00e9"),  # what a removed character parted is composed as well
         ("x \ud835 y", "x \ufffd y"),

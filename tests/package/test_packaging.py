@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -149,3 +150,12 @@ def test_it_works_where_it_is_installed(wheel, tmp_path):
 def test_it_works_from_a_checkout(tmp_path):
     code, sql = run(sys.executable, "-c", SMOKE, folder=tmp_path, path=ROOT).splitlines()
     assert (Path(code), Path(sql)) == (ROOT / "sqlrag", ROOT / "sql")
+
+
+def test_fault_S22_one_oldest_python_is_named_everywhere():
+    """That every extra can be installed on it is a step of ``.ci/run``, which has the package index."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    for page in ("README.md", "data/handbook/install.md"):
+        assert set(re.findall(r"Python (3\.\d+) or newer", (ROOT / page).read_text("utf-8"))) == {oldest}
+    assert 'python-version "$floor"' in (ROOT / ".ci" / "run").read_text("utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sqlrag
-from sqlrag import Chunk, Document, Store, check, hybrid_query, lexical_query, prepare_embeddings
+from sqlrag import Chunk, Document, Store, check, convert, hybrid_query, lexical_query, prepare_embeddings
 from sqlrag.cli.search import hybrid_query as hybrid_command
 from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.errors import InputError, NotAStoreError, StoreError, StoreExistsError, StoreLockedError
@@ -52,6 +52,40 @@ class TestOutput:
         with pytest.raises(NotAStoreError, match="not overwritten"):
             Store.create(path, 8, overwrite=True)
         assert path.read_text() == "my thesis"
+
+    def test_a_name_that_duckdb_cannot_work_with_is_refused(self, tmp_path):
+        """Its log would be elsewhere, or no search would find its tables."""
+        kb, names = (
+            build(tmp_path, a_md="alpha"),
+            {
+                "fts_main_documents.duckdb": "has a schema",
+                ".FTS_main_documents.v2.db": "has a schema",
+                "what?.duckdb": "for options",
+                "a?b/kb.duckdb": "for options",
+                "back\\slash.duckdb": "backslash",
+            },
+        )
+        (tmp_path / "out" / "a?b").mkdir(parents=True)
+        for name, why in names.items():
+            path = tmp_path / "out" / name
+            for make in (sqlrag.backup, convert, lambda source, target: prepare_embeddings(source.parent, target)):
+                with pytest.raises(InputError, match=why):
+                    make(kb, path)
+            assert [file.name for file in path.parent.iterdir() if file.is_file()] == []
+            path.write_bytes(kb.read_bytes())
+            for use in (Store, check, sqlrag.compact, sqlrag.upgrade):
+                with pytest.raises(InputError, match=why):
+                    use(path)
+            path.unlink()
+
+    def test_any_other_name_will_do(self, tmp_path):
+        kb = build(tmp_path, a_md="alpha")
+        for name in ("main", "temp", "a'b", 'é.a"b;c'):
+            path = tmp_path / f"{name}.duckdb"
+            path.write_bytes(kb.read_bytes())
+            assert sqlrag.add_documents({"b.md": b"# B\n\nbeta"}, path).added == ["b.md"]
+            sqlrag.compact(path)
+            assert ids(lexical_query("beta", path)) == ["b.md#0"]
 
     def test_create_never_overwrites_a_store_that_is_open(self, tmp_path):
         path = build(tmp_path, a_md="alpha")

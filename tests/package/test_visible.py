@@ -23,7 +23,9 @@ PIECES = [
     "&lt;",
 ]
 
-ODD = st.lists(st.sampled_from([*PIECES, "```", "</style>", "<style>", "[r]: b"])).map("".join)
+ODD = st.lists(
+    st.sampled_from([*PIECES, "```", "</style>", "<style>", "[r]: b", "\n!!! a\n    ", "\n: a\n    ", "\n<A>\n"])
+).map("".join)
 
 
 def seen(text, body_start=0):
@@ -49,6 +51,7 @@ def seen(text, body_start=0):
         ("<style>\n.a {}\n\n.b {}\n</style>\n\nc <script>var d;</script> e", "c e"),
         ("<div>\n<STYLE>\n.a {}\n\n.b {}\n</STYLE>\nc</div>", "c"),
         ("<?php x ?> a <!DOCTYPE html>", "a"),
+        ('<h2>a <a class="h" href="#a" title="Link">&para;</a> <a href="b" title="c">d</a></h2>', "a ¶ c d"),
     ],
     ids=lambda value: value[:12],
 )
@@ -69,8 +72,14 @@ def test_html_gives_its_words(written, read):
         ("import numpy from the shell", "import numpy from the shell"),
         ("{% include a.html %}[CLI]({% link b/c.md %}) {{ site.d }} `{{ e }}`", "CLI {{ e }}"),
         ("a {% comment %} b {% endcomment %} c", "a c"),
+        ("a {% raw %}{{ b }} {% c %}{% endraw %} {{ d }} {% raw %} e", "a {{ b }} {% c %} e"),
+        ("(label)=\n# A\n\n:::{note}\n{ref}`b` f(x)=1\n:::", "A b f(x)=1"),
         ('a\n{: .b #c }\n\n[d](e){:target="f"}\n\n{:toc}', "a d"),
         (":::note A title\n\nbody\n\n:::", "A title body"),
+        ("<Note>\n**a** [b](c.md)\n</Note>\n\n<Deep a={1}>\n#### d\n\ne\n</Deep>", "a b d e"),
+        ("a\n\n{{< img\n  src='b.png'\n  c=true\n>}}\n\nd {{< e >}}f{{< /e >}}", "a d f"),
+        ('<p title="in {{ a }}">{{ b }} c {{< d >}}</p>', "in c"),
+        ('<iframe class="a"src="b" sandbox="c"></iframe> d', "d"),
     ],
     ids=lambda value: value[:12],
 )
@@ -78,7 +87,32 @@ def test_components_and_templates_give_their_words(written, read):
     assert seen(written) == read
 
 
-@pytest.mark.parametrize("anchor", ["{#a}", "{: #a .b}", "{/*a*/}", "[#a]", "{#概要}"])
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (
+            '!!! warning "A *title*"\n\n    See [a](b.md) <!-- c -->\n\n    ``` yaml\n    d: *e\n    ```\n\nf',
+            "A title See a d: *e f",
+        ),
+        ('??? note\n    a **b**\n\n    - c\n        === "d"\n            `e`', "note a b - c d e"),
+        ('=== ":octicons-file-code-16: `x.yml`"\n\n    > a\n\n=== "y"\n\n        code **b**', "x.yml a y code **b**"),
+        ("a[^1]\n\n[^1]: b *c*\n\n    d **e**\n\nT\n:   f\n\n    [g](h)\n", "a b c d e T : f g"),
+        ("a %%b *c*%% d 5%% e%% `%%f%%`", "a d 5%% e%% %%f%%"),
+        ('Yes!!! indeed\n\n!!! no content\n\nx === "y"', 'Yes!!! indeed !!! no content x === "y"'),
+        (":material-check:{ .lg } a :smile: `:material-x:`", "a :smile: :material-x:"),
+        ('[a](b){ .md-button } ![c](d){ align=left } http{job="x"} {1, 2}', 'a c http{job="x"} {1, 2}'),
+        ("[a *b*][c.d] [e][] f[i][j] [0][1] [`g`][h.i]", "a b e f[i][j] [0][1] g"),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_marks_of_mkdocs_are_no_words(written, read):
+    assert seen(written) == read
+
+
+@pytest.mark.parametrize(
+    "anchor",
+    ["{#a}", "{: #a .b}", "{/*a*/}", "[#a]", "{#概要}", '{ id="1.0" }', "{ #a .b }", "{ data-search-exclude }"],
+)
 def test_anchors_of_headings_are_no_words(anchor):
     assert seen(f"## Title {anchor}\n\ntext") == "Title text"
     assert seen(f"## Title {anchor} ##\n\ntext [#1]").startswith("Title")
@@ -95,6 +129,8 @@ def test_anchors_of_headings_are_no_words(anchor):
         ("| a | b |\n|---|:-:|\n| `c` | **d** |\n| e | f \\| g |", "| a | b | | c | d | | e | f | g |"),
         ("text\n| a | b |\n|---|---|\n| 1* | 2* |", "text | a | b | | 1* | 2* |"),
         ("> a\n> b\n\n- c\n  1. d", "a b - c 1. d"),
+        ("> a\n>\n> - b\n>\n>> c\n>>\n> d", "a - b c d"),
+        ("a[^1][^2]\n\n[^1]: b\n[^2]: c", "a b c"),
         ("> [!NOTE]\n> a", "NOTE a"),
         ("[[note]] [[a/b.md#C|d]] ![[e.png|100]] [[f#g]] [[#h]] [[i\\|j]]", "note d e.png f h j"),
     ],
@@ -195,6 +231,7 @@ def test_a_long_list_or_quote_is_parsed_in_parts_too(text, monkeypatch):
             "|-",
         ),
         *("[a](b) ", "**a** ", "<b>a</b> ", "[^1] ", "a `b` ", "<!-- a --> ", "> ", "[[a|b]] ", "~~", "\\", "]("),
+        *("!!! a\n    b\n\n", ": a\n\n    b\n", "[^1]: a\n\n    b\n", "[a][b] ", "%%", "{{< a\n", "<A>\n", ">\n"),
     ],
 )
 def test_fault_T17_the_work_is_linear(piece):

@@ -42,7 +42,9 @@ TAKEN = {
 }
 OF_METHODS = {"codes_pool"}
 NAMES = {search: set(taken.__optional_keys__) for search, taken in TAKEN.items()}
-MOST = dict.fromkeys(("top_k", "vector_top_k", "lexical_top_k", "feedback", "expansion"), 1000)  # of a server
+MOST = dict.fromkeys(
+    ("top_k", "vector_top_k", "lexical_top_k", "per_document", "feedback", "expansion"), 1000
+)  # of a server
 LARGEST = 2**53 - 1
 
 
@@ -170,6 +172,7 @@ class TestAliases:
 class TestCommandLine:
     # --plain says the opposite of syntax; explain asks no model twice.
     LACKING = {"lexical_query": {"syntax"}, "explain": {"model_name", "strict"}}
+    OTHER_DEFAULTS = {"per_document": 2}
     SAID_OTHERWISE = {("explain", "syntax"), ("explain", "conjunctive")}
 
     @pytest.mark.parametrize("search", SEARCHES)
@@ -181,7 +184,7 @@ class TestCommandLine:
         for name in wanted:
             kind, flag = get_args(parameters[name].annotation)
             default = parameters[name].default
-            assert getattr(default, "value", default) == default_of(search, name), name
+            assert getattr(default, "value", default) == self.OTHER_DEFAULTS.get(name, default_of(search, name)), name
             assert flag.default.partition("/")[0] in told  # the first of its names
             if name not in ALIASES and (search, name) not in self.SAID_OTHERWISE:
                 assert flag.help.startswith(OPTIONS[name].brief)

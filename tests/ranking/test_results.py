@@ -70,7 +70,7 @@ def test_the_keys_and_their_order():
     # As the design lists them.
     listed = (
         "node_id text metadata score score_type source_doc doc_id chunk_index collection heading_path page "
-        "i_start i_end vector_score vector_rank lexical_score lexical_rank shown"
+        "i_start i_end vector_score vector_rank lexical_score lexical_rank shown tags checksum"
     )
     assert " ".join(RESULT_KEYS) == listed
 
@@ -126,7 +126,9 @@ def test_arrow_holds_the_values(results):
     assert [r["source_doc"] and json.loads(r["source_doc"]) for r in rows] == [None, {"doc_id": "guides/install.md"}]
     for got, want in zip(rows, results, strict=True):
         assert {k: v for k, v in got.items() if COLUMN_TYPES[k] != "json"} == {
-            k: v for k, v in {"shown": None, **want}.items() if COLUMN_TYPES[k] != "json"
+            k: v
+            for k, v in {"shown": None, "tags": None, "checksum": None, **want}.items()
+            if COLUMN_TYPES[k] != "json"
         }
 
 

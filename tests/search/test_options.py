@@ -70,6 +70,7 @@ WRONG = {
     "rrf_weights": (5, None, "11", (1,), (1, 1, 1), (1, -1), (0, 0), (1, NAN), (1, math.inf), ("1", 1), {1: 1, 2: 1}),
     "fusion": ("borda", "RRF", "", 0, 5, True, ["rrf"]),
     "fields": (5, True, NAN, "title", [], ["title"], [5], [["text"]], {"text": 1}, b"text", np.array(1)),
+    "per_document": ("2", None, True, 1.5, NAN, -1, np.float32(1)),
     "feedback": ("2", None, True, 1.5, NAN, -1, 51, np.float32(1)),
     "expansion": ("2", None, True, 1.5, NAN, -1, 1001, np.float32(1)),
     "query_vector": (5, "zebra", {}, [None] * 64, [NAN] * 64, [0.0] * 64, True),
@@ -324,10 +325,11 @@ class TestNothingFound:
     def test_vector(self, tagged, search):
         ask = getattr(tagged, search)
         assert ask("zebra", tags_any=["c"]).notices == ["No chunk passes the filters: {'tags_any': ['c']}."]
-        assert ask("xyz", min_similarity=0.999).notices == ["No chunk has a cosine of 0.999 or more."]
+        words = ["No chunk holds any of the words."] if search == "hybrid_query" else []
+        assert ask("xyz", min_similarity=0.999).notices == ["No chunk has a cosine of 0.999 or more.", *words]
         assert ask("xyz", min_similarity=0.999, tags_any=["a"]).notices == [
-            "No chunk that passes the filters has a cosine of 0.999 or more."
-        ]
+            "No chunk that passes the filters has a cosine of 0.999 or more.", *words
+        ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -570,3 +570,42 @@ def test_scores_fall_or_stay(many):
     with Store(many) as store:
         for found in (store.hybrid_query("zebra", top_k=605), store.vector_query("zebra", top_k=605)):
             assert all(a["score"] >= b["score"] for a, b in pairwise(found))
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    sections = "\n\n".join(f"## Part {n}\n\nzebra " + "zebra " * (9 - n) + f"number {n}" for n in range(6))
+    return build(tmp_path_factory.mktemp("book"), book_md=f"# Book\n\n{sections}", note_txt="one zebra alone")
+
+
+class TestPerDocument:
+    """At most so many chunks of a document."""
+
+    @pytest.mark.parametrize("ask", [hybrid_query, vector_query, lexical_query])
+    def test_fault_K5_other_documents_are_seen_too(self, book, ask):
+        everything = ask("zebra", book, top_k=50)
+        found = ask("zebra", book, top_k=3, per_document=1)
+        assert [row["doc_id"] for row in found] == list(dict.fromkeys(row["doc_id"] for row in everything))
+        best = {row["doc_id"]: row["node_id"] for row in reversed(everything)}
+        assert {row["doc_id"]: row["node_id"] for row in found} == best
+        assert list(found.further) == ["book.md"]
+        others = [row["node_id"] for row in everything if row["node_id"] not in best.values()]
+        assert found.further["book.md"] == others
+        assert found[:1].further == found.further
+        assert everything.further == {}
+
+    def test_it_is_cut_before_top_k(self, book):
+        assert len(hybrid_query("zebra", book, top_k=2, per_document=1)) == 2
+        assert len(hybrid_query("zebra", book, top_k=1, per_document=1)) == 1
+        assert [row["doc_id"] for row in hybrid_query("zebra", book, top_k=9, per_document=2)].count("book.md") == 2
+        with pytest.raises(InputError, match="per_document"):
+            hybrid_query("zebra", book, per_document=-1)
+
+    def test_the_results_name_tags_and_checksum(self, kb):
+        row = lexical_query("zebra", kb)[0]
+        assert row["tags"] == ["animals", "stripes"]
+        assert len(row["checksum"]) == 64
+        assert lexical_query("zebra", kb).arrow().column("tags").to_pylist() == [["animals", "stripes"]]
+
+    def test_fault_K10_words_that_nothing_holds_are_said(self, kb):
+        assert "No chunk holds any of the words." in hybrid_query("zzzqqq xyzzy plugh", kb).notices

@@ -161,7 +161,7 @@ def hybrid_query(query_text: str, db_path: AnyStores, **arguments: Any) -> Found
     for row, part in zip(results, parts, strict=True):
         rows.append(
             {
-                **{key: value for key, value in row.items() if key not in ("source_doc", "shown")},
+                **{key: value for key, value in row.items() if key in Hit.__annotations__},
                 "text": row["text"][:part],
             }
         )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # Attributes that are sent with a list, by its class.
 _ATTRIBUTES = {
-    sqlrag.Results: ("notices", "timings", "methods", "request_id"),
+    sqlrag.Results: ("notices", "timings", "methods", "further", "request_id"),
     sqlrag.Candidates: ("notices", "timings", "dropped"),
 }
 
@@ -250,7 +250,7 @@ def _answer_model(call: table.Call) -> Any:
         last: Any = dict[str, str] if call.answer == "results" else dict[str, list[str]]
         fields |= {"notices": (list[str], ...), "timings": (dict[str, float], ...)}
         fields["methods" if call.answer == "results" else "dropped"] = (last, ...)
-        fields |= {"request_id": (str, ...)} if call.answer == "results" else {}
+        fields |= {"further": (dict[str, list[str]], ...), "request_id": (str, ...)} if call.answer == "results" else {}
     return create_model(title, __base__=Plain, **fields)
 
 
@@ -258,7 +258,7 @@ def _row_model() -> type[Plain]:
     """Return the model of a result: a candidate with its text and, on request, its document."""
     candidate = model_of(sqlrag.Candidate).model_fields
     kinds = {"text": (str, ...), "source_doc": (dict[str, Any] | None, ...)}
-    others = {name: (field.annotation, ...) for name, field in candidate.items() if name not in ("content", "tags")}
+    others = {name: (field.annotation, ...) for name, field in candidate.items() if name != "content"}
     return create_model("Result", __base__=Plain, **others, **kinds)  # type: ignore[call-overload,no-any-return]
 
 

@@ -212,6 +212,9 @@ _INDEX_TABLES = {_INDEX + name for name in ("docs", "words", "dict", "postings",
 
 _INDEX_CHECKS = {"unindexed_chunks", "wrong_frequencies", "wrong_lengths", "wrong_postings"}
 
+# Where the index or the end of a document does not fit to what is shown, either may be wrong.
+_SHOWN_CHECKS = {"wrong_lengths", "wrong_postings", "missing_chunks"}
+
 
 class Repaired(NamedTuple):
     """What :func:`repair` did, in sentences, and the problems that are left."""
@@ -231,9 +234,9 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
     """Rebuild what a file's chunks and vectors determine, where a check finds it wrong.
 
     That is: tables, views and macros that are missing or not those of this release, the lexical index, the sign codes,
-    the links, points of the map whose chunks are gone, the counts and missing or unusable keys of
-    ``embedding_metadata`` (with the defaults of a file of precomputed vectors). Chunks, vectors and sources are never
-    changed. It is one transaction: all of it is done or nothing.
+    what a reader sees of the chunks, the links, points of the map whose chunks are gone, the counts and missing or
+    unusable keys of ``embedding_metadata`` (with the defaults of a file of precomputed vectors). Texts, vectors and
+    sources are never changed. It is one transaction: all of it is done or nothing.
 
     Parameters
     ----------
@@ -274,6 +277,8 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
                 done.append(
                     f"Missing or unusable keys of embedding_metadata were set to their defaults: {', '.join(missing)}."
                 )
+            if found & _SHOWN_CHECKS and _restore_shown(con):
+                done.append("What a reader sees of the chunks was computed again from the texts.")
             if found & _INDEX_CHECKS or "stemmer" in missing or con.execute(read_sql("index/is_unindexed")).fetchall():
                 lexical.rebuild(con, read_metadata(con)["stemmer"])
                 done.append("The lexical index was rebuilt from the chunks.")
@@ -292,6 +297,13 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
         database.checkpoint()
         left = run_checks(database, dimensions)
     return Repaired(path, tuple(done), tuple(left))
+
+
+def _restore_shown(con: duckdb.DuckDBPyConnection) -> bool:
+    """Compute what is shown from the texts; return whether it was something else."""
+    before = con.execute(read_sql("index/sum_of_shown")).fetchall()
+    documents.refresh_shown(con)
+    return con.execute(read_sql("index/sum_of_shown")).fetchall() != before
 
 
 # What repair does not make from anything else.

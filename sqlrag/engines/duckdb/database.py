@@ -22,6 +22,7 @@ from sqlrag.engines.duckdb.files import (
     as_narrow_as,
     check_is_duckdb,
     check_memory_limit,
+    check_name,
     check_not_inherited,
     connect,
     inherit,
@@ -127,6 +128,13 @@ class Handle:
         with suppress(FileNotFoundError):
             return log_of(self.path).stat().st_size
         return 0
+
+    def share_log(self) -> None:
+        """Give the log beside the file, which DuckDB creates at a commit, the file's rights."""
+        rights, log = rights_of(self.path), rights_of(log_of(self.path))
+        if rights and log and (rights.st_mode, rights.st_gid) != (log.st_mode, log.st_gid):
+            with suppress(OSError):  # of another process that has been killed, and another user
+                give_rights(log_of(self.path), rights)
 
     def finish(self) -> None:
         """Move the log into the file where that can be; what cannot stays in the log."""
@@ -335,6 +343,7 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
         )
     if not real.is_file():
         raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
+    check_name(real)
     check_is_duckdb(real)
     return real
 
@@ -693,6 +702,7 @@ class Database:
                 try:
                     with as_narrow_as(self.path):  # the log beside the file
                         con.execute("COMMIT")
+                    handle.share_log()
                 finally:
                     handle.commits += 1
             except BaseException:

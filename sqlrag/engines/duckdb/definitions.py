@@ -208,6 +208,11 @@ def _columns(table: Definition, dimensions: int) -> list[_Part]:
     return [_Part("column", (), tuple(_flat(one))) for one in _split(columns)]
 
 
+def are_generated(table: str) -> list[bool]:
+    """Return, by the SQL of a table as DuckDB prints it, for each of its columns whether it is computed when read."""
+    return ["GENERATED" in part.tokens for part in _columns(Definition(_TABLE, (), (), table), 0)]
+
+
 def _tokens(text: str, dimensions: int) -> tuple[str, ...]:
     """Return the words, texts, numbers and signs of a printed definition in the one way that :func:`_tree` has."""
     return tuple(_flat(_tree(text, dimensions)))

@@ -103,7 +103,7 @@ def remedy(error: BaseException) -> str:
 def is_damage(error: BaseException) -> bool:
     """Return whether DuckDB's error says that a file cannot be read as it is."""
     kinds = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
-    return isinstance(error, kinds) or "Corrupt" in str(error)
+    return isinstance(error, kinds) or any(words in str(error) for words in ("Corrupt", *_LOG_WORDS))
 
 
 def damaged(path: object, error: BaseException) -> NotAStoreError:
@@ -118,10 +118,18 @@ def damaged(path: object, error: BaseException) -> NotAStoreError:
 def damaged_log(path: object, error: BaseException) -> NotAStoreError:
     """Return the error for a file that cannot be opened because of the log beside it."""
     log = f"{path}.wal"
+    said = str(error).splitlines()[0].rstrip(".")
+    if "match database" in said:
+        return NotAStoreError(
+            path,
+            f"{path} cannot be opened: the log beside it is of another file or of another copy of this one: {said}. "
+            "Neither need be damaged. Put the log back beside its own file, or set it aside, and check this one: "
+            f"mv {log} {log}.other; sqlrag check {path}",
+        )
     return NotAStoreError(
         path,
         f"{path} cannot be opened: the log beside it, which a killed process left, is damaged or of another file: "
-        f"{str(error).splitlines()[0]}. The file itself may be whole, without the last change. Set the log aside, "
+        f"{said}. The file itself may be whole, without the last change. Set the log aside, "
         f"check the file, and repeat the last update: mv {log} {log}.damaged; sqlrag check {path}",
     )
 

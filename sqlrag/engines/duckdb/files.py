@@ -119,9 +119,25 @@ def as_narrow_as(path: Path) -> Iterator[None]:
                 _narrow()
 
 
-def check_output(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+def check_name(real: Path) -> None:
+    """Raise InputError for the path of a file that DuckDB would not open, or not find the log or the tables of."""
+    name = real.name.lstrip(".").partition(".")[0].casefold()
+    reason = ""
+    if name == "fts_main_documents":
+        reason = f"DuckDB names a database after its file, and this one has a schema {name}"
+    elif "?" in str(real):
+        reason = 'DuckDB takes what follows "?" for options and writes the log of the file elsewhere'
+    elif os.sep == "/" and "\\" in str(real):
+        reason = "DuckDB takes a backslash for the end of a folder's name"
+    if reason:
+        raise InputError(f"{real} cannot be the path of a store: {reason}. Give it another name.")
+
+
+def check_output(path: str | os.PathLike[str], *, overwrite: bool, is_store: bool = True) -> Path:
     """Return the real path of a file that is about to be created, or raise why it cannot be."""
     real = real_path(path)
+    if is_store:
+        check_name(real)
     if real.is_dir():
         raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
     if not real.parent.is_dir():

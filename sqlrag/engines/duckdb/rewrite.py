@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 from contextlib import contextmanager, suppress
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
@@ -24,6 +25,7 @@ from sqlrag.engines.duckdb.blocks import (
     journal_of,
 )
 from sqlrag.engines.duckdb.database import DEFAULT_WAIT, Database, check_replaceable, existing_file, reserved, settle
+from sqlrag.engines.duckdb.definitions import are_generated
 from sqlrag.engines.duckdb.failures import public, reported
 from sqlrag.engines.duckdb.files import (
     as_narrow_as,
@@ -38,13 +40,13 @@ from sqlrag.engines.duckdb.files import (
     prepare_to_write,
     rights_of,
 )
-from sqlrag.engines.duckdb.schema import object_names, wanted_objects
-from sqlrag.engines.duckdb.statements import attach, copy_rows, copy_table, count_rows, detach, qualified
+from sqlrag.engines.duckdb.schema import object_names, read_sql, wanted_objects
+from sqlrag.engines.duckdb.statements import attach, copy_rows, copy_table, count_rows, detach, identifier, qualified
 from sqlrag.errors import InputError, SchemaVersionError, StoreError, StoreExistsError, StoreLockedError
 from sqlrag.settings import seconds_to_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
 # The temporary files of this process; opening one would release DuckDB's lock on it.
@@ -103,7 +105,7 @@ def replacement(
             confine(con, path, temporary, steps_of(temporary))
             patiently(path, wait_seconds, lambda: attach(con, path, "old", read_only=True))
             attach(con, temporary, "new")
-            con.execute("USE new")
+            con.execute("USE new.main")
             yield con, temporary
             with _one_at_a_time(path.parent):
                 _check_is_still(path, before)
@@ -278,6 +280,17 @@ def columns_of(con: duckdb.DuckDBPyConnection, table: tuple[str, str, str]) -> l
     return [row[0] for row in rows]
 
 
+def _stored_columns(con: duckdb.DuckDBPyConnection, table: tuple[str, str, str]) -> list[str]:
+    """Return the columns of a table that its rows hold, in their order: all but those that are computed when read."""
+    columns = columns_of(con, table)
+    made = con.execute(
+        "SELECT sql FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3", list(table)
+    ).fetchall()[0][0]
+    if "GENERATED" not in made:
+        return columns
+    return [column for column, is_generated in zip(columns, are_generated(made), strict=False) if not is_generated]
+
+
 def copy_tables(con: duckdb.DuckDBPyConnection, database: str, skip: Collection[tuple[str, str]]) -> None:
     """Copy all tables but those to be skipped from an attached database into ``new``.
 
@@ -297,14 +310,16 @@ def copy_tables(con: duckdb.DuckDBPyConnection, database: str, skip: Collection[
 
 
 def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """List what others added to ``old`` and has no place in ``new``: views, macros, and columns of our tables.
+    """List what others added to ``old`` and has no place in ``new``.
+
+    That is views, macros, sequences, indexes and types, the rules of tables, and columns of our tables.
 
     The default database is ``new`` afterwards.
     """
-    con.execute("USE old")
+    con.execute("USE old.main")
     tables = tables_of(con, "old")
     names = object_names(con) - {f"{schema}.{table}" for schema, table in tables} - wanted_objects()
-    con.execute("USE new")
+    con.execute("USE new.main")
     left_out = [f"the view or macro {name}" for name in sorted(names)]
     ours = set(tables_of(con, "new"))
     for schema, table in tables:
@@ -312,7 +327,8 @@ def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
             lost = set(columns_of(con, ("old", schema, table))) - set(columns_of(con, ("new", schema, table)))
             # Sign words are recomputed, whatever their number.
             left_out += [f"the column {table}.{column}" for column in sorted(lost) if not _CODE.fullmatch(column)]
-    return left_out
+    rules = con.execute(read_sql("index/rules_of_others"), {"database": "old"}).fetchall()
+    return left_out + [text for text, schema, table in rules if (schema, table) not in ours]
 
 
 # The order of rows where it matters to a search; any other table is ordered by its primary key, or left as it is.
@@ -383,15 +399,63 @@ def compact(
         # Tables, views and macros with their comments, in an order in which each finds what it names.
         con.execute("COPY FROM DATABASE old TO new (SCHEMA)")
         con.execute("BEGIN")
-        for schema, table in tables_of(con, "old"):
+        for schema, table in _referred_first(con, tables_of(con, "old")):
             source, target = ("old", schema, table), ("new", schema, table)
-            copy_rows(con, source, target, order=ORDER.get((schema, table)) or _primary_key(con, schema, table))
+            order = ORDER.get((schema, table)) or _primary_key(con, schema, table)
+            _copy_as_it_is(con, source, target, _stored_columns(con, source), order)
             if count_rows(con, source) != count_rows(con, target):
                 raise StoreError(path, f"{path}: the copy of {qualified(source)} is not whole. The file is as it was.")
         con.execute("COMMIT")
         detach(con, "new")
         after = temporary.stat().st_size
     return Compacted(path, before, after)
+
+
+def _referred_first(con: duckdb.DuckDBPyConnection, tables: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    """Return the tables of ``old`` in an order in which each comes after those that its foreign keys refer to."""
+    references = con.execute(
+        "SELECT schema_name, table_name, referenced_table FROM duckdb_constraints() "
+        "WHERE database_name = 'old' AND referenced_table <> table_name ORDER BY ALL"
+    ).fetchall()
+    sorter = TopologicalSorter[tuple[str, str]]({table: [] for table in tables})
+    for schema, table, referred in references:
+        sorter.add((schema, table), (schema, referred))
+    return sorter.static_order()
+
+
+def _copy_as_it_is(
+    con: duckdb.DuckDBPyConnection,
+    source: tuple[str, str, str],
+    target: tuple[str, str, str],
+    columns: Sequence[str],
+    order: Sequence[str],
+) -> None:
+    """Copy the rows of a table; those that refer to other rows of it after these, in a statement of their own.
+
+    DuckDB looks for what a row refers to among the rows of earlier statements.
+    """
+    references = con.execute(
+        "SELECT constraint_column_names, referenced_column_names FROM duckdb_constraints() "
+        "WHERE database_name = $1 AND schema_name = $2 AND table_name = $3 AND referenced_table = table_name",
+        list(source),
+    ).fetchall()
+    if not references:
+        copy_rows(con, source, target, columns=columns, order=order)
+        return
+    can_be_copied = ["NOT EXISTS (FROM temp.main.copied AS c WHERE c.number = source.rowid)"]
+    for names, keys in references:
+        unset = " OR ".join(f"source.{identifier(name)} IS NULL" for name in names)
+        same = " AND ".join(f"t.{identifier(k)} = source.{identifier(n)}" for n, k in zip(names, keys, strict=True))
+        can_be_copied.append(f"({unset} OR EXISTS (FROM {qualified(target)} AS t WHERE {same}))")
+    con.execute("CREATE OR REPLACE TEMP TABLE copied (number BIGINT)")
+    next_rows = f"FROM {qualified(source)} AS source WHERE {' AND '.join(can_be_copied)}"
+    while True:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE ready AS SELECT source.rowid AS number {next_rows}")
+        if not count_rows(con, ("temp", "main", "ready")):
+            return
+        chosen = "SEMI JOIN temp.main.ready AS r ON r.number = source.rowid"
+        copy_rows(con, source, target, columns=columns, order=order, where=chosen)
+        con.execute("INSERT INTO temp.main.copied FROM temp.main.ready")
 
 
 def _primary_key(con: duckdb.DuckDBPyConnection, schema: str, table: str) -> list[str]:

@@ -307,7 +307,7 @@ def _changed(chunk: Candidate) -> InputError:
 
 CHUNK_COLUMNS = (
     *("node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page"),
-    *("i_start", "i_end", "tags", "shown"),
+    *("i_start", "i_end", "tags", "shown", "checksum"),
 )
 
 _SOURCE_COLUMNS = ("doc_id", "file_path", "file_name", "text", "metadata")
@@ -318,7 +318,7 @@ def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[
     rows = select_by_key(
         con,
         "SELECT node_id, text, public_metadata(metadata_), doc_id, chunk_index, collection, heading_path, page, "
-        "i_start, i_end, tags, shown FROM documents WHERE node_id IN (...)",
+        "i_start, i_end, tags, shown, checksum FROM documents WHERE node_id IN (...)",
         node_ids,
     )
     chunks = [dict(zip(CHUNK_COLUMNS, row, strict=True)) for row in rows]
@@ -338,7 +338,7 @@ def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]
         "source_doc": None if source is None else dict(source),
     }
     row.update({name: getattr(found, name) for name in RESULT_KEYS if name not in row})
-    row["heading_path"] = list(found.heading_path)
+    row["heading_path"], row["tags"] = list(found.heading_path), list(found.tags)
     return row
 
 

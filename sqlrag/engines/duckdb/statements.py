@@ -55,7 +55,7 @@ def attach(con: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: 
 def detach(con: duckdb.DuckDBPyConnection, name: str) -> None:
     """Checkpoint an attached file and detach it."""
     con.execute(f"CHECKPOINT {identifier(name)}")
-    con.execute("USE memory")
+    con.execute("USE memory.main")
     con.execute(f"DETACH {identifier(name)}")
 
 
@@ -64,16 +64,17 @@ def copy_rows(
     source: Sequence[str],
     target: Sequence[str],
     *,
-    columns: Sequence[str] = (),
+    columns: Sequence[str],
     order: Iterable[str] = (),
+    where: str = "",
 ) -> None:
-    """Insert every row of one table into another, in a stated order or as stored.
+    """Insert rows of one table, which a clause may call ``source``, into another, in a stated order or as stored.
 
-    A table is named by catalog, schema and name. With ``columns`` these are matched by their names.
+    A table is named by catalog, schema and name; the columns are matched by their names.
     """
-    by_name = " BY NAME" if columns else ""
-    chosen = ", ".join(map(identifier, columns)) or "*"
-    statement = f"INSERT INTO {qualified(target)}{by_name} SELECT {chosen} FROM {qualified(source)}"  # noqa: S608
+    chosen = ", ".join(map(identifier, columns))
+    rows = f"SELECT {chosen} FROM {qualified(source)} AS source {where}"  # noqa: S608 - quoted names
+    statement = f"INSERT INTO {qualified(target)} BY NAME {rows}"
     ordered = ", ".join(map(identifier, order))
     con.execute(f"{statement} ORDER BY {ordered}" if ordered else statement)
 

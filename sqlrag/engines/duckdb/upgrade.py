@@ -147,7 +147,7 @@ def _upgrade(path: Path, version: int, wait: float, memory_limit: str | None) ->
         attach(con, steps_of(temporary), "work")
         for schema, table in tables_of(con, "old"):
             copy_table(con, ("old", schema, table), ("work", schema, table))
-        con.execute("USE work")
+        con.execute("USE work.main")
         # llama-index's store has the table documents alone.
         con.execute("CREATE TABLE IF NOT EXISTS embedding_metadata (key VARCHAR, value VARCHAR, created_at TIMESTAMP)")
         dimensions = con.execute(read_sql("index/vector_length")).fetchall()[0][0]
@@ -157,7 +157,7 @@ def _upgrade(path: Path, version: int, wait: float, memory_limit: str | None) ->
         for number, name in steps:
             _migrate(con, number, name, dimensions)
 
-        con.execute("USE new")
+        con.execute("USE new.main")
         create_objects(con, dimensions)
         left_out = not_copied(con)
         con.execute("BEGIN")

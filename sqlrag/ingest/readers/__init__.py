@@ -44,7 +44,7 @@ class Reader(NamedTuple):
 _OPEN_XML = "application/vnd.openxmlformats-officedocument"
 
 READERS = (
-    Reader(MARKDOWN, (".md", ".markdown"), read_text),
+    Reader(MARKDOWN, (".md", ".markdown", ".mdx"), read_text),
     Reader("text/plain", (".txt",), read_text),
     Reader("application/pdf", (".pdf",), read_pdf),
     Reader("text/html", (".html", ".htm", ".xhtml"), read_html),

@@ -11,6 +11,7 @@ from sqlrag.errors import DocumentError
 from sqlrag.ingest.readers.text import kind_of
 from sqlrag.ingest.readers.web import html_to_markdown
 from sqlrag.ingest.readers.writing import converted, fence
+from sqlrag.normalize import ESCAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 _VERSION = 4
 
 MAX_OUTPUT = 10_000  # characters of one output of a cell
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 # A picture inside the text, in base64.
 _DATA = re.compile(r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=\s]*+")
@@ -97,7 +96,7 @@ def _output(output: dict[str, Any]) -> str:
         return _closed(_short(_DATA.sub("", _joined(data["text/markdown"]))))
     if output.get("output_type") == "error":
         return fence(_short(f"{output.get('ename', '')}: {output.get('evalue', '')}"))
-    return fence(_short(_COLOURS.sub("", _joined(output.get("text") or data.get("text/plain")))))
+    return fence(_short(ESCAPES.sub("", _joined(output.get("text") or data.get("text/plain")))))
 
 
 def _short(text: str) -> str:

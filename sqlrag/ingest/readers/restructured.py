@@ -45,6 +45,16 @@ _TITLED = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)
 # Directives of Sphinx whose content is not text, but names of files and options.
 _NO_TEXT = {"toctree", "index", "currentmodule", "module", "highlight", "only", "tabularcolumns", "contents", "include"}
 
+_VERSIONS = {
+    "deprecated": "Deprecated since version ",
+    "versionadded": "Added in version ",
+    "versionchanged": "Changed in version ",
+    "versionremoved": "Removed in version ",
+}
+
+# Roles of names in programs, which a dot may begin.
+_NAMES = {"any", "attr", "class", "data", "exc", "func", "meth", "mod", "obj"}
+
 _CODE = {
     "code-block",
     "sourcecode",
@@ -126,8 +136,11 @@ def _role(name: str, raw: str, text: str, line: int, inliner: Any, options: Any 
     from docutils import nodes
 
     titled = _TITLED.fullmatch(text)
-    shown = titled[1] if titled else text.lstrip("!~")
-    is_prose = name.rpartition(":")[2] in ("ref", "doc", "term", "abbr", "guilabel", "menuselection", "kbd", "numref")
+    kind_of_name = name.rpartition(":")[2]
+    shown = titled[1] if titled else text.lstrip("!~." if kind_of_name in _NAMES else "!~")
+    if kind_of_name == "doc":
+        return [nodes.reference(raw, shown, refuri=titled[2] if titled else text)], []
+    is_prose = kind_of_name in ("ref", "term", "abbr", "guilabel", "menuselection", "kbd", "numref")
     kind = nodes.inline if titled or is_prose else nodes.literal
     return [kind(raw, shown.replace("\x00", ""))], []
 
@@ -161,6 +174,7 @@ def _directives() -> dict[str, Any]:
             made: list[Any] = []
             arguments = " ".join(self.arguments)
             if arguments:
+                arguments = _VERSIONS.get(self.name, "") + arguments
                 inline, messages = self.state.inline_text(arguments, self.lineno)
                 made = [nodes.paragraph(arguments, "", *inline), *messages]
             container = nodes.container()

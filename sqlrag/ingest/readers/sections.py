@@ -23,7 +23,7 @@ MAX_TITLE = 200
 # Names that say less than that of the folder.
 _NAMELESS = frozenset({"index", "_index", "readme"})
 
-_WRITTEN_TITLE = re.compile(r"^[\"']?title[\"']?[^\S\n]*:[^\S\n]*([^\n]*(?:\n(?:[^\S\n][^\n]*)?)*)", re.MULTILINE)
+_WRITTEN_TITLE = re.compile(r"^[\"']?title[\"']?[^\S\n]*[:=][^\S\n]*([^\n]*(?:\n(?:[^\S\n][^\n]*)?)*)", re.MULTILINE)
 
 PAGE_BREAK = "\n\n"
 
@@ -128,7 +128,8 @@ def markdown_sections(document: Document) -> list[Section]:
             above = [(depth, title) for depth, title in above if depth < level]
             above.append((level, _shortened(visible(page.shown[begin:body]))))
         end = heads[i][1] if i < len(heads) else len(text)
-        path = tuple(title for _, title in above if title)
+        again = len(above) > 1 and above[0] == (0, above[1][1])  # the title of the file is that of the heading
+        path = tuple(title for _, title in above[again:] if title)
         inside, tables = _within(fences, begin, end), _within(page.tables, begin, end)
         sections.append(Section(begin, body, end, level, path, inside, tables=tables))
     return _cut_at_pages(sections, document.page_starts) if document.page_starts else sections

@@ -36,6 +36,8 @@ _NEAR_CLOSING = re.compile(r"^[^\S\n]*(?:[-.]{2,}|[–—―]|$)", re.MULTILINE)
 
 _FRONT_MATTER = re.compile(r"---\n(.*?)^(?:---|\.\.\.)(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
+_TOML = re.compile(r"\+\+\+\n(.*?)^\+\+\+(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class FrontMatter:
@@ -51,9 +53,9 @@ def split_front_matter(text: str, doc_id: str) -> FrontMatter:
     """Read the front matter of a normalised text.
 
     There is front matter only where line 1 is exactly ``---`` and a later line is exactly ``---`` or ``...``. Between
-    them is a YAML mapping. YAML that cannot be used stays as it was written under the key ``front_matter``, with
-    a warning that names the line. A block that YAML reads as plain prose was set between two rules: it is body text.
-    So is one that misses the two lines narrowly, with a warning.
+    them is a YAML mapping; between two lines ``+++`` it is TOML. What cannot be used stays as it was written under the
+    key ``front_matter``, with a warning that names the line. A block that YAML reads as plain prose was set between two
+    rules: it is body text. So is one that misses the two lines narrowly, with a warning.
 
     Keys are the characters that were written, and so are values but for ``true``, ``false``, ``null`` and the numbers
     of YAML 1.2 that lose nothing as such: ``no``, ``1.10``, ``0123``, ``12:30`` and dates stay text. ``title`` is text
@@ -72,15 +74,15 @@ def split_front_matter(text: str, doc_id: str) -> FrontMatter:
     FrontMatter
         Its metadata went through :func:`sqlrag.normalize.clean_metadata`.
     """
-    match = _FRONT_MATTER.match(text)
+    match = _FRONT_MATTER.match(text) or _TOML.match(text)
     if match is None:
         return FrontMatter(warnings=_near_miss(text, doc_id))
-    raw = match.group(1)
+    raw, language = match.group(1), "TOML" if text.startswith("+") else "YAML"
     if len(raw) > MAX_FRONT_MATTER:
         remark = f"{doc_id}, line 1: front matter of more than {MAX_FRONT_MATTER:,} characters is read as body text"
         return FrontMatter(warnings=(remark,))
     try:
-        loaded, written, repeated = _load(raw)
+        loaded, written, repeated = _load(raw) if language == "YAML" else _load_toml(raw)
         if isinstance(loaded, str):
             remark = f"{doc_id}, line 1: the text between the --- lines is not front matter and is read as body text"
             return FrontMatter(warnings=(remark,))
@@ -89,7 +91,7 @@ def split_front_matter(text: str, doc_id: str) -> FrontMatter:
         metadata = clean_metadata(loaded or {})
     # PyYAML raises its own errors, ValueError, RecursionError and others on odd input: each is only a warning.
     except Exception as error:
-        remark = f"{doc_id}, line {_line_of(error)}: front matter is not usable YAML ({_problem_of(error)})"
+        remark = f"{doc_id}, line {_line_of(error)}: front matter is not usable {language} ({_problem_of(error)})"
         return FrontMatter(match.end(), {RAW_KEY: raw}, (), (f"{remark}; kept as text under '{RAW_KEY}'",))
     if metadata.get("title") is not None and isinstance(written.get("title"), str):
         metadata["title"] = normalize(written["title"])
@@ -157,6 +159,17 @@ def _load(raw: str) -> tuple[Any, Any, list[tuple[str, int]]]:
     return load(yaml.SafeLoader, _tag_of), load(yaml.BaseLoader, None) or {}, repeated
 
 
+def _load_toml(raw: str) -> tuple[Any, Any, list[tuple[str, int]]]:
+    """Return the same as :func:`_load`; TOML has no keys that are given again."""
+    import tomllib
+
+    def number(written: str) -> object:
+        return float(written) if repr(float(written)) == written else written
+
+    loaded = tomllib.loads(raw, parse_float=number)
+    return loaded, tomllib.loads(raw, parse_float=str), []
+
+
 def _tag_of(scalar: str) -> str:
     """Return the YAML type of an unquoted scalar by the core schema of YAML 1.2, where it loses no character by it."""
     if scalar in {"", "~", "null", "Null", "NULL"}:
@@ -172,14 +185,18 @@ def _tag_of(scalar: str) -> str:
     return _TEXT
 
 
+_PLACE = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
 def _line_of(error: Exception) -> int:
-    """Return the 1-based line of the file where YAML failed: its line 0 is line 2 of the file."""
+    """Return the 1-based line of the file where YAML or TOML failed: their first line is line 2 of the file."""
     mark = getattr(error, "problem_mark", None)
-    return mark.line + 2 if mark is not None else 1
+    place = _PLACE.search(str(error))
+    return mark.line + 2 if mark is not None else int(place[1]) + 1 if place else 1
 
 
 def _problem_of(error: Exception) -> str:
-    problem = getattr(error, "problem", None) or str(error) or type(error).__name__
+    problem = getattr(error, "problem", None) or _PLACE.sub("", str(error)) or type(error).__name__
     return " ".join(str(problem).split())
 
 
@@ -235,7 +252,7 @@ def read_text(data: bytes, doc_id: str, _: object = None) -> Document:
         nothing but front matter without a title.
     """
     kind = kind_of(data)
-    if kind and kind != "an HTML page":
+    if kind and (kind != "an HTML page" or doc_id.lower().endswith(".txt")):
         raise DocumentError(doc_id, f"the content is not text: it is {kind}; give the file its right suffix")
     text, warnings = decode(data, doc_id)
     text = normalize(text)

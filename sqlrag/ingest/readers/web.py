@@ -11,12 +11,13 @@ import codecs
 import html
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag.cancellation import watched
 from sqlrag.errors import DocumentError
 from sqlrag.ingest.readers.encoding import decode
-from sqlrag.ingest.readers.text import kind_of
+from sqlrag.ingest.readers.text import FrontMatter, kind_of, split_front_matter
 from sqlrag.ingest.readers.writing import (
     address,
     bracketed,
@@ -30,6 +31,7 @@ from sqlrag.ingest.readers.writing import (
     paragraph,
     table,
 )
+from sqlrag.normalize import normalize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +48,8 @@ _TAG_END = re.compile(r"""(?:[^>=]|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+>""")
 _ATTRIBUTE = re.compile(r"""([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"|'[^']*+'|[^\s>]*+))?+""")
 
 _CHARSET = re.compile(rb"""<(?:meta\s[^>]*?charset|\?xml\s[^>]*?encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+
+_LIQUID = re.compile(r"\{%[^{}]*%\}|\{\{[^{}]*\}\}")
 
 _WELL_KNOWN = {
     **dict.fromkeys(("iso8859-1", "ascii"), "cp1252"),
@@ -123,6 +127,8 @@ class Page(NamedTuple):
 def read_html(data: bytes, doc_id: str, _: object = None) -> Document:
     """Return the text of an HTML file as Markdown.
 
+    A page with front matter is a template of Jekyll: tags and variables of Liquid are no text of it.
+
     Raises
     ------
     DocumentError
@@ -132,8 +138,12 @@ def read_html(data: bytes, doc_id: str, _: object = None) -> Document:
     if kind and kind != "an HTML page":
         raise DocumentError(doc_id, f"the content is not HTML: it is {kind}; give the file its right suffix")
     text, warnings = page_text(data, doc_id)
-    page = html_to_markdown(text, xml=doc_id.lower().endswith(".xhtml"))
-    return converted(doc_id, [page.text], page.metadata, warnings=warnings)
+    front = split_front_matter(normalize(text), doc_id) if text.lstrip("\ufeff").startswith("---") else FrontMatter()
+    if front.body_start:
+        text = _LIQUID.sub(" ", normalize(text)[front.body_start :])
+    page = html_to_markdown(text, xml=doc_id.lower().endswith(".xhtml") or text.startswith("<?xml"))
+    metadata = {**page.metadata, **front.metadata}
+    return replace(converted(doc_id, [page.text], metadata, warnings=(*warnings, *front.warnings)), tags=front.tags)
 
 
 def html_to_markdown(text: str, *, xml: bool = False, shift: int = 0) -> Page:
@@ -270,6 +280,7 @@ class _Writer:
         self._links: list[tuple[_Frame, int, int, str]] = []
         self._code: tuple[_Frame, int, int] | None = None
         self._in_title = False
+        self._pictures = 0  # open <svg>, whose titles are not that of the page
 
     @property
     def top(self) -> _Frame:
@@ -293,9 +304,10 @@ class _Writer:
 
     def start(self, name: str, rest: str) -> None:
         attributes = _attributes(rest) if rest else {}
+        self._pictures += name == "svg"
         if self._hidden:
             self._start_hidden(name)
-        elif name == "title":
+        elif name == "title" and not self._pictures:
             self._in_title = True
         elif name == "meta":
             self._note(attributes)
@@ -311,6 +323,7 @@ class _Writer:
             self._inline(name, attributes)
 
     def end(self, name: str) -> None:
+        self._pictures -= name == "svg" and self._pictures > 0
         if name == "title":
             self._in_title = False
         if self._hidden and self._end_hidden(name):
@@ -506,6 +519,7 @@ def _is_hidden(name: str, attributes: dict[str, str]) -> bool:
     return (
         ("hidden" in attributes and attributes["hidden"] != "until-found")
         or attributes.get("role") == "navigation"
+        or "katex-html" in attributes.get("class", "")  # an equation that stands before it, once more
         or ("style" in attributes and _NOT_DISPLAYED.search(attributes["style"]) is not None)
     )
 

@@ -135,6 +135,7 @@ class SqlMacro(Surface):
 class CommandLine(Surface):
     def ask(self, question, mode, filters):
         words = [f"{mode}-query", question, "--db", str(self.path), "--top-k", str(TOP_K), "--format", "json"]
+        words += ["--per-document", "0"]
         for tag in filters.get("tags_any", []):
             words += ["--tag", tag]
         for name, value in filters.get("metadata", {}).items():

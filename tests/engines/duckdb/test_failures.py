@@ -476,6 +476,25 @@ def test_fault_S11_a_damaged_log_is_named_and_the_remedy_works(log, share):
     assert len(sqlrag.lexical_query("common", kb)) == 5
 
 
+def test_fault_S11_a_log_of_another_file_is_told_of(folder):
+    """It is neither read nor lost; newer DuckDBs see by an id that it is another file's."""
+    work = folder()
+    kb, log = work / "kb.duckdb", work / "kb.duckdb.wal"
+    code = (
+        "import duckdb, os, sys\ncon = duckdb.connect(sys.argv[1])\ncon.execute('CREATE TABLE t (i INTEGER)')\n"
+        "con.execute('CHECKPOINT')\ncon.execute('INSERT INTO t VALUES (1)')\nos._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, work / "other.duckdb"], check=True)
+    (work / "other.duckdb.wal").rename(log)
+    content = log.read_bytes()
+    with pytest.raises(NotAStoreError, match="of another file") as caught:
+        Store(kb)
+    assert log.read_bytes() == content
+    move, _, checking = str(caught.value).rpartition(": mv ")[2].partition("; ")
+    subprocess.run(["mv", *move.split()], check=True)
+    assert sqlrag.check(checking.removeprefix("sqlrag check ")) == []
+
+
 def test_fault_S13_tables_that_do_not_fit_together_are_a_store_error(folder):
     """As in a mix of two editions, whose blocks are each whole."""
     kb = folder() / "kb.duckdb"

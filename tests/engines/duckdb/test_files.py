@@ -161,6 +161,15 @@ def test_fault_S7_new_files_have_the_rights_that_the_process_gives(kb):
     os.umask(0o022)
 
 
+@pytest.mark.parametrize("rights", [0o600, 0o640, 0o644, 0o664])
+def test_fault_S7_whoever_may_write_the_file_may_write_its_log(kb, rights):
+    kb.chmod(rights)
+    with Store(kb, read_only=False) as store:
+        with store._database.transaction() as con:
+            con.execute("CREATE TABLE mine AS SELECT 1 AS one")
+        assert mode(kb.with_name("kb.duckdb.wal")) == rights
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root")
 def test_fault_S7_owner_and_group_stay_where_this_is_permitted(kb):
     os.chown(kb, 1234, 2345)
@@ -227,9 +236,8 @@ def test_fault_S7_nothing_beside_a_file_of_another_group_is_for_that_of_the_proc
         copy = sqlrag.backup(kb, kb.with_name("copy.duckdb")).path
     query_log.query_log(log, kb).flush()
     assert set(found) == {"duckdb", "wal", "journal"}
-    assert found["journal"] == found["duckdb"] == {(0o640, 2345)}
+    assert found["wal"] == found["journal"] == found["duckdb"] == {(0o640, 2345)}
     assert (mode(copy), copy.stat().st_gid) == (0o640, 2345)
-    assert found["wal"] == {(0o600, 0)}
     assert (mode(log), log.stat().st_gid) == (0o600, 0)
 
 

@@ -149,6 +149,37 @@ class TestCompact:
             store.upsert([Document("n", "new")], [Chunk("n", 0, "new")], np.eye(8)[:1])
             assert ids(store.lexical_query("new")) == ["n#0"]
 
+    def test_tables_of_every_kind_of_the_callers_own_are_kept(self, small):
+        """Generated columns, sequences, types, indexes, a tree by foreign keys, and schemas named as databases are."""
+        own = (
+            "CREATE SCHEMA own; CREATE SEQUENCE own.s START 5; CREATE TYPE own.mood AS ENUM ('a', 'b'); "
+            "CREATE TABLE own.g (i INTEGER DEFAULT nextval('own.s'), "
+            "\"GENERATED 2\" INTEGER GENERATED ALWAYS AS (i * 2), m own.mood, d VARCHAR DEFAULT 'GENERATED', "
+            "UNIQUE (i)); "
+            "INSERT INTO own.g (m) VALUES ('a'), ('b'); CREATE UNIQUE INDEX by_mood ON own.g(lower(m::VARCHAR)); "
+            # Each row has to be inserted after what it refers to, which has a greater key or a later name.
+            "CREATE TABLE own.zoo (id INTEGER PRIMARY KEY, within INTEGER REFERENCES own.zoo(id)); "
+            "INSERT INTO own.zoo VALUES (9, NULL); INSERT INTO own.zoo VALUES (5, 9), (6, 9); "
+            "INSERT INTO own.zoo VALUES (1, 5); CREATE TABLE own.animals (zoo INTEGER REFERENCES own.zoo(id)); "
+            "INSERT INTO own.animals VALUES (1); CREATE VIEW own.z AS SELECT 1 AS x; CREATE VIEW own.a AS FROM own.z; "
+        )
+        others = "".join(f"CREATE SCHEMA {n}; CREATE TABLE {n}.t AS SELECT 1 AS x; " for n in ("old", "new", "memory"))
+        execute(small, own + others)
+        rows = dump(small)
+        compact(small)
+        assert dump(small) == rows
+        values = 'INSERT INTO own.g (m) VALUES (NULL) RETURNING i, "GENERATED 2", d'
+        assert execute(small, values) == [(7, 14, "GENERATED")]
+        report = reembed(small, **REEMBED)
+        assert report.left_out == [
+            "the view or macro own.a", "the view or macro own.z", "the index own.by_mood",
+            "the rules, keys and defaults of the table own.animals", "the rules, keys and defaults of the table own.g",
+            "the rules, keys and defaults of the table own.zoo", "the sequence own.s", "the type own.mood",
+        ]  # fmt: skip
+        assert execute(small, "SELECT i, m::VARCHAR FROM own.g ORDER BY i") == [(5, "a"), (6, "b"), (7, None)]
+        assert execute(small, "SELECT count(*) FROM own.zoo, new.t, old.t, memory.t") == [(4,)]
+        assert check(small) == []
+
     def test_a_log_that_was_left_is_taken_in(self, tmp_path, small):
         code = (
             "import os, sys, numpy as np, sqlrag\nstore = sqlrag.Store(sys.argv[1], read_only=False)\n"

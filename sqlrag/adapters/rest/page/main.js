@@ -14,6 +14,7 @@ import { sentence, showProblem } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const ROUTES = { hybrid: "hybrid_query", meaning: "vector_query", words: "lexical_query" };
+const PER_DOCUMENT = 2; // of the results, so that they show several documents
 const narrow = matchMedia("(max-width: 63.99rem)");
 
 let state = read();
@@ -92,7 +93,7 @@ async function search(wanted) {
   $("results").setAttribute("aria-busy", "true");
   $("status").textContent = "Searching …";
   try {
-    const body = { query_text: asked.query, top_k: asked.count, ...asFilters(asked) };
+    const body = { query_text: asked.query, top_k: asked.count, per_document: PER_DOCUMENT, ...asFilters(asked) };
     const found = await post(ROUTES[asked.mode], body, signal);
     const texts = found.results.map((row) => row.shown ?? row.text);
     const spans = texts.length ? await marks(asked, texts, found.notices, signal) : [];
@@ -126,7 +127,7 @@ function show(asked, found, spans) {
   const blank = !asked.query.trim();
   $("results").hidden = blank;
   showHelp();
-  $("list").replaceChildren(...items(rows, spans, asked.mode, hrefOf));
+  $("list").replaceChildren(...items(rows, spans, asked.mode, hrefOf, found.further ?? {}));
   $("notices").replaceChildren(...found.notices.map((notice) => element("li", {}, notice)));
   $("status").textContent = blank ? "" : rows.length ? `${count(rows.length, "result")} for “${asked.query.trim()}”` : nothing(asked);
   $("timings").textContent = times(found.timings);

@@ -3,19 +3,27 @@
 import { element, excerpt, marked, titleOf, toUnits } from "./text.js";
 
 const EXCERPT = 380;
+const FURTHER = 5;
 const LEGS = [
   ["vector", "Meaning", "cosine", 3],
   ["lexical", "Words", "BM25", 2],
 ];
 
-/** Return the items of the list. `spans` has the marks of each text; `hrefOf(id)` returns the address of a source. */
-export function items(rows, spans, mode, hrefOf) {
+/**
+ * Return the items of the list. `spans` has the marks of each text; `hrefOf(id)` returns the address of a source; `further`
+ * has the ids of the passages that are not shown, by document.
+ */
+export function items(rows, spans, mode, hrefOf, further) {
   const legs = LEGS.filter(([leg]) => mode === "hybrid" || leg === (mode === "words" ? "lexical" : "vector"));
   const best = Math.max(...rows.map((row) => row.lexical_score ?? 0), Number.MIN_VALUE);
-  return rows.map((row, index) => item(row, spans[index] ?? [], index + 1, legs, best, hrefOf));
+  const last = new Map(rows.map((row, index) => [row.doc_id, index]));
+  return rows.map((row, index) => {
+    const others = last.get(row.doc_id) === index ? (further[row.doc_id] ?? []) : [];
+    return item(row, spans[index] ?? [], index + 1, legs, best, hrefOf, others);
+  });
 }
 
-function item(row, spans, rank, legs, best, hrefOf) {
+function item(row, spans, rank, legs, best, hrefOf, others) {
   const title = titleOf(row);
   const link = element("a", { href: hrefOf(row.node_id), className: "open", dir: "auto" }, title);
   link.dataset.node = row.node_id;
@@ -29,8 +37,20 @@ function item(row, spans, rank, legs, best, hrefOf) {
       element("p", { className: "place" }, ...place(row, title)),
       element("p", { className: "excerpt", dir: "auto" }, ...shortened(row, spans)),
       element("dl", { className: "legs" }, ...legs.map((leg) => measure(row, leg, best)), fused(row)),
+      others.length ? more(others, hrefOf) : null,
     ),
   );
+}
+
+/** Links to the next passages of the same document. */
+function more(others, hrefOf) {
+  const links = others.slice(0, FURTHER).map((id) => {
+    const link = element("a", { href: hrefOf(id), className: "open" }, id.slice(id.lastIndexOf("#")));
+    link.dataset.node = id;
+    return link;
+  });
+  const spaced = links.flatMap((link) => [" ", link]);
+  return element("p", { className: "further" }, "Also in this document:", ...spaced, others.length > FURTHER ? " …" : "");
 }
 
 /** Document, all headings but the last, and page; the document only if it is not the title. */
