@@ -99,13 +99,13 @@ def test_wrong_arguments(store, question, texts, says):
 
 
 ALPHABET = st.sampled_from(
-    [*'aBZz09_.#+-* \n"éßİıẞÅ\u0301\u00ad\u200bﬃςΣёЁшक्षิ가\u1100\u1161\u11a8全検索カｶー😀🄰\u0651ab\u212a']
+    [*'aBZz09_.#+-* \n"éßİıẞÅ\u0301\u00ad\u200bﬃςΣёЁшक्षิ가\u1100\u1161\u11a8全検索カｶー😀🄰ไทษ\u0e32ခខ\u0651ab\u212a']
 )
 
 
 TEXTS = st.lists(st.text(ALPHABET, max_size=40), min_size=1, max_size=30)
 INDEXED = """
-SELECT fts_main_documents.tokenize(text) || fts_main_documents.run_characters(fts_main_documents.composed(text))
+SELECT fts_main_documents.tokenize(text) || fts_main_documents.run_parts(fts_main_documents.composed(text))
 FROM (SELECT unnest($1) AS text, generate_subscripts($1, 1) AS place) ORDER BY place
 """
 

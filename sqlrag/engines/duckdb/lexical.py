@@ -54,13 +54,39 @@ def stemmers() -> list[str]:
 
 
 def stem_words(words: Sequence[str], stemmer: str) -> list[str]:
-    """Return the term that each word counts as."""
+    """Return the term that each word counts as, as ``fts_main_documents.term_of`` does.
+
+    It is the stem by the stemmer of the word's script, else by ``stemmer``. A stop word is a term of its own: that of
+    "one" is "on-".
+    """
     if stemmer == "none":
         return list(words)
     import Stemmer
 
     stems: list[str] = Stemmer.Stemmer(stemmer).stemWords(list(words))
-    return stems
+    places = [place for place, word in enumerate(words) if _FIRST_SCRIPT <= word[-1:] <= _LAST_SCRIPT]
+    if places:
+        rows = (
+            word_macros()
+            .cursor()
+            .execute(read_sql("index/script_stems"), {"words": [words[place] for place in places], "stemmer": stemmer})
+        )
+        for place, (stem,) in zip(places, rows.fetchall(), strict=True):
+            stems[place] = stems[place] if stem is None else stem
+    own = _own_terms()
+    return [
+        word if word in own else f"{stem}-" if stem in own else stem for word, stem in zip(words, stems, strict=True)
+    ]
+
+
+# The letters for which script_stem.sql has stemmers are among these.
+_FIRST_SCRIPT, _LAST_SCRIPT = "\u0370", "\u097f"
+
+
+@cache
+def _own_terms() -> frozenset[str]:
+    """Return what the macro ``own_terms`` gives, without a database."""
+    return frozenset(read_sql("macros/own_terms").split("'")[1].split())
 
 
 @lru_cache(maxsize=4096)
@@ -184,7 +210,11 @@ def query_terms(
     terms.texts.extend(wanted)
     terms.clauses.extend(number[term] for term, _, _ in found)
     terms.required.extend(number[term] for term in wanted if conjunctive or term in in_quotes)
-    terms.phrases.extend(f" {' '.join(phrase)} " for phrase in quoted)
+    # A run without blanks that is shorter than the words of the texts is no plain word there; as a term it is exact.
+    runs = _patterns()[1]
+    terms.phrases.extend(
+        f" {' '.join(phrase)} " for phrase in quoted if len(phrase) > 1 or not runs.fullmatch(phrase[0])
+    )
     # A longer one first: a chunk that matches it also matches a shorter one that shares its terms.
     terms.prefixes.extend(sorted(prefixes, key=lambda word: (-len(word), word)))
     for clause, prefix in enumerate(terms.prefixes, len(wanted)):
@@ -243,8 +273,8 @@ def _plain_words(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:
 
 
 MACROS = (
-    *("visible", "fold", "composed", "compound_parts", "run_pairs", "run_characters", "plain_words", "heading_text"),
-    "tokenize",
+    *("visible", "fold", "composed", "compound_parts", "run_grams", "run_parts", "plain_words", "heading_text"),
+    *("tokenize", "russian_stem", "arabic_stem", "hindi_stem", "greek_stem", "script_stem"),
 )
 
 
@@ -259,7 +289,7 @@ def word_macros() -> duckdb.DuckDBPyConnection:
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
-    """Return the words of each text, in their order, folded; runs without blanks give their pairs and characters."""
+    """Return the words of each text, in their order, folded; runs without blanks give their grams and parts."""
     texts = [without_surrogates(text) for text in texts]
     other = [text for text in texts if not text.isascii()]
     rows = (
@@ -424,7 +454,7 @@ def _clusters(text: str) -> list[str]:
 
 
 def _words_of(text: str, composed: _Composed) -> Iterator[_Word]:
-    """Yield what the macros plain_words, compound_parts and run_characters find, each word with its place."""
+    """Yield what the macros plain_words, compound_parts and run_parts find, each word with its place."""
     if text.isascii():
         yield from (_Word(found[0], found.span(), True) for found in ASCII_WORD.finditer(text))
         yield from _parts(composed, ASCII_NAME)
@@ -433,11 +463,17 @@ def _words_of(text: str, composed: _Composed) -> Iterator[_Word]:
     yield from (composed.word(*found.span()) for found in plain.finditer(composed.text))
     places = [found.span() for found in runs.finditer(composed.text)]
     for start, end in places:
-        yield from (composed.word(at, min(at + 2, end)) for at in range(start, max(start + 1, end - 1)))
+        size = _gram_size(composed.text[start])
+        yield from (composed.word(at, min(at + size, end)) for at in range(start, max(start, end - size) + 1))
     for start, end in places:
-        if end - start > 1:
-            yield from (composed.word(at, at + 1, plain=False) for at in range(start, end))
+        for size in range(1, min(_gram_size(composed.text[start]), end - start)):
+            yield from (composed.word(at, at + size, plain=False) for at in range(start, end - size + 1))
     yield from _parts(composed, names)
+
+
+def _gram_size(character: str) -> int:
+    """Return how many characters of a run without blanks are a word, as in ``run_grams.sql``, by its first one."""
+    return 3 if "\u0e00" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff" else 2
 
 
 def _parts(composed: _Composed, names: re.Pattern[str]) -> Iterator[_Word]:
@@ -457,7 +493,7 @@ def _parts(composed: _Composed, names: re.Pattern[str]) -> Iterator[_Word]:
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """Return what finds plain words, runs without blanks, and compound names, from the text of the macros."""
-    plain, runs, compounds = (_pattern(f"macros/{name}") for name in ("plain_words", "run_pairs", "compound_parts"))
+    plain, runs, compounds = (_pattern(f"macros/{name}") for name in ("plain_words", "run_grams", "compound_parts"))
     letters = compounds[compounds.index("[") : compounds.index("]") + 1]
     return (
         re.compile(plain, re.ASCII),
