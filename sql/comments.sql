@@ -351,7 +351,7 @@ COMMENT ON MACRO vector_length IS 'The length of a vector, summed in DOUBLE.';
 COMMENT ON MACRO given_vector IS 'The vector of a query, or an error where it is NULL.';
 COMMENT ON MACRO pack_words IS 'A list of truth values as words of 128 bits, the first value in the highest bit.';
 COMMENT ON MACRO fts_main_documents.composed IS 'A text with its accents composed (NFC), ligatures spelled out and without soft hyphens and the like.';
-COMMENT ON MACRO fts_main_documents.run_parts IS 'The single characters of runs in scripts without blanks, and pairs where run_grams gives threes, a list.';
+COMMENT ON MACRO fts_main_documents.run_characters IS 'The single characters of runs in scripts without blanks, and pairs where run_pairs gives threes, a list.';
 COMMENT ON MACRO sign_words IS 'The signs of a vector, a list of words of 128 bits.';
 COMMENT ON MACRO TABLE exact_vector_query IS 'The k chunks nearest to a vector by cosine, from a scan of every vector.';
 COMMENT ON MACRO TABLE exact_vector_search IS 'exact_vector_query with the metadata filter as bits, see passing_chunks.';
@@ -375,7 +375,7 @@ COMMENT ON MACRO fts_main_documents.heading_text IS 'What counts as the headings
 COMMENT ON MACRO fts_main_documents.plain_words IS 'The plain words of a text, a list. Their number is the length of a chunk.';
 COMMENT ON MACRO fts_main_documents.fold IS 'A word in lower case, without accents in Latin and Greek.';
 COMMENT ON MACRO fts_main_documents.compound_parts IS 'The parts of snake_case, CamelCase and .NET names in a text, a list.';
-COMMENT ON MACRO fts_main_documents.run_grams IS 'Pairs of neighbouring characters in scripts without blanks between words, or threes (Thai, Lao, Burmese, Khmer), a list.';
+COMMENT ON MACRO fts_main_documents.run_pairs IS 'Pairs of neighbouring characters in scripts without blanks between words, or threes (Thai, Lao, Burmese, Khmer), a list.';
 COMMENT ON MACRO fts_main_documents.porter_stem IS 'The stem of a word in lower case by the rules of Porter.';
 COMMENT ON MACRO fts_main_documents.russian_stem IS 'The stem of a Russian word in lower case by the rules of Snowball.';
 COMMENT ON MACRO fts_main_documents.arabic_stem IS 'The stem of a word in Arabic letters by the rules of light10.';

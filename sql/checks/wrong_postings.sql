@@ -7,7 +7,7 @@ WITH fields AS (
 tokens AS (
     SELECT rid, unnest(fts_main_documents.plain_words(field)) AS word, in_text, in_heading, 1 AS counts FROM fields
     UNION ALL
-    SELECT rid, unnest(fts_main_documents.compound_parts(field) || fts_main_documents.run_parts(fts_main_documents.composed(field))), in_text, in_heading, 0 FROM fields
+    SELECT rid, unnest(fts_main_documents.compound_parts(field) || fts_main_documents.run_characters(fts_main_documents.composed(field))), in_text, in_heading, 0 FROM fields
 ),
 lengths AS (SELECT rid, sum(in_text * counts) AS len, sum(in_heading * counts) AS heading_len FROM tokens GROUP BY rid),
 expected AS (

@@ -1,7 +1,7 @@
 -- The words are those of the chunks, each once, with the number of chunks that hold it.
 WITH tokens AS (
     SELECT DISTINCT rid, unnest(fts_main_documents.plain_words(field) || fts_main_documents.compound_parts(field)
-                                || fts_main_documents.run_parts(fts_main_documents.composed(field))) AS word
+                                || fts_main_documents.run_characters(fts_main_documents.composed(field))) AS word
     FROM (
         SELECT rid, visible(text, shown) AS field FROM documents
         UNION ALL

@@ -10,7 +10,7 @@ fields AS (
 tokens AS (
     SELECT rid, unnest(fts_main_documents.plain_words(field)) AS word, in_text, in_heading, 1 AS counts FROM fields
     UNION ALL
-    SELECT rid, unnest(fts_main_documents.compound_parts(field) || fts_main_documents.run_parts(fts_main_documents.composed(field))), in_text, in_heading, 0 FROM fields
+    SELECT rid, unnest(fts_main_documents.compound_parts(field) || fts_main_documents.run_characters(fts_main_documents.composed(field))), in_text, in_heading, 0 FROM fields
 )
 SELECT rid, word, CAST(sum(in_text) AS INTEGER) AS tf, CAST(sum(in_heading) AS INTEGER) AS heading_tf,
        CAST(sum(in_text * counts) AS INTEGER) AS len, CAST(sum(in_heading * counts) AS INTEGER) AS heading_len

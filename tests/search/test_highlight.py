@@ -105,7 +105,7 @@ ALPHABET = st.sampled_from(
 
 TEXTS = st.lists(st.text(ALPHABET, max_size=40), min_size=1, max_size=30)
 INDEXED = """
-SELECT fts_main_documents.tokenize(text) || fts_main_documents.run_parts(fts_main_documents.composed(text))
+SELECT fts_main_documents.tokenize(text) || fts_main_documents.run_characters(fts_main_documents.composed(text))
 FROM (SELECT unnest($1) AS text, generate_subscripts($1, 1) AS place) ORDER BY place
 """
 

@@ -101,7 +101,7 @@ def test_vocabulary(store: sqlrag.Store) -> None:
     words = table(
         store,
         "SELECT rid, tf, 1 - tf AS heading_tf, unnest(fts_main_documents.tokenize(field) || "
-        "fts_main_documents.run_parts(fts_main_documents.composed(field))) AS word FROM "
+        "fts_main_documents.run_characters(fts_main_documents.composed(field))) AS word FROM "
         "(SELECT rid, visible(text, shown) AS field, 1 AS tf FROM documents "
         "UNION ALL SELECT rid, array_to_string(heading_path, ' '), 0 FROM documents "
         "UNION ALL SELECT rid, array_to_string(tags, ' '), 0 FROM documents WHERE chunk_index = 0)",  # titles are H1s

@@ -64,29 +64,50 @@ def stem_words(words: Sequence[str], stemmer: str) -> list[str]:
     import Stemmer
 
     stems: list[str] = Stemmer.Stemmer(stemmer).stemWords(list(words))
-    places = [place for place, word in enumerate(words) if _FIRST_SCRIPT <= word[-1:] <= _LAST_SCRIPT]
-    if places:
-        rows = (
-            word_macros()
-            .cursor()
-            .execute(read_sql("index/script_stems"), {"words": [words[place] for place in places], "stemmer": stemmer})
-        )
-        for place, (stem,) in zip(places, rows.fetchall(), strict=True):
-            stems[place] = stems[place] if stem is None else stem
+    others = [place for place, word in enumerate(words) if "\u0370" <= word[-1:] <= "\u097f"]
+    for first, last, name, another in _SCRIPTS if others else ():
+        places = [place for place in others if first <= words[place][-1] <= last and stemmer != another]
+        stem_of = {"greek": _greek_stem, "arabic": _arabic_stem}.get(name) or Stemmer.Stemmer(name).stemWord
+        for place in places:
+            stems[place] = stem_of(words[place])
     own = _own_terms()
     return [
         word if word in own else f"{stem}-" if stem in own else stem for word, stem in zip(words, stems, strict=True)
     ]
 
 
-# The letters for which script_stem.sql has stemmers are among these.
-_FIRST_SCRIPT, _LAST_SCRIPT = "\u0370", "\u097f"
+# As in script_stem.sql: the letters of a script, its stemmer, and that of another language in the same letters.
+_SCRIPTS = (
+    ("\u0370", "\u03ff", "greek", ""),
+    ("\u0400", "\u052f", "russian", "serbian"),
+    ("\u0600", "\u06ff", "arabic", "persian"),
+    ("\u0900", "\u097f", "hindi", "nepali"),
+)
+
+
+def _greek_stem(word: str) -> str:
+    """Return what the macro greek_stem gives, by its own regular expression."""
+    ending, kept = _literals("macros/greek_stem")
+    return word if len(word) < 3 else re.sub(ending, kept, word, count=1)
+
+
+def _arabic_stem(word: str) -> str:
+    """Return what the macro arabic_stem gives, by its own regular expressions."""
+    written, plain, conjunction, kept, affixes, stem = _literals("macros/arabic_stem")
+    word = word.translate(str.maketrans(written, plain))
+    return re.sub(affixes, stem, re.sub(conjunction, kept, word))
+
+
+@cache
+def _literals(name: str) -> list[str]:
+    """Return the texts in quotes of a SQL file, but for its comments."""
+    return re.findall("'([^']*)'", re.sub("(?m)^--.*", "", read_sql(name)))
 
 
 @cache
 def _own_terms() -> frozenset[str]:
-    """Return what the macro ``own_terms`` gives, without a database."""
-    return frozenset(read_sql("macros/own_terms").split("'")[1].split())
+    """Return what the macro own_terms gives, without a database."""
+    return frozenset(_literals("macros/own_terms")[0].split())
 
 
 @lru_cache(maxsize=4096)
@@ -273,8 +294,8 @@ def _plain_words(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:
 
 
 MACROS = (
-    *("visible", "fold", "composed", "compound_parts", "run_grams", "run_parts", "plain_words", "heading_text"),
-    *("tokenize", "russian_stem", "arabic_stem", "hindi_stem", "greek_stem", "script_stem"),
+    *("visible", "fold", "composed", "compound_parts", "run_pairs", "run_characters", "plain_words", "heading_text"),
+    "tokenize",
 )
 
 
@@ -454,7 +475,7 @@ def _clusters(text: str) -> list[str]:
 
 
 def _words_of(text: str, composed: _Composed) -> Iterator[_Word]:
-    """Yield what the macros plain_words, compound_parts and run_parts find, each word with its place."""
+    """Yield what the macros plain_words, compound_parts and run_characters find, each word with its place."""
     if text.isascii():
         yield from (_Word(found[0], found.span(), True) for found in ASCII_WORD.finditer(text))
         yield from _parts(composed, ASCII_NAME)
@@ -472,7 +493,7 @@ def _words_of(text: str, composed: _Composed) -> Iterator[_Word]:
 
 
 def _gram_size(character: str) -> int:
-    """Return how many characters of a run without blanks are a word, as in ``run_grams.sql``, by its first one."""
+    """Return how many characters of a run without blanks are a word, as in ``run_pairs.sql``, by its first one."""
     return 3 if "\u0e00" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff" else 2
 
 
@@ -493,7 +514,7 @@ def _parts(composed: _Composed, names: re.Pattern[str]) -> Iterator[_Word]:
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """Return what finds plain words, runs without blanks, and compound names, from the text of the macros."""
-    plain, runs, compounds = (_pattern(f"macros/{name}") for name in ("plain_words", "run_grams", "compound_parts"))
+    plain, runs, compounds = (_pattern(f"macros/{name}") for name in ("plain_words", "run_pairs", "compound_parts"))
     letters = compounds[compounds.index("[") : compounds.index("]") + 1]
     return (
         re.compile(plain, re.ASCII),

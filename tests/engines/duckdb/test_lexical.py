@@ -221,7 +221,7 @@ def test_every_letter_digit_and_mark_is_part_of_a_word(store: Store) -> None:
     # spelled out with separators, as ① and ½ are.
     parted = con.execute(
         "SELECT c FROM (SELECT c, fts_main_documents.composed('a' || c || 'b') AS word FROM kept "
-        "WHERE len(fts_main_documents.run_grams(fts_main_documents.composed(c))) = 0) "
+        "WHERE len(fts_main_documents.run_pairs(fts_main_documents.composed(c))) = 0) "
         "WHERE NOT regexp_matches(word, '[ ().,/⁄·〔〕:]') "
         "AND NOT list_contains(fts_main_documents.tokenize(word), fts_main_documents.fold(word))"
     ).fetchall()

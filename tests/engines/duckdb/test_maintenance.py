@@ -377,7 +377,7 @@ class TestUpgrade:
         rows = execute(old, "SELECT node_id, doc_id, embedding, text FROM documents")
         sources = execute(old, "SELECT doc_id, file_name, text, created_at FROM source_documents ORDER BY doc_id")
         done = upgrade(old)
-        assert (done.from_version, done.to_version, done.left_out) == (0, 5, ())
+        assert (done.from_version, done.to_version, done.left_out) == (0, 6, ())
         assert (done.documents, done.chunks) == (3, 6)
         assert check(old) == []
         found = {row[0]: row[1:] for row in execute(old, "SELECT node_id, doc_id, embedding FROM documents")}
@@ -410,7 +410,7 @@ class TestUpgrade:
     def test_it_is_searched_updated_and_upgraded_no_further(self, old):
         upgrade(old)
         again = upgrade(old)
-        assert (again.from_version, again.steps, str(again)) == (5, (), f"{old} has schema version 6 already.")
+        assert (again.from_version, again.steps, str(again)) == (6, (), f"{old} has schema version 6 already.")
         answer = hybrid_query("red valve", old, query_vector=[1] * 16, top_k=1)
         assert answer[0]["text"] == "## Install\n\nOpen the red valve."
         assert "_node_content" not in answer[0]["metadata"]
