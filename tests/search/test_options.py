@@ -305,7 +305,7 @@ class TestNothingFound:
             ("zebra", {"tags_any": ["c"]}, ["No chunk passes the filters: {'tags_any': ['c']}."]),
             ("zebra", {"tags_any": ["b"]}, []),
             ("owl", {}, ["No chunk holds any of the words."]),
-            ("owl zebra", {"conjunctive": True}, ["No chunk holds all of the words."]),
+            ("owl zebra", {"conjunctive": True}, ['No chunk holds "owl".', "No chunk holds all of the words."]),
         ],
     )  # fmt: skip
     def test_lexical(self, tagged, query, options, notices):
@@ -324,9 +324,11 @@ class TestNothingFound:
     def test_vector(self, tagged, search):
         ask = getattr(tagged, search)
         assert ask("zebra", tags_any=["c"]).notices == ["No chunk passes the filters: {'tags_any': ['c']}."]
-        assert ask("xyz", min_similarity=0.999).notices == ["No chunk has a cosine of 0.999 or more."]
+        unknown = ['No chunk holds "xyz".'] if search == "hybrid_query" else []
+        assert ask("xyz", min_similarity=0.999).notices == [*unknown, "No chunk has a cosine of 0.999 or more."]
         assert ask("xyz", min_similarity=0.999, tags_any=["a"]).notices == [
-            "No chunk that passes the filters has a cosine of 0.999 or more."
+            *unknown,
+            "No chunk that passes the filters has a cosine of 0.999 or more.",
         ]
 
 

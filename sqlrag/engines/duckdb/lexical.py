@@ -185,6 +185,9 @@ class FileDictionary:
         ).fetchall()
         return found[0][0]
 
+    def nearest(self, word: str, most: int) -> list[tuple[int, int, str]]:
+        return self.con.execute(read_sql("index/nearest_words"), {"word": word, "most": most}).fetchall()
+
 
 def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False) -> Asked:
     """Split a question as the lexical index sees it. Stop words count only in quotes, or without other words."""
@@ -224,7 +227,10 @@ def query_terms(
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
     wanted = sorted(question.stems.keys() | in_quotes)
     found = dictionary.look_up(wanted)
-    terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question)
+    unknown = _unknown(dictionary, question, {term for term, _, _ in found})
+    terms = Terms(
+        [termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question, unknown=unknown
+    )
     if not quoted and not prefixes:
         return terms
     number = {term: clause for clause, term in enumerate(wanted)}
@@ -241,6 +247,21 @@ def query_terms(
     for clause, prefix in enumerate(terms.prefixes, len(wanted)):
         _add_prefix(dictionary, terms, prefix, clause, required=conjunctive)
     return terms
+
+
+# Looking for the words that are near one takes some milliseconds in a large file; further ones get none.
+_MOST_NEAR = 4
+
+
+def _unknown(dictionary: Dictionary, question: Asked, found: set[str]) -> dict[str, list[str]]:
+    """Return the words that no chunk holds, with the nearest that some does: no runs, no compound names."""
+    runs = _patterns()[1]
+    words = [word for stem, words in question.stems.items() if stem not in found for word in words]
+    words = [word for word in words if "_" not in word and not runs.match(word)]
+    near: dict[str, list[str]] = {word: [] for word in words}
+    for word in [word for word in words if len(word) > 3 and word.isalpha()][:_MOST_NEAR]:
+        near[word] = [other for _, _, other in dictionary.nearest(word, 1 if len(word) < 6 else 2)]
+    return near
 
 
 def _with_single_words(con: duckdb.DuckDBPyConnection, parsed: Parsed) -> Parsed:
