@@ -22,7 +22,7 @@ PAD = "\u00ad"
 
 """The soft hyphen, which no reader sees: in the text that is shown it fills the places of markup."""
 
-SPEC_VERSION = "1.0.0"
+SPEC_VERSION = "2.0.0"
 
 """The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""
 

@@ -1,4 +1,4 @@
--- The words of a text, folded, in their order; then the pairs from runs without blanks.
+-- The words of a text, folded, in their order; then the pairs or threes from runs without blanks.
 -- A word is a run of letters, marks, digits and _ of any script; c++, c# and .net stay whole. The class names what
 -- separates words (ASCII and Latin-1 punctuation, then the blocks of punctuation, symbols, private use and emoji) and
 -- the scripts of run_pairs: its ranges compile ten times faster than Unicode properties, at every query.

@@ -220,6 +220,15 @@ class ManyDictionary:
 
         return sum(self._ask(count))
 
+    def nearest(self, word: str, most: int) -> list[tuple[int, int, str]]:
+        """Return the nearest words of all files."""
+        dfs: dict[tuple[int, str], int] = {}
+        for rows in self._ask(lambda _, con: FileDictionary(con).nearest(word, most)):
+            for edits, df, other in rows:
+                dfs[edits, other] = dfs.get((edits, other), 0) + df
+        every = [(edits, df, other) for (edits, other), df in dfs.items()]
+        return sorted(every, key=lambda row: (row[0], -row[1], row[2]))[:3]
+
 
 @dataclass(frozen=True)
 class ManyTerms(Terms):

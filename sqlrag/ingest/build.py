@@ -123,7 +123,9 @@ def prepare_file(
     collection
         The name under which these documents can be searched alone.
     stemmer
-        A Snowball stemmer such as "porter", "english", "german" or "russian", or "none".
+        A Snowball stemmer such as "porter", "english" or "german", for words in Latin letters, or "none". Words in
+        Cyrillic, Greek, Arabic and Devanagari letters have the stemmer of their script, unless it is "none" or that of
+        another language in these letters.
     patterns
         Read only files whose name or relative path matches one of these, such as ``["*.md", "guides/*"]``.
     max_bytes

@@ -40,7 +40,8 @@ class Terms:
     ``wanted`` is how many terms it has in all. ``clauses`` numbers the words of the question that each term comes
     from, ``required`` those that a chunk must hold, ``phrases`` are words that must follow each other, with blanks
     around and between them; these three are empty for plain words, as are ``texts`` and ``prefixes``, which the clauses
-    stand for, in their order. ``boosts`` multiply what a term adds. ``asked`` is the question that they come from.
+    stand for, in their order. ``boosts`` multiply what a term adds. ``asked`` is the question that they come from;
+    ``unknown`` are its plain words that no chunk holds, each with the nearest words of the store.
     """
 
     termids: list[int] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Terms:
     texts: list[str] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     asked: Asked | None = field(default=None, compare=False)
+    unknown: dict[str, list[str]] = field(default_factory=dict, compare=False)
 
     @property
     def unreachable(self) -> bool:
@@ -73,6 +75,10 @@ class Dictionary(Protocol):
 
     def chunks_with(self, termids: Sequence[int]) -> int:
         """Return how many chunks hold one of the terms."""
+        ...
+
+    def nearest(self, word: str, most: int) -> list[tuple[int, int, str]]:
+        """Return the nearest words that differ by at most so many edits, as ``(edits, df, word)``, nearest first."""
         ...
 
 

@@ -44,7 +44,7 @@ from sqlrag.telemetry import measured, request, request_id_of
 from sqlrag.types import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -284,6 +284,7 @@ class Run:
             self.terms = self.engine.query_terms(self.query_text, plan)
             if not self.terms.wanted and not self.terms.clauses:
                 self.notices.append("The question has no words that the lexical leg could look for.")
+            self.notices += _unknown_words(self.terms.unknown, all_told=not self.terms.termids)
             self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
         except NoLexicalIndexError as error:
             if plan.mode == "lexical" or plan.strict:
@@ -440,6 +441,20 @@ def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHi
         taken[hit.doc_id] += 1
         (further if most and taken[hit.doc_id] > most else kept).append(hit)
     return kept, further
+
+
+def _unknown_words(unknown: Mapping[str, Sequence[str]], *, all_told: bool) -> list[str]:
+    """Return a notice for the words that no chunk holds, and one for each that has others near it.
+
+    With ``all_told`` another notice says that no chunk holds any.
+    """
+    far = [f'"{word}"' for word, near in unknown.items() if not near and not all_told]
+    notices = [f"No chunk holds {shortened(', '.join(far))}."] if far else []
+    for word, near in unknown.items():
+        if near:
+            nearest = ", ".join(f'"{other}"' for other in near)
+            notices.append(f'No chunk holds "{shortened(word)}". The nearest words are {nearest}.')
+    return notices
 
 
 class Searcher:

@@ -33,7 +33,7 @@ PAGES = {
     "door_txt": "Close the door before you start the pump.\n",
     "oven_md": "# Oven\n\nBread bakes for forty minutes.\n",
 }
-QUESTION = "Which valve comes first at the pump?"
+QUESTION = "Which valve is the first at the pump?"
 
 
 @pytest.fixture(scope="module")

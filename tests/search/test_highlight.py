@@ -99,7 +99,7 @@ def test_wrong_arguments(store, question, texts, says):
 
 
 ALPHABET = st.sampled_from(
-    [*'aBZz09_.#+-* \n"éßİıẞÅ\u0301\u00ad\u200bﬃςΣёЁшक्षิ가\u1100\u1161\u11a8全検索カｶー😀🄰\u0651ab\u212a']
+    [*'aBZz09_.#+-* \n"éßİıẞÅ\u0301\u00ad\u200bﬃςΣёЁшक्षิ가\u1100\u1161\u11a8全検索カｶー😀🄰ไทษ\u0e32ခខ\u0651ab\u212a']
 )
 
 

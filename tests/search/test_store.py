@@ -636,7 +636,7 @@ class TestWrongFiles:
         path = build(tmp_path, a_md="alpha")
         with duckdb.connect(str(path)) as con:
             con.execute("UPDATE embedding_metadata SET value = '99' WHERE key = 'schema_version'")
-        with pytest.raises(SchemaVersionError, match="version 99; this sqlrag reads version 5"):
+        with pytest.raises(SchemaVersionError, match="version 99; this sqlrag reads version 6"):
             hybrid_query("x", path)
 
     def test_a_file_cut_short(self, tmp_path, kb):

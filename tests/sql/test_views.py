@@ -241,7 +241,7 @@ class TestLinks:
                 "DROP VIEW link_degrees; DROP VIEW links; DROP TABLE document_links; "
                 "UPDATE embedding_metadata SET value = '3' WHERE key = 'schema_version'"
             )
-        assert sqlrag.upgrade(path).steps == ("0004_exploration", "0005_visible_text")
+        assert sqlrag.upgrade(path).steps == ("0004_exploration", "0005_visible_text", "0006_words_by_script")
         assert links() == kept
         sqlrag.reembed(path, embedder=HashingEmbedder("hashing-32"), progress="off")
         assert links(check=True) == kept

@@ -54,13 +54,60 @@ def stemmers() -> list[str]:
 
 
 def stem_words(words: Sequence[str], stemmer: str) -> list[str]:
-    """Return the term that each word counts as."""
+    """Return the term that each word counts as, as ``fts_main_documents.term_of`` does.
+
+    It is the stem by the stemmer of the word's script, else by ``stemmer``. A stop word is a term of its own: that of
+    "one" is "on-".
+    """
     if stemmer == "none":
         return list(words)
     import Stemmer
 
     stems: list[str] = Stemmer.Stemmer(stemmer).stemWords(list(words))
-    return stems
+    others = [place for place, word in enumerate(words) if "\u0370" <= word[-1:] <= "\u097f"]
+    for first, last, name, another in _SCRIPTS if others else ():
+        places = [place for place in others if first <= words[place][-1] <= last and stemmer != another]
+        stem_of = {"greek": _greek_stem, "arabic": _arabic_stem}.get(name) or Stemmer.Stemmer(name).stemWord
+        for place in places:
+            stems[place] = stem_of(words[place])
+    own = _own_terms()
+    return [
+        word if word in own else f"{stem}-" if stem in own else stem for word, stem in zip(words, stems, strict=True)
+    ]
+
+
+# As in script_stem.sql: the letters of a script, its stemmer, and that of another language in the same letters.
+_SCRIPTS = (
+    ("\u0370", "\u03ff", "greek", ""),
+    ("\u0400", "\u052f", "russian", "serbian"),
+    ("\u0600", "\u06ff", "arabic", "persian"),
+    ("\u0900", "\u097f", "hindi", "nepali"),
+)
+
+
+def _greek_stem(word: str) -> str:
+    """Return what the macro greek_stem gives, by its own regular expression."""
+    ending, kept = _literals("macros/greek_stem")
+    return word if len(word) < 3 else re.sub(ending, kept, word, count=1)
+
+
+def _arabic_stem(word: str) -> str:
+    """Return what the macro arabic_stem gives, by its own regular expressions."""
+    written, plain, conjunction, kept, affixes, stem = _literals("macros/arabic_stem")
+    word = word.translate(str.maketrans(written, plain))
+    return re.sub(affixes, stem, re.sub(conjunction, kept, word))
+
+
+@cache
+def _literals(name: str) -> list[str]:
+    """Return the texts in quotes of a SQL file, but for its comments."""
+    return re.findall("'([^']*)'", re.sub("(?m)^--.*", "", read_sql(name)))
+
+
+@cache
+def _own_terms() -> frozenset[str]:
+    """Return what the macro own_terms gives, without a database."""
+    return frozenset(_literals("macros/own_terms")[0].split())
 
 
 @lru_cache(maxsize=4096)
@@ -138,6 +185,9 @@ class FileDictionary:
         ).fetchall()
         return found[0][0]
 
+    def nearest(self, word: str, most: int) -> list[tuple[int, int, str]]:
+        return self.con.execute(read_sql("index/nearest_words"), {"word": word, "most": most}).fetchall()
+
 
 def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False) -> Asked:
     """Split a question as the lexical index sees it. Stop words count only in quotes, or without other words."""
@@ -177,19 +227,41 @@ def query_terms(
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
     wanted = sorted(question.stems.keys() | in_quotes)
     found = dictionary.look_up(wanted)
-    terms = Terms([termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question)
+    unknown = _unknown(dictionary, question, {term for term, _, _ in found})
+    terms = Terms(
+        [termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question, unknown=unknown
+    )
     if not quoted and not prefixes:
         return terms
     number = {term: clause for clause, term in enumerate(wanted)}
     terms.texts.extend(wanted)
     terms.clauses.extend(number[term] for term, _, _ in found)
     terms.required.extend(number[term] for term in wanted if conjunctive or term in in_quotes)
-    terms.phrases.extend(f" {' '.join(phrase)} " for phrase in quoted)
+    # A run without blanks that is shorter than the words of the texts is no plain word there; as a term it is exact.
+    runs = _patterns()[1]
+    terms.phrases.extend(
+        f" {' '.join(phrase)} " for phrase in quoted if len(phrase) > 1 or not runs.fullmatch(phrase[0])
+    )
     # A longer one first: a chunk that matches it also matches a shorter one that shares its terms.
     terms.prefixes.extend(sorted(prefixes, key=lambda word: (-len(word), word)))
     for clause, prefix in enumerate(terms.prefixes, len(wanted)):
         _add_prefix(dictionary, terms, prefix, clause, required=conjunctive)
     return terms
+
+
+# Looking for the words that are near one takes some milliseconds in a large file; further ones get none.
+_MOST_NEAR = 4
+
+
+def _unknown(dictionary: Dictionary, question: Asked, found: set[str]) -> dict[str, list[str]]:
+    """Return the words that no chunk holds, with the nearest that some does: no runs, no compound names."""
+    runs = _patterns()[1]
+    words = [word for stem, words in question.stems.items() if stem not in found for word in words]
+    words = [word for word in words if "_" not in word and not runs.match(word)]
+    near: dict[str, list[str]] = {word: [] for word in words}
+    for word in [word for word in words if len(word) > 3 and word.isalpha()][:_MOST_NEAR]:
+        near[word] = [other for _, _, other in dictionary.nearest(word, 1 if len(word) < 6 else 2)]
+    return near
 
 
 def _with_single_words(con: duckdb.DuckDBPyConnection, parsed: Parsed) -> Parsed:
@@ -259,7 +331,7 @@ def word_macros() -> duckdb.DuckDBPyConnection:
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
-    """Return the words of each text, in their order, folded; runs without blanks give their pairs and characters."""
+    """Return the words of each text, in their order, folded; runs without blanks give their grams and parts."""
     texts = [without_surrogates(text) for text in texts]
     other = [text for text in texts if not text.isascii()]
     rows = (
@@ -433,11 +505,17 @@ def _words_of(text: str, composed: _Composed) -> Iterator[_Word]:
     yield from (composed.word(*found.span()) for found in plain.finditer(composed.text))
     places = [found.span() for found in runs.finditer(composed.text)]
     for start, end in places:
-        yield from (composed.word(at, min(at + 2, end)) for at in range(start, max(start + 1, end - 1)))
+        size = _gram_size(composed.text[start])
+        yield from (composed.word(at, min(at + size, end)) for at in range(start, max(start, end - size) + 1))
     for start, end in places:
-        if end - start > 1:
-            yield from (composed.word(at, at + 1, plain=False) for at in range(start, end))
+        for size in range(1, min(_gram_size(composed.text[start]), end - start)):
+            yield from (composed.word(at, at + size, plain=False) for at in range(start, end - size + 1))
     yield from _parts(composed, names)
+
+
+def _gram_size(character: str) -> int:
+    """Return how many characters of a run without blanks are a word, as in ``run_pairs.sql``, by its first one."""
+    return 3 if "\u0e00" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff" else 2
 
 
 def _parts(composed: _Composed, names: re.Pattern[str]) -> Iterator[_Word]:

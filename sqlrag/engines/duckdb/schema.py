@@ -11,7 +11,7 @@ import duckdb
 
 from sqlrag.errors import StoreError
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
 
 STORAGE_VERSION = "v1.2.0"
 
@@ -26,7 +26,14 @@ MACROS = (
     "plain_words",
     "heading_text",
     "tokenize",
+    "own_terms",
     "porter_stem",
+    "russian_stem",
+    "arabic_stem",
+    "hindi_stem",
+    "greek_stem",
+    "script_stem",
+    "term_of",
     "query_words",
     "query_terms",
     "bm25_contributions",

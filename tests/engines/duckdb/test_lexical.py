@@ -286,6 +286,99 @@ def test_stemmers(tmp_path: Path) -> None:
         assert [row["node_id"] for row in store.lexical_query("книгами")] == ["a#0"]
 
 
+PAGES = {
+    "on.txt": "The lamp is on the table, on and on.",
+    "one.txt": "There is one lamp here.",
+    "his.txt": "His is his and does what he does.",
+    "hi.txt": "hi, said the doe",
+    "ru.txt": "Руководители отвечают за книги.",
+    "ar.txt": "وصل المهندسون إلى المدرسة.",
+    "hi_script.txt": "लड़कियों ने किताबें पढ़ीं।",
+    "el.txt": "Οι άνθρωποι γράφουν βιβλία.",
+    "th.txt": "ประเทศไทยมีเมืองหลวงชื่อกรุงเทพมหานคร",
+    "lo.txt": "ນະຄອນຫຼວງວຽງຈັນ",
+    "km.txt": "រាជធានីភ្នំពេញ",
+    "my.txt": "ရန်ကုန်မြို့",
+    "zh.txt": "东京都的人口很多",
+}
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("scripts") / "kb.duckdb"
+    with Store.create(path, 8) as made:
+        chunks = [Chunk(name, 0, text) for name, text in PAGES.items()]
+        made.upsert([Document(*page) for page in PAGES.items()], chunks, np.ones((len(PAGES), 8)))
+    with Store(path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("one", ["one.txt"]),
+        ("on", ["on.txt"]),
+        ("hi", ["hi.txt"]),
+        ("doe", ["hi.txt"]),
+        ('"one"', ["one.txt"]),
+        ('"his"', ["his.txt"]),
+        ("one lamp", ["one.txt", "on.txt"]),
+        ("ones", ["one.txt"]),
+    ],
+)
+def test_fault_K2_a_stop_word_is_matched_by_word(scripts: Store, question: str, wanted: list[str]) -> None:
+    assert [row["doc_id"] for row in scripts.lexical_query(question)] == wanted
+    spans = scripts.highlight(question, list(PAGES.values()))
+    assert [name for name, found in zip(PAGES, spans, strict=True) if found] == sorted(wanted, key=list(PAGES).index)
+    if '"' not in question:
+        sql = "SELECT doc_id FROM lexical_query($1)"
+        assert [row for (row,) in scripts.cursor().execute(sql, [question]).fetchall()] == wanted
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("руководителей", "ru.txt"),
+        ("КНИГАМИ", "ru.txt"),
+        ("مهندس", "ar.txt"),
+        ("والمدرسه", "ar.txt"),
+        ("लड़की", "hi_script.txt"),
+        ("किताब", "hi_script.txt"),
+        ("ανθρώπων", "el.txt"),
+        ("γράφει", "el.txt"),
+        ("เมืองหลวง", "th.txt"),
+        ("ชื่", "th.txt"),
+        ("มี", "th.txt"),
+        ('"มี"', "th.txt"),
+        ('"กรุงเทพ"', "th.txt"),
+        ("กรุ*", "th.txt"),
+        ("ວຽງຈັນ", "lo.txt"),
+        ("ភ្នំពេញ", "km.txt"),
+        ("ရန်ကုန်", "my.txt"),
+        ("东京", "zh.txt"),
+        ('"口"', "zh.txt"),
+    ],
+)
+def test_fault_K4_other_forms_and_parts_of_words_are_found_in_their_script(
+    scripts: Store, question: str, wanted: str
+) -> None:
+    assert [row["doc_id"] for row in scripts.lexical_query(question)] == [wanted]
+    assert [bool(found) for found in scripts.highlight(question, [PAGES[wanted], PAGES["on.txt"]])] == [True, False]
+    if question[-1] not in '"*':
+        sql = "SELECT doc_id FROM lexical_query($1)"
+        assert scripts.cursor().execute(sql, [question]).fetchall() == [(wanted,)]
+
+
+def test_three_characters_of_thai_are_more_than_their_pairs(tmp_path: Path) -> None:
+    """Pairs alone would find the pairs of the question, scattered, before its word."""
+    with Store.create(tmp_path / "th.duckdb", 8) as made:
+        texts = {"word": "เราจะไปดูภาษาโบราณที่วัดนั้น", "scattered": "ภาพ าษ ษาด"}
+        chunks = [Chunk(name, 0, text) for name, text in texts.items()]
+        made.upsert([Document(*page) for page in texts.items()], chunks, np.ones((2, 8)))
+    with Store(tmp_path / "th.duckdb") as opened:
+        assert [row["doc_id"] for row in opened.lexical_query("ภาษา")] == ["word"]
+
+
 # What a store holds, with the numbers that depend on the order of writing (rid, termid) put into words.
 CONTENTS = {
     "documents": "SELECT * EXCLUDE rid FROM documents ORDER BY node_id",

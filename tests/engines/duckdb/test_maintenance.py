@@ -408,7 +408,7 @@ class TestUpgrade:
         rows = execute(old, "SELECT node_id, doc_id, embedding, text FROM documents")
         sources = execute(old, "SELECT doc_id, file_name, text, created_at FROM source_documents ORDER BY doc_id")
         done = upgrade(old)
-        assert (done.from_version, done.to_version, done.left_out) == (0, 5, ())
+        assert (done.from_version, done.to_version, done.left_out) == (0, 6, ())
         assert (done.documents, done.chunks) == (3, 6)
         assert check(old) == []
         found = {row[0]: row[1:] for row in execute(old, "SELECT node_id, doc_id, embedding FROM documents")}
@@ -441,7 +441,7 @@ class TestUpgrade:
     def test_it_is_searched_updated_and_upgraded_no_further(self, old):
         upgrade(old)
         again = upgrade(old)
-        assert (again.from_version, again.steps, str(again)) == (5, (), f"{old} has schema version 5 already.")
+        assert (again.from_version, again.steps, str(again)) == (6, (), f"{old} has schema version 6 already.")
         answer = hybrid_query("red valve", old, query_vector=[1] * 16, top_k=1)
         assert answer[0]["text"] == "## Install\n\nOpen the red valve."
         assert "_node_content" not in answer[0]["metadata"]
@@ -503,15 +503,15 @@ class TestUpgrade:
         shutil.copytree(ROOT / "sql", folder)
         steps = folder / "migrations"
         rename = "DROP TABLE documents; ALTER TABLE changed RENAME TO documents;"
-        (steps / "0007_tags.sql").write_text(
+        (steps / "0008_tags.sql").write_text(
             f"CREATE TABLE changed AS SELECT * EXCLUDE mark REPLACE ([mark] AS tags) FROM documents; {rename}"
         )
-        (steps / "0006_mark.sql").write_text(
+        (steps / "0007_mark.sql").write_text(
             f"CREATE TABLE changed AS SELECT *, heading_path[1] || '!' AS mark FROM documents; {rename}"
         )
         monkeypatch.setattr(schema, "sql_folder", lambda: folder)
         monkeypatch.setattr(upgrade_module, "sql_folder", lambda: folder)
-        monkeypatch.setattr(upgrade_module, "SCHEMA_VERSION", "7")
+        monkeypatch.setattr(upgrade_module, "SCHEMA_VERSION", "8")
         schema.read_sql.cache_clear()
         seen = []
         migrate = _migrate
@@ -532,13 +532,14 @@ class TestUpgrade:
             (3, "0003_filters_with_operators", "work"),
             (4, "0004_exploration", "work"),
             (5, "0005_visible_text", "work"),
-            (6, "0006_mark", "work"),
-            (7, "0007_tags", "work"),
+            (6, "0006_words_by_script", "work"),
+            (7, "0007_mark", "work"),
+            (8, "0008_tags", "work"),
         ]
-        assert (done.from_version, done.to_version) == (0, 7)
+        assert (done.from_version, done.to_version) == (0, 8)
         found = execute(old, "SELECT tags FROM documents WHERE length(heading_path) > 0 ORDER BY rid")
         assert found == [(["Setup!"],)] * 3 + [(["One!"],)] * 2
-        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("7",)]
+        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("8",)]
 
     def test_a_file_of_schema_1(self, tmp_path):
         """The fixture is a folder of two files, built by the sqlrag that wrote schema 1, with sign codes of 64 bits."""
@@ -547,7 +548,7 @@ class TestUpgrade:
         with pytest.raises(SchemaVersionError, match="sqlrag upgrade"):
             Store(path)
         done = upgrade(path)
-        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 5, 3, ())
+        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 6, 3, ())
         assert check(path) == []
         embedder = HashingEmbedder("hashing-64")
         with Store(path, embedder=embedder) as store:
@@ -720,10 +721,10 @@ class TestCommands:
         done = self.run("upgrade", path)
         assert done.exit_code == 0
         steps = "0001_sqlrooms_rag, 0002_runs_and_policies, 0003_filters_with_operators, 0004_exploration, "
-        steps += "0005_visible_text"
-        assert done.stdout.startswith(f"{path}: schema version 0 to 5 ({steps}), 2 documents, 3 chunks")
+        steps += "0005_visible_text, 0006_words_by_script"
+        assert done.stdout.startswith(f"{path}: schema version 0 to 6 ({steps}), 2 documents, 3 chunks")
         assert "left out: n8: The chunk was left out by sqlrag upgrade: its vector is zero.\n" in done.stderr
-        assert self.run("upgrade", path).stdout == f"{path} has schema version 5 already.\n"
+        assert self.run("upgrade", path).stdout == f"{path} has schema version 6 already.\n"
 
     def test_reembed(self, small):
         arguments = ["reembed", small, "--model", "hashing-96", "--provider", "hashing"]

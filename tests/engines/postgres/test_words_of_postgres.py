@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,18 +57,59 @@ def test_fault_T2_T7_other_forms_of_a_word_are_found(store: PostgresStore, quest
     assert {row["doc_id"] for row in store.lexical_query(question, top_k=20)} == wanted
 
 
+SCRIPTS = {
+    "ru": "Руководители отвечают за книги и письма.",
+    "el": "Οι άνθρωποι γράφουν βιβλία.",
+    "ar": "وصل المهندسون إلى المدرسة.",
+    "en": "The manager answers for the books.",
+}
+
+
+@pytest.mark.parametrize(
+    ("stemmer", "question", "wanted"),
+    [
+        ("porter", "руководителей", {"ru"}),
+        ("porter", "книгами managers", {"ru", "en"}),
+        ("porter", "и", {"ru"}),
+        ("porter", '"письмо книги"', set()),
+        ("porter", '"книги и письма"', {"ru"}),
+        ("porter", "книгам*", {"ru"}),
+        ("porter", "ανθρώπων", {"el"}),
+        ("porter", "المهندسين", {"ar"}),
+        ("russian", "руководителей", {"ru"}),
+        ("none", "руководителей", set()),
+        ("none", "руководители", {"ru"}),
+    ],
+)
+def test_fault_K4_words_are_stemmed_by_their_script(by_stemmer, stemmer: str, question: str, wanted: set[str]) -> None:
+    assert {row["doc_id"] for row in by_stemmer[stemmer].lexical_query(question, top_k=20)} == wanted
+
+
+@pytest.fixture(scope="module")
+def by_stemmer(postgres) -> Iterator[dict[str, PostgresStore]]:
+    with ExitStack() as stores:
+        made = {}
+        for stemmer in ("porter", "russian", "none"):
+            store = stores.enter_context(PostgresStore.create(postgres.new_url(), 8, stemmer=stemmer))
+            chunks = [Chunk(name, 0, text) for name, text in SCRIPTS.items()]
+            store.upsert([Document(*page) for page in SCRIPTS.items()], chunks, np.ones((len(SCRIPTS), 8)))
+            made[stemmer] = store
+        yield made
+
+
 def _as_before(postgres, schema: str, *, indexed: bool) -> None:
-    """Take back the second migration of the store in a schema."""
+    """Take back the migrations of words of the store in a schema."""
     old = "setweight(to_tsvector('simple', joined_words(heading_path)), 'A') || to_tsvector('simple', content)"
     postgres.execute(
         f"""
         SET search_path = {schema}, public;
         ALTER TABLE chunks DROP COLUMN lexemes;
+        DROP FUNCTION stemmed(text);
         DROP FUNCTION folded(text);
         DROP FUNCTION heading_text(text[], integer, jsonb, text[]);
         ALTER TABLE chunks DROP COLUMN shown;
         ALTER TABLE chunks ADD COLUMN lexemes tsvector NOT NULL GENERATED ALWAYS AS ({old}) STORED;
-        DELETE FROM migrations WHERE version = 2;
+        DELETE FROM migrations WHERE version >= 2;
         {"CREATE INDEX chunks_lexemes ON chunks USING gin (lexemes);" if indexed else ""}
         """
     )
@@ -81,7 +123,7 @@ def test_a_store_of_before_is_migrated(postgres) -> None:
         with PostgresStore.create(url, 8, overwrite=True) as store:
             store.upsert([Document("a", "Die Straße")], [Chunk("a", 0, "Die Straße")], np.ones((1, 8)))
         _as_before(postgres, schema, indexed=indexed)
-        assert PostgresStore.migrate(url) == ["0002_visible_words"]
+        assert PostgresStore.migrate(url) == ["0002_visible_words", "0003_words_by_script"]
         with PostgresStore(url) as store:
             assert [row["doc_id"] for row in store.lexical_query("STRASSE")] == ["a"]
         found = postgres.execute(
@@ -106,7 +148,7 @@ def test_migrating_computes_the_visible_text(postgres) -> None:
         ("b.txt", None),
     ]
     _as_before(postgres, schema, indexed=True)
-    assert PostgresStore.migrate(url) == ["0002_visible_words"]
+    assert PostgresStore.migrate(url) == ["0002_visible_words", "0003_words_by_script"]
     assert postgres.execute(statement) == written
     with PostgresStore(url) as store:
         assert {row["doc_id"] for row in store.lexical_query("hydrants")} == {"b.txt"}

@@ -1,0 +1,4 @@
+-- The stem of a Greek word in lower case without accents: without the longest of the endings of nouns, adjectives and verbs, the
+-- last step of G. Ntais, "Development of a stemmer for the Greek language", 2006. Words of one or two letters stay.
+CREATE OR REPLACE MACRO fts_main_documents.greek_stem(word) AS
+    CASE WHEN length(word) < 3 THEN word ELSE regexp_replace(word, '(.)(?:ιοντουσαν|ιομασταν|ιοσασταν|ιουμαστε|οντουσαν|ηθηκατε|ιεμαστε|ιεσαστε|ιομουνα|ιοσαστε|ιοσουνα|ιουνται|ιουνταν|ομασταν|οσασταν|ουμαστε|ηθειτε|ηθηκαν|ιομουν|ιονταν|ιοσουν|ομουνα|οσαστε|οσουνα|ουνται|ουνταν|ουσατε|αγατε|ηθεισ|ηθουν|ηκατε|ησατε|ησουν|ιεμαι|ιεσαι|ιεται|ιοταν|ιουμα|ομουν|ονται|ονταν|οσουν|ουμαι|ουσαν|αγαν|αμαι|ασαι|αται|ειτε|εσαι|εται|ηδεσ|ηδων|ηθει|ηκαν|ησαν|ησει|ησεσ|ομαι|οταν|αει|εισ|ηθω|ησω|ουν|ουσ|αν|ασ|αω|ει|εσ|ησ|οι|οσ|ου|υσ|ων|[αεηιουω])$', '\1') END;

@@ -1,0 +1,3 @@
+-- From schema 5 to schema 6: words are stemmed by their script, runs of Thai, Lao, Burmese and Khmer are cut into threes, stop words
+-- are terms of their own. Nothing in the tables changes; the words are indexed again when the rows are copied into new tables
+-- at the end.
