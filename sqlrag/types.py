@@ -78,8 +78,9 @@ class Chunk:
     """A slice of a document: ``content == document.text[i_start:i_end]``.
 
     ``chunk_index`` counts from 0 in reading order. ``heading_path`` holds the titles above the slice, outermost
-    first, its own included. ``page`` is 1-based, None where the format has no pages. ``given_id`` is the key of a chunk
-    that has one of its own, such as a node of llama-index; ``node`` is that node as a JSON object, without its text.
+    first, its own included; where it holds several sections, those that they share. ``page`` is 1-based, None where
+    the format has no pages. ``given_id`` is the key of a chunk that has one of its own, such as a node of llama-index;
+    ``node`` is that node as a JSON object, without its text.
     ``shown`` is the slice as a reader of the page sees it, as :func:`sqlrag.visible.shown_slice` gives it; None where
     that is not known.
     """

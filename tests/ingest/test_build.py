@@ -246,7 +246,7 @@ class TestChunks:
         assert "\r" not in "".join(row[1] for row in found)
         wanted = {" > ".join(path) + "\n\n" + text if path else text for *_, path, _, _, text in found}
         assert set(model.texts) == wanted | {PROBE_TEXT}
-        assert any(text.startswith("One > Two\n\nTwo") for text in wanted)
+        assert any(text.startswith("F > One > Two\n\nTwo") for text in wanted)
         with Store(path, embedder=model) as store:
             assert store.check() == []
 

@@ -217,21 +217,25 @@ def test_case_A15_blank_text_and_a_lone_title():
 # Structure.
 
 
+LONG = "\n\n" + "long " * 34
+"""Text that leaves no room for another section beside its own in a chunk of 200 characters."""
+
+
 def test_levels_may_be_skipped_and_come_back():
-    text = "# A\na\n### B\nb\n## C\nc\n### D\nd\n# E\ne"
+    text = f"# A\na{LONG}\n### B\nb{LONG}\n## C\nc{LONG}\n### D\nd{LONG}\n# E\ne"
     assert paths(chunk(markdown(text), CHARS)) == [("A",), ("A", "B"), ("A", "C"), ("A", "C", "D"), ("E",)]
 
 
 def test_an_empty_heading_ends_a_section_and_has_no_title():
-    assert paths(chunk(markdown("# A\na\n## B\nb\n##\nc"), CHARS)) == [("A",), ("A", "B"), ("A",)]
+    assert paths(chunk(markdown(f"# A\na{LONG}\n## B\nb{LONG}\n##\nc"), CHARS)) == [("A",), ("A", "B"), ("A",)]
 
 
 def test_a_title_without_text_goes_with_what_follows():
-    chunks = chunk(markdown("# A\n\n## B\n\n### C\n\nbody\n\n## D\n\n# E\nend"), CHARS)
-    # D is followed by a heading above it: E's chunk would be the wrong place.
+    chunks = chunk(markdown(f"# A\n\n## B\n\n### C\n\nbody{LONG}\n\n## Done\n\n# E\nend"), CHARS)
+    # It is followed by a heading above it: E's chunk would be the wrong place.
     assert [(c.heading_path, c.content) for c in chunks] == [
-        (("A", "B", "C"), "# A\n\n## B\n\n### C\n\nbody"),
-        (("A", "D"), "## D"),
+        (("A", "B", "C"), f"# A\n\n## B\n\n### C\n\nbody{LONG.rstrip()}"),
+        (("A", "Done"), "## Done"),
         (("E",), "# E\nend"),
     ]
 
@@ -245,11 +249,88 @@ def test_a_title_does_not_push_a_section_over_the_limit():
 def test_the_title_of_the_front_matter_stands_in_for_a_missing_first_heading():
     front = "---\ntitle: Page\n---\n"
     for body, expected in [
-        ("intro\n\n## Sub\nx", [("Page",), ("Page", "Sub")]),
-        ("intro\n\n# Own\nx", [(), ("Own",)]),
+        (f"intro{LONG}\n\n## Sub\nx{LONG}", [("Page",), ("Page", "Sub")]),
+        # A heading of level 1 stands below it, and takes its place where it says the same.
+        (f"intro{LONG}\n\n# Own\nx\n\n# Next\ny{LONG}", [("Page",), ("Page", "Own"), ("Page", "Next")]),
+        (f"intro{LONG}\n\n# `page`:\nx{LONG}\n\n# Next\ny", [("page:",), ("page:",), ("page:", "Next")]),
     ]:
         document = markdown(front + body, metadata={"title": "Page"}, body_start=len(front))
         assert paths(chunk(document, CHARS)) == expected
+
+
+# Packing.
+
+
+def test_a_section_that_fits_is_one_chunk_with_all_below_it():
+    for text, path in [
+        ("# T\n\n## A\n\na\n\n### B\n\nb\n\n#### C\n\nc", ("T", "A")),
+        ("# T\n\n## A\n\n### B\n\nb", ("T", "A", "B")),
+        ("# T\n\n## A\n\n### B\n\nb\n\n### C\n\nc", ("T", "A")),
+        # D has a heading but no text of its own, and what follows is not below it.
+        ("# T\n\n## A\n\n### D\n\n### C\n\nc", ("T", "A")),
+    ]:
+        chunks = chunk(markdown(f"{text}\n\n## End\n\nz"), CHARS)
+        assert [(c.content, c.heading_path) for c in chunks] == [(text, path), ("## End\n\nz", ("T", "End"))]
+
+
+def test_sections_that_share_nothing_but_the_title_are_not_put_together():
+    assert paths(chunk(markdown("# T\n\nintro\n\n## A\n\na\n\n## B\n\nb"), CHARS)) == [("T",), ("T", "A"), ("T", "B")]
+    assert paths(chunk(markdown("intro\n\n## A\n\na"), CHARS)) == [("a",), ("a", "A")]
+
+
+def test_sections_with_no_heading_in_common_are_not_put_together():
+    assert paths(chunk(markdown("intro\n\n# A\n\na\n\n# B\n\nb"), CHARS)) == [(), ("A",), ("B",)]
+
+
+def test_neighbours_are_put_together_below_a_heading_while_they_fit():
+    text = f"# T\n\n## A\n\n{'a ' * 20}\n\n" + "".join(f"### A{i}\n\n{'x ' * 20}\n\n" for i in range(6)) + "## B\n\nb"
+    chunks = chunk(markdown(text), CHARS)
+    # 4 times some 50 characters make 200, T included; B has nothing but the title in common with what is before.
+    assert [(c.heading_path, re.findall("#+ (.*)", c.content)) for c in chunks] == [
+        (("T", "A"), ["T", "A", "A0", "A1", "A2"]),
+        (("T", "A"), ["A3", "A4", "A5"]),
+        (("T", "B"), ["B"]),
+    ]
+    assert_sound(markdown(text), chunks, list, 200)
+
+
+def test_a_section_that_does_not_fit_is_cut_alone():
+    text = f"# T\n\n## A\n\na\n\n### Large\n\n{'large ' * 60}\n\n### A2\n\nx\n\n### A3\n\ny{LONG}{LONG}"
+    found = chunk(markdown(text), CHARS)
+    assert paths(found) == [("T", "A"), *[("T", "A", "Large")] * 2, ("T", "A", "A2"), *[("T", "A", "A3")] * 2]
+    assert found[0].content == "# T\n\n## A\n\na"
+
+
+def test_a_change_moves_no_border_beyond_the_next_heading_below_the_title():
+    def page(changed):
+        sections = [f"### {name}{i}\n\n{'word ' * 12}" for name in "ABC" for i in range(7)]
+        parts = [f"## {name}\n\n" + "\n\n".join(sections[i : i + 7]) for i, name in zip((0, 7, 14), "ABC", strict=True)]
+        return "# T\n\n" + "\n\n".join(parts).replace("### A1\n", "### A1\n\n" + changed)
+
+    before, after = ([c.embedding_text() for c in chunk(markdown(page(c)), CHARS)] for c in ("", "more " * 9))
+    of_a = [i for i, text in enumerate(before) if text.startswith("T > A")]
+    assert before[: of_a[-1] + 1] != after[: of_a[-1] + 1]
+    assert before[of_a[-1] + 1 :] == after[-(len(before) - of_a[-1] - 1) :]
+    assert len(before) - len(of_a) >= 6
+
+
+def test_sections_on_two_pages_are_not_put_together():
+    pages = ["## A\n\na", "### B\n\nb\n\n### C\n\nc", "## D\n\nd"]
+    document = markdown("\n\n".join(pages), page_starts=(0, 8, 8 + len(pages[1]) + 2))
+    assert [(c.page, c.content) for c in chunk(document, CHARS)] == list(enumerate(pages, 1))
+
+
+@pytest.mark.parametrize(
+    "inline",
+    ["[a label of some words](to.md#somewhere)", "`code of some words`", "<b id='x' class=\"some more\">x</b>"],
+)
+def test_a_link_a_tag_and_code_in_a_line_are_not_cut(inline):
+    for filler in range(20):
+        text = "word " * filler + inline + " word" * 30
+        chunks = chunk(text, replace(CHARS, chunk_size=80))
+        assert sum(inline in c.content for c in chunks) == 1
+    # Where it is larger than a chunk, it is cut at a word.
+    assert {len(c.content.split()[0]) for c in chunk(f"`{'word ' * 40}`", replace(CHARS, chunk_size=80))} <= {4, 5}
 
 
 def test_other_formats_and_the_size_strategy_have_no_headings():

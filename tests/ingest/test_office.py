@@ -12,6 +12,7 @@ from sqlrag.errors import DocumentError
 from sqlrag.ingest.chunk import chunk
 from sqlrag.ingest.folder import read_document
 from sqlrag.ingest.readers import packed as package
+from sqlrag.ingest.readers import sections_of
 from sqlrag.links import markdown_links
 from sqlrag.types import ChunkPolicy
 from tests.support.helpers import HASHING
@@ -35,7 +36,7 @@ class TestWord:
         document = read(tmp_path, word(body), "a.docx")
         assert document.text == "# The Pump\n\n## Setup\n\none\n\n### Deep\n\ntwo\n\n## By level"
         assert document.metadata == {"title": "The Pump"}
-        assert chunk(document, CHARS)[1].heading_path == ("The Pump", "Setup", "Deep")
+        assert sections_of(document)[-2].heading_path == ("The Pump", "Setup", "Deep")
 
     def test_properties(self, tmp_path):
         data = word(p("x"), **{"docProps/core.xml": properties("Pump & Co".replace("&", "&amp;"), "Ann")})
@@ -199,7 +200,7 @@ class TestBooks:
         document = read(tmp_path, book(*chapters, toc=toc), "a.epub")
         assert document.text == "## One\n\nfirst\n\n### Part\n\nx\n\n## Two\n\nsecond"
         assert document.metadata == {"title": "The Pump", "author": "Ann, Bo"}
-        assert chunk(document, CHARS)[1].heading_path == ("The Pump", "One", "Part")
+        assert sections_of(document)[-2].heading_path == ("The Pump", "One", "Part")
 
     def test_a_protected_book(self, tmp_path):
         cipher = '<encryption><CipherData><CipherReference URI="OEBPS/text/c%201.xhtml"/></CipherData></encryption>'

@@ -29,7 +29,7 @@ PAGES = {
     "[out](https://x.org/a).\n\n"
     "```\n[code](code.md)\n```\n\n`[span](span.md)` ![pic](pic.png) [self](#home) <mailto:a@b.org>\n",
     "guides/setup.md": "---\ntags: [a]\n---\nBack to [the *start*][s], [top](/index.md), [pdf](../a%20b.txt).\n\n"
-    "## One\n\ntext\n\n"
+    f"## One\n\n{'text ' * 120}\n\n"
     "### Deep\n\nmore text\n\n## Two\n\nlast\n\n[s]: ../index.md 'Title'\n",
     "a b.txt": "Plain [text](index.md) has no links.\n",
 }

@@ -59,7 +59,11 @@ def plain_sections(document: Document) -> list[Section]:
         path = (title,) if (title := page_title(document)) else ()
     starts = [*document.page_starts] or [document.body_start]
     ends = [*starts[1:], len(document.text)]
-    return [Section(start, start, end, heading_path=path) for start, end in zip(starts, ends, strict=True)]
+    first = 1 if document.page_starts else 0
+    return [
+        Section(start, start, end, heading_path=path, page=page)
+        for page, (start, end) in enumerate(zip(starts, ends, strict=True), first)
+    ]
 
 
 def page_title(document: Document) -> str:
@@ -105,8 +109,9 @@ def markdown_sections(document: Document) -> list[Section]:
     """Return the text before the first heading, then one section a heading, in reading order.
 
     A page ends a section, too: what follows on the next page, up to its first heading, is under the same titles. Only
-    headings of the top level of the page count: not those inside a quote, a list, a fence or HTML. Where the body
-    has no heading of level 1, :func:`page_title` takes its place at the beginning of every path.
+    headings of the top level of the page count: not those inside a quote, a list, a fence or HTML. Every path begins
+    with the title in the front matter, as the heading of level 1 has it that says the same; where the page has no such
+    heading, with :func:`page_title`.
     """
     start, text = document.body_start, document.text
     fences: list[tuple[int, int]] = []
@@ -120,13 +125,13 @@ def markdown_sections(document: Document) -> list[Section]:
                 fences.append((part.start(token.map[0]), part.start(token.map[1])))
             elif token.type == "heading_open" and token.level == 0:
                 begin, body = (part.start(line) for line in token.map)
-                heads.append((int(token.tag[1]), begin, body))
-    above = [] if any(head[0] == 1 for head in heads) else [(0, page_title(document))]
+                heads.append((int(token.tag[1]), begin, body, _shortened(visible(page.shown[begin:body]))))
+    above = [(0, _root(document, [title for level, *_, title in heads if level == 1]))]
     sections = []
-    for i, (level, begin, body) in enumerate([(0, start, start), *heads]):
+    for i, (level, begin, body, title) in enumerate([(0, start, start, ""), *heads]):
         if level:
-            above = [(depth, title) for depth, title in above if depth < level]
-            above.append((level, _shortened(visible(page.shown[begin:body]))))
+            above = [(depth, other) for depth, other in above if depth < level]
+            above += [(level, title)] if (level, title) != (1, above[0][1]) else []
         end = heads[i][1] if i < len(heads) else len(text)
         again = len(above) > 1 and above[0] == (0, above[1][1])  # the title of the file is that of the heading
         path = tuple(title for _, title in above[again:] if title)
@@ -158,6 +163,18 @@ def _cut_at_pages(sections: list[Section], page_starts: Sequence[int]) -> list[S
 def _within(found: Sequence[T], begin: int, end: int) -> tuple[T, ...]:
     """Return the stretches, in order, that begin within a part of the text."""
     return tuple(found[bisect_left(found, (begin,)) : bisect_left(found, (end,))])
+
+
+def _root(document: Document, headings: Sequence[str]) -> str:
+    """Return the title that every path of a page begins with, which has these headings of level 1; "" for none."""
+    if not headings:
+        return page_title(document)
+    written = _own_title(document) if document.body_start else ""
+    return next((title for title in headings if _words(title) == _words(written)), written)
+
+
+def _words(title: str) -> list[str]:
+    return re.findall(r"\w+", title.casefold())
 
 
 def _own_title(document: Document) -> str:
