@@ -30,6 +30,9 @@ Mode = Literal["hybrid", "vector", "lexical"]
 
 DEFAULT_POOL = 50
 
+# The first five of adaptive fusion are the same whatever top_k is, up to this number.
+ADAPTIVE_POOL = 100
+
 DEFAULT_HEADING_WEIGHT = 3.0
 
 HEADING_WEIGHT = Range(ge=0, le=1000)
@@ -85,11 +88,16 @@ class SearchOptions:
     fusion: Annotated[
         Fusion,
         Said(
-            '``"rrf"`` (default): reciprocal rank fusion. ``"weighted"``: each leg\'s candidates scaled to 0..1. '
+            '``"adaptive"`` (default): ``.75 * trust * (cos + 1) / (max cos + 1) + .5 * gap * bm25 / max bm25``, both '
+            "found for each question. ``trust`` is ``min(1, rho / .3)`` and at least .01, rho being the correlation of "
+            "cosine and BM25 over a sample of the chunks that hold one of its words, whatever the filters; 1 for fewer "
+            "than 30 of them. ``gap`` is ``(best - tenth) / best`` of the BM25 scores, at least .05, and 1 for fewer "
+            "than ten. The first of each leg is among the first five, that of the vector leg with a trust of .5 or "
+            'more. ``"rrf"``: reciprocal rank fusion. ``"weighted"``: each leg\'s candidates scaled to 0..1. '
             '``"convex"``: ``alpha * (cos + 1) / (max cos + 1) + (1 - alpha) * bm25 / max bm25`` over all candidates.',
             "How both rankings become one.",
         ),
-    ] = "rrf"
+    ] = "adaptive"
     alpha: Annotated[
         float,
         Range(ge=0, le=1),
@@ -118,16 +126,16 @@ class SearchOptions:
         int | None,
         Range(ge=1),
         Said(
-            "Candidates of the vector leg: 50 unless given, never fewer than ``top_k``.",
-            "Candidates of the vector leg. [50]",
+            "Candidates of the vector leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.",
+            "Candidates of the vector leg. [50; adaptive: 100]",
         ),
     ] = None
     lexical_top_k: Annotated[
         int | None,
         Range(ge=1),
         Said(
-            "Candidates of the lexical leg: 50 unless given, never fewer than ``top_k``.",
-            "Candidates of the lexical leg. [50]",
+            "Candidates of the lexical leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.",
+            "Candidates of the lexical leg. [50; adaptive: 100]",
         ),
     ] = None
     collection: Annotated[
@@ -313,12 +321,16 @@ class SearchOptions:
     @property
     def vector_candidates(self) -> int:
         """How many candidates the vector leg gives."""
-        return max(self.top_k, self.vector_top_k or DEFAULT_POOL)
+        return max(self.top_k, self.vector_top_k or self._pool)
 
     @property
     def lexical_candidates(self) -> int:
         """How many candidates the lexical leg gives."""
-        return max(self.top_k, self.lexical_top_k or DEFAULT_POOL)
+        return max(self.top_k, self.lexical_top_k or self._pool)
+
+    @property
+    def _pool(self) -> int:
+        return ADAPTIVE_POOL if self.fusion == "adaptive" else DEFAULT_POOL
 
     def fusion_parameters(self) -> dict[str, Any]:
         """Return the options that the chosen fusion looks at, by the names that :func:`sqlrag.fuse` has for them."""

@@ -460,7 +460,7 @@ class TestWholeOrNotAtAll:
         with duckdb.connect(str(path)) as con:
             con.execute("UPDATE embedding_metadata SET value = '0' WHERE key = 'schema_version'")
         build(tmp_path, options={"overwrite": True})
-        assert metadata_of(path)["schema_version"] == "5"
+        assert metadata_of(path)["schema_version"] == "6"
 
     def test_a_store_that_is_open_is_not_replaced(self, tmp_path):
         path = build(tmp_path, a_md="alpha")

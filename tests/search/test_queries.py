@@ -546,7 +546,7 @@ def test_get_embedding_metadata(kb):
         "version", "created_at", "embedding", "chunking", "source_documents", "chunks", "capabilities", "store"
     }  # fmt: skip
     assert found["version"] == "1.0.0"
-    assert found["store"]["schema_version"] == "5"
+    assert found["store"]["schema_version"] == "6"
 
 
 def test_two_collections_are_two_builds(tmp_path):

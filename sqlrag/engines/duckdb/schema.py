@@ -11,7 +11,7 @@ import duckdb
 
 from sqlrag.errors import StoreError
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
 
 STORAGE_VERSION = "v1.2.0"
 

@@ -377,7 +377,7 @@ class TestUpgrade:
         rows = execute(old, "SELECT node_id, doc_id, embedding, text FROM documents")
         sources = execute(old, "SELECT doc_id, file_name, text, created_at FROM source_documents ORDER BY doc_id")
         done = upgrade(old)
-        assert (done.from_version, done.to_version, done.left_out) == (0, 5, ())
+        assert (done.from_version, done.to_version, done.left_out) == (0, 6, ())
         assert (done.documents, done.chunks) == (3, 6)
         assert check(old) == []
         found = {row[0]: row[1:] for row in execute(old, "SELECT node_id, doc_id, embedding FROM documents")}
@@ -472,15 +472,15 @@ class TestUpgrade:
         shutil.copytree(ROOT / "sql", folder)
         steps = folder / "migrations"
         rename = "DROP TABLE documents; ALTER TABLE changed RENAME TO documents;"
-        (steps / "0007_tags.sql").write_text(
+        (steps / "0008_tags.sql").write_text(
             f"CREATE TABLE changed AS SELECT * EXCLUDE mark REPLACE ([mark] AS tags) FROM documents; {rename}"
         )
-        (steps / "0006_mark.sql").write_text(
+        (steps / "0007_mark.sql").write_text(
             f"CREATE TABLE changed AS SELECT *, heading_path[1] || '!' AS mark FROM documents; {rename}"
         )
         monkeypatch.setattr(schema, "sql_folder", lambda: folder)
         monkeypatch.setattr(upgrade_module, "sql_folder", lambda: folder)
-        monkeypatch.setattr(upgrade_module, "SCHEMA_VERSION", "7")
+        monkeypatch.setattr(upgrade_module, "SCHEMA_VERSION", "8")
         schema.read_sql.cache_clear()
         seen = []
         migrate = _migrate
@@ -501,13 +501,14 @@ class TestUpgrade:
             (3, "0003_filters_with_operators", "work"),
             (4, "0004_exploration", "work"),
             (5, "0005_visible_text", "work"),
-            (6, "0006_mark", "work"),
-            (7, "0007_tags", "work"),
+            (6, "0006_adaptive_fusion", "work"),
+            (7, "0007_mark", "work"),
+            (8, "0008_tags", "work"),
         ]
-        assert (done.from_version, done.to_version) == (0, 7)
+        assert (done.from_version, done.to_version) == (0, 8)
         found = execute(old, "SELECT tags FROM documents WHERE length(heading_path) > 0 ORDER BY rid")
         assert found == [(["Setup!"],)] * 3 + [(["One!"],)] * 2
-        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("7",)]
+        assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("8",)]
 
     def test_a_file_of_schema_1(self, tmp_path):
         """The fixture is a folder of two files, built by the sqlrag that wrote schema 1, with sign codes of 64 bits."""
@@ -516,7 +517,7 @@ class TestUpgrade:
         with pytest.raises(SchemaVersionError, match="sqlrag upgrade"):
             Store(path)
         done = upgrade(path)
-        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 5, 3, ())
+        assert (done.from_version, done.to_version, done.chunks, done.left_out) == (1, 6, 3, ())
         assert check(path) == []
         embedder = HashingEmbedder("hashing-64")
         with Store(path, embedder=embedder) as store:

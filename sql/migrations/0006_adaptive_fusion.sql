@@ -1,0 +1,2 @@
+-- From schema 5 to schema 6: hybrid_query fuses adaptively, for which pair_scores scores a sample as well. The macros are
+-- created anew when the rows are copied into new tables at the end, so there is nothing to do here.
