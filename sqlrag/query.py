@@ -103,8 +103,8 @@ def hybrid_query(
         for each question. ``trust`` is ``min(1, rho / .3)`` and at least .01, rho being the correlation of cosine and
         BM25 over a sample of the chunks that hold one of its words, whatever the filters; 1 for fewer than 30 of them,
         and where all have the same BM25. ``gap`` is ``(best - tenth) / best`` of the BM25 scores, at least .05, and 1
-        for fewer than ten. The first of each leg is among the first five, that of the vector leg with a trust of .5 or
-        more; up to ``top_k=100`` the places do not depend on ``top_k``.
+        for fewer than ten. With a trust of .5 or more the first of the vector leg is among the first five, with a gap
+        of .25 or more that of the lexical leg; up to ``top_k=100`` the places do not depend on ``top_k``.
         ``"rrf"``: reciprocal rank fusion. ``"weighted"``: each leg's candidates scaled to 0..1.
         ``"convex"``: ``alpha * (cos + 1) / (max cos + 1) + (1 - alpha) * bm25 / max bm25`` over all candidates.
     alpha

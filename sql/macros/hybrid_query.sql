@@ -68,7 +68,8 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
                        * coalesce((e.vector_score + 1) / nullif(max(e.vector_score) OVER () + 1, 0), 0)
                        + CASE WHEN fusion = 'convex' THEN 1 - alpha ELSE 0.5 * w.gap END
                        * coalesce(e.lexical_score / nullif(max(e.lexical_score) OVER (), 0), 0) END, 9) AS score,
-               fusion = 'adaptive' AND (coalesce(c.lexical_rank = 1, false) OR coalesce(c.vector_rank = 1 AND w.trust >= 0.5, false)) AS leads
+               fusion = 'adaptive' AND (coalesce(c.vector_rank = 1 AND w.trust >= 0.5, false)
+                   OR coalesce(c.lexical_rank = 1 AND w.gap >= 0.25, false)) AS leads
         FROM candidates AS c LEFT JOIN exact AS e ON fusion IN ('adaptive', 'convex') AND e.rid = c.rid, weights AS w
     ),
     placed AS (

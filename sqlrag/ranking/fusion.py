@@ -30,8 +30,8 @@ LEAST_SAMPLE, SAMPLE = 30, 300
 # and what is left to a leg that says nothing, so that it still orders what the other leg cannot tell apart.
 LEAST_TRUST, LEAST_GAP = 0.01, 0.05
 
-# Below this trust the vectors count for noise; from the other one on, their first is among the first five.
-NOISE, TRUSTED = 0.1, 0.5
+# Below this trust the vectors count for noise; from these on, of trust and gap, a leg's first is among the first five.
+NOISE, TRUSTED, DISTINCT = 0.1, 0.5, 0.25
 
 FIRST_PLACES = 5
 
@@ -221,9 +221,9 @@ def fuse_legs(
         ``adaptive``: ``.75·trust·(cos + 1) / (max cos + 1) + .5·gap·bm25 / max bm25`` over the same, where ``gap`` is
         (best BM25 − tenth BM25) / best BM25 of the lexical leg, the tenth 0 where it has fewer than ten hits, and at
         least .05. So no score is 0 but that of a cosine of −1 without a word, and a leg that says nothing orders what
-        the other one leaves equal. Without any lexical hit the second part is 0. The first of the lexical leg, and
-        with a trust of .5 or more that of the vector leg, are lifted into the first five where they would miss them:
-        to 1e-9 above the fifth of the others, or the fourth if both legs' firsts are two.
+        the other one leaves equal. Without any lexical hit the second part is 0. The first of the vector leg with a
+        trust of .5 or more, and of the lexical leg with a gap of .25 or more, is lifted into the first five where it
+        would miss them: to 1e-9 above the fifth of the others, or the fourth if both legs' firsts are two.
     rrf_k, weights
         Of ``rrf``; the weights are (vector, lexical), 0 or more, not both 0.
     vector_weight
@@ -284,8 +284,8 @@ def fuse_legs(
         shares = _convex(known, *of_legs)
     added = {rid: Parts(shares[0].get(rid, 0.0), shares[1].get(rid, 0.0)) for rid in union}
     if fusion == "adaptive":
-        first = [leg for leg in (lexical_leg, vector_leg if trust >= TRUSTED else {}) if leg]
-        added = _lifted(added, {next(iter(leg)) for leg in first})
+        leading = [vector_leg if trust >= TRUSTED else {}, lexical_leg if gap >= DISTINCT else {}]
+        added = _lifted(added, {next(iter(leg)) for leg in leading if leg})
     if parts is not None:
         parts.update(added)
 

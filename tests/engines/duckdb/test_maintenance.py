@@ -410,7 +410,7 @@ class TestUpgrade:
     def test_it_is_searched_updated_and_upgraded_no_further(self, old):
         upgrade(old)
         again = upgrade(old)
-        assert (again.from_version, again.steps, str(again)) == (5, (), f"{old} has schema version 5 already.")
+        assert (again.from_version, again.steps, str(again)) == (6, (), f"{old} has schema version 6 already.")
         answer = hybrid_query("red valve", old, query_vector=[1] * 16, top_k=1)
         assert answer[0]["text"] == "## Install\n\nOpen the red valve."
         assert "_node_content" not in answer[0]["metadata"]
