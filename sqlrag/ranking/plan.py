@@ -93,8 +93,8 @@ class SearchOptions:
             "cosine and BM25 over a sample of the chunks that hold one of its words, whatever the filters; 1 for fewer "
             "than 30 of them. ``gap`` is ``(best - tenth) / best`` of the BM25 scores, at least .05, and 1 for fewer "
             "than ten. The first of the vector leg is among the first five with a trust of .5 or more, that of the "
-            'lexical leg with a gap of .25 or more. ``"rrf"``: reciprocal rank fusion. ``"weighted"``: each leg\'s candidates '
-            "scaled to 0..1. "
+            'lexical leg with a gap of .25 or more. ``"rrf"``: reciprocal rank fusion. '
+            '``"weighted"``: each leg\'s candidates scaled to 0..1. '
             '``"convex"``: ``alpha * (cos + 1) / (max cos + 1) + (1 - alpha) * bm25 / max bm25`` over all candidates.',
             "How both rankings become one.",
         ),
