@@ -9,7 +9,15 @@ from sqlrag.arguments import Range, counted, flag, whole
 from sqlrag.embedders.base import same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.ranking.fusion import reciprocal_rank_fusion as reciprocal_rank_fusion  # as in the published package
-from sqlrag.ranking.plan import ExplainOptions, LexicalOptions, StoreHybridOptions, VectorOptions, refuse_unknown, takes
+from sqlrag.ranking.plan import (
+    OPTIONS,
+    ExplainOptions,
+    LexicalOptions,
+    StoreHybridOptions,
+    VectorOptions,
+    refuse_unknown,
+    takes,
+)
 from sqlrag.ranking.results import print_results as print_results
 from sqlrag.search.open import open_store
 from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
@@ -36,7 +44,7 @@ def hybrid_query(
     model_name: str | None = None,
     top_k: int = 5,
     vector_weight: float = 0.5,
-    use_rrf: bool = True,
+    use_rrf: bool | None = None,
     vector_top_k: int | None = None,
     fts_top_k: int | None = None,
     include_source_docs: bool = False,
@@ -81,9 +89,10 @@ def hybrid_query(
     vector_weight
         Of ``weighted`` fusion: the share of the vector leg, 0..1.
     use_rrf
-        False means ``fusion="weighted"``, as in the published package. Ignored where ``fusion`` is given.
+        True means ``fusion="rrf"`` and False ``fusion="weighted"``, as in the published package. None, as without it:
+        ``"adaptive"``. Ignored where ``fusion`` is given.
     vector_top_k, lexical_top_k
-        Candidates of each leg: 50 unless given, never fewer than ``top_k``.
+        Candidates of each leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.
     fts_top_k
         The same as ``lexical_top_k``, as in the published package.
     include_source_docs
@@ -91,7 +100,13 @@ def hybrid_query(
     verbose
         Log top_k, scores and the stages with their times at level INFO; the question is not in it.
     fusion
-        ``"rrf"`` (default): reciprocal rank fusion. ``"weighted"``: each leg's candidates scaled to 0..1.
+        ``"adaptive"`` (default): ``.75 * trust * (cos + 1) / (max cos + 1) + .5 * gap * bm25 / max bm25``, both found
+        for each question. ``trust`` is ``min(1, rho / .3)`` and at least .01, rho being the correlation of cosine and
+        BM25 over a sample of the chunks that hold one of its words, whatever the filters; 1 for fewer than 30 of them,
+        and where all have the same BM25. ``gap`` is ``(best - tenth) / best`` of the BM25 scores, at least .05, and 1
+        for fewer than ten. With a trust of .5 or more the first of the vector leg is among the first five, with a gap
+        of .25 or more that of the lexical leg; up to ``top_k=100`` the places do not depend on ``top_k``.
+        ``"rrf"``: reciprocal rank fusion. ``"weighted"``: each leg's candidates scaled to 0..1.
         ``"convex"``: ``alpha * (cos + 1) / (max cos + 1) + (1 - alpha) * bm25 / max bm25`` over all candidates.
     alpha
         Of ``convex`` fusion: the share of the vector score, 0..1.
@@ -153,13 +168,13 @@ def hybrid_query(
     ('guides/filters.md#2', 0.032787)
     """
     given: Any = {name: value for name, value in locals().items() if name in StoreHybridOptions.__optional_keys__}
-    use_rrf, verbose = flag("use_rrf", use_rrf), flag("verbose", verbose)
-    if fusion is None:
-        given["fusion"] = "rrf" if use_rrf else "weighted"
+    use_rrf, verbose = None if use_rrf is None else flag("use_rrf", use_rrf), flag("verbose", verbose)
+    meant = {None: OPTIONS["fusion"].default, True: "rrf", False: "weighted"}[use_rrf]
+    given["fusion"] = meant if fusion is None else fusion
     with open_store(db_path) as store:
         results = store.hybrid_query(query_text, **given)
-    if not use_rrf and fusion not in (None, "weighted"):
-        results.notices.append(f"use_rrf=False has no effect with fusion={fusion!r}.")
+    if use_rrf is not None and fusion not in (None, meant):
+        results.notices.append(f"use_rrf={use_rrf} has no effect with fusion={fusion!r}.")
     if verbose:
         stages = ", ".join(f"{stage} {seconds * 1000:.1f} ms" for stage, seconds in results.timings.items())
         best, last = (results[0]["score"], results[-1]["score"]) if results else (None, None)
@@ -366,7 +381,8 @@ def explain(query_text: str, node_id: str, db_path: AnyStores, **options: Unpack
     -------
     Explanation
         Its score and rank, the cosine, the BM25 score term by term, and what each leg adds. The contributions of the
-        terms add up to the BM25 score, those of the legs to the score, each within 1e-9. A chunk that a leg does not
+        terms add up to the BM25 score, those of the legs (with adaptive fusion and its lift) to the score, each within
+        1e-9. A chunk that a leg does not
         have among its candidates has a ``reason`` there. ``print`` shows it as text, a notebook as a table.
 
     Raises

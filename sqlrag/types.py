@@ -36,7 +36,7 @@ TextKind = Literal["document", "query"]
 
 ChunkUnit = Literal["tokens", "chars"]
 
-Fusion = Literal["rrf", "weighted", "convex"]
+Fusion = Literal["adaptive", "rrf", "weighted", "convex"]
 
 Progress = Literal["auto", "on", "off"]
 
@@ -121,9 +121,10 @@ class Candidate:
     """A chunk that a search has found.
 
     The first fields are those of :class:`Chunk`. ``score`` is what the results are ordered by, ``score_type`` its
-    kind: "vector" (cosine, -1..1), "bm25", "rrf", "weighted", "convex", "rerank" or "mmr". ``vector_score`` is a
-    cosine, ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are None where the leg did
-    not return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless given.
+    kind: "vector" (cosine, -1..1), "bm25", "adaptive", "rrf", "weighted", "convex", "rerank" or "mmr".
+    ``vector_score`` is a cosine, ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are
+    None where the leg did not return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless
+    given.
     """
 
     doc_id: str
@@ -196,7 +197,8 @@ class RetrievePlan:
 
     ``mode`` is "hybrid", "vector" or "lexical"; ``k`` how many candidates are returned, ``candidate_pool`` how many
     each leg passes to the fusion (never fewer than ``k``). ``rrf_k`` is the constant of Reciprocal Rank Fusion,
-    ``alpha`` the share of the vector leg in "convex" fusion, ``vector_weight`` that in "weighted". A chunk passes if it
+    ``alpha`` the share of the vector leg in "convex" fusion, ``vector_weight`` that in "weighted". ``fusion`` is "rrf"
+    here, unlike in :func:`sqlrag.hybrid_query`, whose "adaptive" has to be asked for. A chunk passes if it
     is in one of the collections, has one of ``tags_any`` and all of ``tags_all``, and its metadata equal ``metadata``.
     """
 

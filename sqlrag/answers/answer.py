@@ -127,7 +127,8 @@ def answer(
     stream
         Return an iterator of events instead of the whole answer.
     plan
-        How to search, see :class:`sqlrag.RetrievePlan`; None is ``RetrievePlan()``: 12 chunks by both legs. The search
+        How to search, see :class:`sqlrag.RetrievePlan`; None is ``RetrievePlan(fusion="adaptive")``: 12 chunks by both
+        legs, fused as :func:`hybrid_query` does. The search
         passes ``candidate_pool`` of them (50, at least ``k``) to ``rerank`` and ``diversity``, and the best ``k`` are
         used. Each leg passes as many to the fusion, so that a larger pool needs no further search.
     contexts

@@ -255,7 +255,7 @@ class PromptRun:
                 self.notices += notices_of(contexts)
                 contexts = arguments.items("contexts", contexts, "what a query returned")
             with request(self.request_id):
-                items, checksums = self._found(db_path, plan or RetrievePlan(), contexts)
+                items, checksums = self._found(db_path, plan or RetrievePlan(fusion="adaptive"), contexts)
                 with measured("fit", self.timings, parent=self.whole):
                     self._build(items, checksums)
         except BaseException as error:

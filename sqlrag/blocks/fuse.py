@@ -161,14 +161,16 @@ def fuse(
     Parameters
     ----------
     candidate_sets
-        Lists, each best first. "rrf" takes any number of them and uses ranks only. "weighted" and "convex" take
-        two, of the vector leg and of the lexical leg, and use their scores.
+        Lists, each best first. "rrf" takes any number of them and uses ranks only. "weighted", "convex" and "adaptive"
+        take two, of the vector leg and of the lexical leg, and use their scores.
     method
         "rrf": ``Σ weight / (rrf_k + rank)``, rank from 1. "weighted": each list's scores scaled to 0..1, then weighted.
         "convex": ``alpha·(cos + 1) / (max cos + 1) + (1 - alpha)·bm25 / max bm25`` over the ``vector_score`` and
-        ``lexical_score`` of the candidates; a score that is None adds 0.
+        ``lexical_score`` of the candidates; a score that is None adds 0. "adaptive": the same scores by the weights of
+        :func:`hybrid_query`, whose ``trust`` lists of candidates do not tell, so that it has to be given.
     params
         "rrf": ``rrf_k`` (60) and ``weights``, one per list. "weighted": ``vector_weight`` (0.5). "convex": ``alpha``.
+        "adaptive": ``trust``, 0..1, as :func:`explain` says it of a question.
 
     Returns
     -------
@@ -194,10 +196,15 @@ def fuse(
     """
     options = {} if params is None else mapping("params", params)
     choice("method", method, get_args(Fusion))
-    wanted = {of.parameter for of in OF_FUSION.values() if of.fusion == method}
+    wanted = {"trust"} if method == "adaptive" else {of.parameter for of in OF_FUSION.values() if of.fusion == method}
     if set(options) - wanted:
         unknown = ", ".join(sorted(set(options) - wanted))
         raise InputError(f"params has {unknown}; {method!r} takes {', '.join(sorted(wanted))}")
+    if method == "adaptive" and "trust" not in options:
+        raise InputError(
+            "adaptive fusion cannot find its trust in lists of candidates: it compares the scores of other chunks. "
+            "Pass params={'trust': 1.0} where the vectors are good, or what explain says; or search by hybrid_query."
+        )
     sets = [checked(candidates) for candidates in items("candidate_sets", candidate_sets, "[by_meaning, by_word]")]
     known: dict[str, Candidate] = {}
     for candidate in (candidate for candidates in sets for candidate in candidates):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sqlrag.ranking.explanation import Explanation
     from sqlrag.ranking.filters import Filters
-    from sqlrag.ranking.fusion import ExactScores, FusedHit, Leg
+    from sqlrag.ranking.fusion import ExactScores, FusedHit, Leg, Parts, Trust
     from sqlrag.ranking.plan import BM25, SearchOptions
     from sqlrag.ranking.terms import Terms
     from sqlrag.types import Candidate, Chunk, Vectors
@@ -38,7 +38,9 @@ class SearchState(Protocol):
     has_lexical_index: bool
     notices: list[str]
 
-    def fused(self, parts: dict[int, tuple[float, float]] | None = None) -> tuple[list[FusedHit], str]:
+    trust: Trust | None
+
+    def fused(self, parts: dict[int, Parts] | None = None) -> tuple[list[FusedHit], str]:
         """Return every candidate, best first, and the type of its score; ``parts`` as in ``fuse_legs``."""
         ...
 
@@ -103,16 +105,28 @@ class Engine(Protocol):
         """Return the terms of the lexical leg, or raise NoLexicalIndexError."""
         ...
 
-    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int) -> Terms:
-        """Return the terms with the ``count`` most distinctive ones of some chunks added."""
+    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:
+        """Return the terms with the ``count`` most distinctive ones of some chunks added, whose share is ``weight``."""
         ...
 
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
         """Return the ``k`` chunks that fit the terms best, or raise NoLexicalIndexError."""
         ...
 
-    def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
-        """Return the exact cosine and lexical score of given chunks, by their ``rid``."""
+    def pair_scores(
+        self,
+        vector: NDArray[np.float32],
+        terms: Terms,
+        rids: Sequence[int],
+        bm25: BM25,
+        sample: list[tuple[float | None, float]] | None = None,
+    ) -> ExactScores:
+        """Return the exact cosine and lexical score of given chunks, by their ``rid``.
+
+        ``sample`` is filled with both scores of some 300 of the chunks that hold one of the terms, or of all, whatever
+        the filters. A store gives the same ones for the same chunks, and so do several files and what is merged of
+        them.
+        """
         ...
 
     def chunk_rows(self, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:

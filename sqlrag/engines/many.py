@@ -393,7 +393,7 @@ class ManyEngine:
         )
         return ManyTerms.of(terms, dictionary)
 
-    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int) -> Terms:
+    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:
         dictionary = _many(terms).dictionary
         assert dictionary is not None  # noqa: S101 - query_terms sets it
         texts = {node_id: visible(row["shown"] or row["text"]) for node_id, row in self.chunk_rows(node_ids).items()}
@@ -402,6 +402,7 @@ class ManyEngine:
             terms,
             texts,
             count,
+            weight,
             self.metadata["stemmer"],
             dictionary=dictionary,
             num_docs=int(self._known().totals[0]),
@@ -445,14 +446,23 @@ class ManyEngine:
             f"{counted(files, 'file')}, {'; '.join(methods)}",
         )
 
-    def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
+    def pair_scores(
+        self,
+        vector: NDArray[np.float32],
+        terms: Terms,
+        rids: Sequence[int],
+        bm25: BM25,
+        sample: list[tuple[float | None, float]] | None = None,
+    ) -> ExactScores:
         many, totals, files = _many(terms), self._known().totals, len(self.parts)
+        nth = None if sample is None else legs.sampled_nth(terms, int(totals[0]))
 
         def scores(place: int, con: duckdb.DuckDBPyConnection) -> ExactScores:
             own = [rid // files for rid in rids if rid % files == place]
-            if not own:
+            if not own and nth is None:
                 return {}
-            return legs.pair_scores(con, vector, many.of_file(place)[0], own, bm25, totals=totals)
+            terms = many.of_file(place)[0]
+            return legs.pair_scores(con, vector, terms, own, bm25, totals=totals, nth=nth, sample=sample)
 
         found = self._ask(scores)
         return {rid * files + place: pair for place, pairs in enumerate(found) for rid, pair in pairs.items()}

@@ -192,6 +192,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "rrf": {"fusion": "rrf"},
     "weighted": {"fusion": "weighted"},
     "convex": {"fusion": "convex"},
+    "adaptive": {"fusion": "adaptive"},
 }
 
 _SET_BY_EVALUATE = {"self", "query_text", "top_k", "query_vector", "include_source_docs", "model_name"}

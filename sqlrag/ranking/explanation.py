@@ -6,6 +6,8 @@ import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sqlrag.ranking.fusion import FIRST_PLACES, FULL_CORRELATION, LEAST_GAP, LEAST_SAMPLE, LEAST_TRUST
+
 
 @dataclass(frozen=True)
 class TermPart:
@@ -71,12 +73,29 @@ class LexicalPart:
 
 
 @dataclass(frozen=True)
+class AdaptivePart:
+    """The weights that adaptive fusion has found for a question, and the chunk's lift.
+
+    ``trust`` (.01..1) follows from ``rho``, the correlation of cosine and BM25 over ``chunks`` chunks that hold a word
+    of the question; None where fewer than 30 do or all have the same BM25. ``gap`` (.05..1) is how far the best BM25
+    of the lexical leg is above the tenth. ``lift`` is what the first of a leg gets to be among the first five, else 0.
+    """
+
+    trust: float
+    rho: float | None
+    chunks: int
+    gap: float
+    lift: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why a chunk has its rank for a question; see :func:`sqlrag.explain`.
 
     ``score`` and ``rank`` are those of the search, whatever its ``top_k``; None where neither leg has the chunk among
-    its candidates. ``score`` is ``vector.contribution + lexical.contribution`` up to its rounding to 9 decimals, and
-    ``lexical.bm25`` the sum of the contributions of the terms. A leg that did not run is None.
+    its candidates. ``score`` is ``vector.contribution + lexical.contribution`` up to its rounding to 9 decimals, with
+    adaptive fusion ``+ adaptive.lift``, and ``lexical.bm25`` the sum of the contributions of the terms. A leg that did
+    not run is None, and so is ``adaptive`` with another fusion.
     """
 
     query_text: str
@@ -87,6 +106,7 @@ class Explanation:
     vector: VectorPart | None
     lexical: LexicalPart | None
     notices: tuple[str, ...] = ()
+    adaptive: AdaptivePart | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain dicts, tuples, texts and numbers."""
@@ -94,11 +114,10 @@ class Explanation:
 
     def __str__(self) -> str:
         """Say it in lines for a terminal."""
-        return "\n".join([self._headline(), *self._vector_lines(), *self._lexical_lines(), *self._table()])
+        return "\n".join([*self._lines(), *self._table()])
 
     def _repr_html_(self) -> str:
-        lines = [self._headline(), *self._vector_lines(), *self._lexical_lines()]
-        said = "<br>".join(html.escape(line).replace("  ", "&emsp;") for line in lines)
+        said = "<br>".join(html.escape(line).replace("  ", "&emsp;") for line in self._lines())
         head, *rows = self._cells() or [[]]
         marked = [("th", head), *(("td", row) for row in rows)]
         body = "".join(
@@ -113,13 +132,36 @@ class Explanation:
         table = f"<table>{body}</table>" if rows else ""
         return f'<div class="tex2jax_ignore mathjax_ignore"><p>{said}</p>{table}</div>'
 
+    def _lines(self) -> list[str]:
+        return [self._headline(), *self._adaptive_lines(), *self._vector_lines(), *self._lexical_lines()]
+
     def _headline(self) -> str:
         if self.score is None:
             one = "the leg does not have" if self.vector is None or self.lexical is None else "neither leg has"
             return f"{self.node_id}: not found, {one} it among its candidates"
         legs = [(name, part) for name, part in (("vector", self.vector), ("lexical", self.lexical)) if part]
         added = " + ".join(f"{part.contribution:.9f} ({name})" for name, part in legs)
+        if self.adaptive and self.adaptive.lift:
+            added += f" + {self.adaptive.lift:.9f} (first of a leg)"
         return f"{self.node_id}: rank {self.rank}, score {self.score:.9f} ({self.score_type}) = {added}"
+
+    def _adaptive_lines(self) -> list[str]:
+        part = self.adaptive
+        if part is None:
+            return []
+        told = f"{part.chunks} chunks hold a word of the question"
+        why = (
+            f"1, since only {told}" if part.rho is None and part.chunks < LEAST_SAMPLE
+            else "1, since the words do not tell chunks apart" if part.rho is None
+            else f"rho / {FULL_CORRELATION:g}, {LEAST_TRUST:g} to 1, rho {part.rho:.9f} over {part.chunks} chunks"
+        )  # fmt: skip
+        lines = [
+            f"trust {part.trust:.9g} = {why}",
+            f"gap {part.gap:.9g} = (best BM25 - tenth) / best, {LEAST_GAP:g} to 1",
+        ]
+        if part.lift:
+            lines.append(f"  {part.lift:.9f} lift it, the first of a leg, among the first {FIRST_PLACES}")
+        return lines
 
     def _vector_lines(self) -> list[str]:
         part = self.vector

@@ -18,6 +18,23 @@ from sqlrag.types import DEFAULT_ALPHA, Fusion
 
 DECIMALS = 9
 
+# Adaptive fusion; hybrid_query.sql has the same numbers. The shares of the legs where both are trusted:
+VECTOR_SHARE, LEXICAL_SHARE = 0.75, 0.5
+
+# the correlation of cosine and BM25 from which the cosines are trusted entirely,
+FULL_CORRELATION = 0.3
+
+# the fewest chunks that a correlation is taken over, and how many are looked at where more hold a word,
+LEAST_SAMPLE, SAMPLE = 30, 300
+
+# and what is left to a leg that says nothing, so that it still orders what the other leg cannot tell apart.
+LEAST_TRUST, LEAST_GAP = 0.01, 0.05
+
+# Below this trust the vectors count for noise; from these on, of trust and gap, a leg's first is among the first five.
+NOISE, TRUSTED, DISTINCT = 0.1, 0.5, 0.25
+
+FIRST_PLACES = 5
+
 Id = TypeVar("Id", bound=Hashable)
 
 ExactScores = Mapping[int, tuple["float | None", "float | None"]]
@@ -42,12 +59,52 @@ class Leg:
     pool: int | None = None
 
 
+class Trust(NamedTuple):
+    """How far the cosines of one question are to be believed.
+
+    ``value`` is the trust, .01 to 1; ``rho`` the correlation that it follows from, -1..1, None where there is none;
+    ``chunks`` over how many chunks it was taken.
+    """
+
+    value: float = 1.0
+    rho: float | None = None
+    chunks: int = 0
+
+    @classmethod
+    def of(cls, sample: Iterable[tuple[float | None, float]]) -> Trust:
+        """Return the trust for the (cosine, BM25) of chunks that hold a word of the question, in any order.
+
+        It is ``min(1, rho / .3)`` and at least .01, rho being Pearson's correlation of both, rounded to 9 decimals. It
+        is 1 with fewer than 30 chunks, or where all have the same BM25: nothing speaks against the vectors then. It is
+        .01 where all have the same cosine. Chunks without a cosine do not count. The sums are of whole billionths and
+        exact, so that no order of adding changes them.
+        """
+        pairs = [(round(cosine * 1e9), round(bm25 * 1e9)) for cosine, bm25 in sample if cosine is not None]
+        n = len(pairs)
+        x, y = sum(cosine for cosine, _ in pairs), sum(bm25 for _, bm25 in pairs)
+        spread = n * sum(bm25 * bm25 for _, bm25 in pairs) - y * y
+        if n < LEAST_SAMPLE or not spread:
+            return cls(chunks=n)
+        width = n * sum(cosine * cosine for cosine, _ in pairs) - x * x
+        shared = n * sum(cosine * bm25 for cosine, bm25 in pairs) - x * y
+        rho = round(shared / (math.sqrt(width) * math.sqrt(spread)), DECIMALS) if width else 0.0
+        return cls(min(1.0, max(LEAST_TRUST, rho / FULL_CORRELATION)), rho, n)
+
+
+class Parts(NamedTuple):
+    """What the vector leg and the lexical leg add to a score, and ``lift``, which adaptive fusion adds to some."""
+
+    vector: float
+    lexical: float
+    lift: float = 0.0
+
+
 class FusedHit(NamedTuple):
     """One candidate after fusion.
 
     ``score`` is that of the fusion. ``vector_score`` is a cosine, ``lexical_score`` a BM25 score; the ranks count
-    from 1 within their leg. All four are None where the leg did not return the candidate, except that convex fusion
-    gives the scores of every candidate.
+    from 1 within their leg. All four are None where the leg did not return the candidate, except that adaptive and
+    convex fusion give the scores of every candidate.
     """
 
     rid: int
@@ -139,16 +196,18 @@ def fuse_legs(
     weights: tuple[float, float] = (1.0, 1.0),
     vector_weight: float = 0.5,
     alpha: float = DEFAULT_ALPHA,
+    trust: float = 1.0,
     exact: ExactScores | None = None,
-    parts: dict[int, tuple[float, float]] | None = None,
+    parts: dict[int, Parts] | None = None,
 ) -> list[FusedHit]:
     """Fuse the hits of the vector leg and of the lexical leg.
 
     Within a leg the rank follows from the score, ties by ``doc_id, chunk_index``: the order of the input does not
     matter. A leg that is empty or missing is an empty list; the formula stays the same and its part is 0.
 
-    A candidate that is first in both legs comes first under every fusion (for ``convex``: if the legs' order is that
-    of the exact scores). Only a candidate within 1e-9 of its fused score, which counts as a tie, may precede it.
+    A candidate that is first in both legs comes first under every fusion (for ``adaptive`` and ``convex``: if the legs'
+    order is that of the exact scores). Only a candidate within 1e-9 of its fused score, which counts as a tie, may
+    precede it.
 
     Parameters
     ----------
@@ -159,17 +218,26 @@ def fuse_legs(
         ``rrf``: ``Σ weight / (rrf_k + rank)``. ``weighted``: ``vector_weight·v + (1 − vector_weight)·l``, each leg's
         scores scaled to 0..1 over its own hits (1 where all are equal). ``convex``:
         ``alpha·(cos + 1) / (max cos + 1) + (1 − alpha)·bm25 / max bm25`` over the exact scores of the union.
+        ``adaptive``: ``.75·trust·(cos + 1) / (max cos + 1) + .5·gap·bm25 / max bm25`` over the same, where ``gap`` is
+        (best BM25 − tenth BM25) / best BM25 of the lexical leg, the tenth 0 where it has fewer than ten hits, and at
+        least .05. So no score is 0 but that of a cosine of −1 without a word, and a leg that says nothing orders what
+        the other one leaves equal. Without any lexical hit the second part is 0. The first of the vector leg with a
+        trust of .5 or more, and of the lexical leg with a gap of .25 or more, is lifted into the first five where it
+        would miss them: to 1e-9 above the fifth of the others, or the fourth if both legs' firsts are two.
     rrf_k, weights
         Of ``rrf``; the weights are (vector, lexical), 0 or more, not both 0.
     vector_weight
         Of ``weighted``, 0..1.
     alpha
         Of ``convex``, 0..1.
+    trust
+        Of ``adaptive``, 0..1, taken for .01 where it is less: :meth:`Trust.of` finds it.
     exact
-        Required by ``convex``: ``rid → (cosine, bm25)`` for every candidate of the union; BM25 is 0 where no word
-        matches; None stands for a score that cannot be had (no query vector, no lexical index) and adds 0.
+        Required by ``adaptive`` and ``convex``: ``rid → (cosine, bm25)`` for every candidate of the union; BM25 is 0
+        where no word matches; None stands for a score that cannot be had (no query vector, no lexical index) and adds
+        0.
     parts
-        Filled with what the vector leg and the lexical leg add to the score of each candidate: ``rid → (v, l)``.
+        Filled with what the vector leg, the lexical leg and the lift add to the score of each candidate, by ``rid``.
 
     Returns
     -------
@@ -184,7 +252,8 @@ def fuse_legs(
     References
     ----------
     ``weighted`` is that of the published sqlrooms-rag. ``convex`` is the convex combination with theoretical minima
-    of Bruch, Gai, Ingber: An Analysis of Fusion Functions for Hybrid Retrieval, ACM TOIS 42(1), 2023, section 4.
+    of Bruch, Gai, Ingber: An Analysis of Fusion Functions for Hybrid Retrieval, ACM TOIS 42(1), 2023, section 4;
+    ``adaptive`` is the same with two weights that are found for each question.
 
     Examples
     --------
@@ -196,6 +265,7 @@ def fuse_legs(
     rrf_k = arguments.number("rrf_k", rrf_k, 0, math.inf)
     vector_weight = arguments.number("vector_weight", vector_weight, 0, 1)
     alpha = arguments.number("alpha", alpha, 0, 1)
+    trust = arguments.number("trust", trust, 0, 1)
     factors = arguments.weights("weights", weights, 2)
     vector_leg, lexical_leg = _rank(vector), _rank(lexical)
     union = lexical_leg | vector_leg
@@ -206,9 +276,16 @@ def fuse_legs(
     elif fusion == "weighted":
         shares = [_times(vector_weight, _min_max(vector_leg)), _times(1 - vector_weight, _min_max(lexical_leg))]
     else:
-        known = _exact_of(union, exact)
-        shares = _convex(known, alpha)
-    added = {rid: (shares[0].get(rid, 0.0), shares[1].get(rid, 0.0)) for rid in union}
+        known = _exact_of(union, fusion, exact)
+        of_legs = alpha, 1 - alpha
+        if fusion == "adaptive":
+            gap = gap_of(hit.score for hit in lexical_leg.values())
+            of_legs = VECTOR_SHARE * max(LEAST_TRUST, trust), LEXICAL_SHARE * gap
+        shares = _convex(known, *of_legs)
+    added = {rid: Parts(shares[0].get(rid, 0.0), shares[1].get(rid, 0.0)) for rid in union}
+    if fusion == "adaptive":
+        leading = [vector_leg if trust >= TRUSTED else {}, lexical_leg if gap >= DISTINCT else {}]
+        added = _lifted(added, {next(iter(leg)) for leg in leading if leg})
     if parts is not None:
         parts.update(added)
 
@@ -234,6 +311,14 @@ def fuse_legs(
     return sorted(fused, key=lambda hit: (-hit.score, hit.doc_id, hit.chunk_index, hit.rid))
 
 
+def gap_of(scores: Iterable[float]) -> float:
+    """Return how far the best BM25 is above the tenth, (best - tenth) / best, .05..1; 1 for fewer than ten."""
+    best = sorted(scores, reverse=True)[:10]
+    if len(best) < 10 or best[0] <= 0:
+        return 1.0
+    return max(LEAST_GAP, (best[0] - best[9]) / best[0])
+
+
 def part_formula(
     leg: str,
     hit: FusedHit,
@@ -244,22 +329,28 @@ def part_formula(
     weights: Sequence[float] = (1.0, 1.0),
     vector_weight: float = 0.5,
     alpha: float = DEFAULT_ALPHA,
+    trust: float = 1.0,
 ) -> str:
     """Return how the part of ``leg``, "vector" or "lexical", in the score of a hit comes about, with its numbers."""
     is_vector = leg == "vector"
     score: float = getattr(hit, f"{leg}_score") or 0.0
     if fusion == "rrf":
         return f"{weights[0 if is_vector else 1]:g} / ({rrf_k:g} + {getattr(hit, f'{leg}_rank')})"
-    known = [hit for hit in hits if fusion == "convex" or getattr(hit, f"{leg}_rank") is not None]
+    hits = list(hits)
+    known = [hit for hit in hits if fusion != "weighted" or getattr(hit, f"{leg}_rank") is not None]
     scores = [getattr(hit, f"{leg}_score") or 0.0 for hit in known]
     low, high = min(scores), max(scores)
     if fusion == "weighted":
         share = vector_weight if is_vector else 1 - vector_weight
         scaled = f"({score:.9g} - {low:.9g}) / ({high:.9g} - {low:.9g})" if high > low else "1"
         return f"{share:g} * {scaled}"
+    shares = [f"{alpha:g}", f"{1 - alpha:g}"]
+    if fusion == "adaptive":
+        gap = gap_of(hit.lexical_score or 0.0 for hit in hits if hit.lexical_rank is not None)
+        shares = [f"{VECTOR_SHARE:g} * {max(LEAST_TRUST, trust):.9g}", f"{LEXICAL_SHARE:g} * {gap:.9g}"]
     if is_vector:
-        return f"{alpha:g} * ({score:.9g} + 1) / ({high:.9g} + 1)"
-    return f"{1 - alpha:g} * {score:.9g} / {high:.9g}" if high else "0"
+        return f"{shares[0]} * ({score:.9g} + 1) / ({high:.9g} + 1)"
+    return f"{shares[1]} * {score:.9g} / {high:.9g}" if high else "0"
 
 
 def _rank(leg: Iterable[LegHit]) -> dict[int, _Ranked]:
@@ -294,10 +385,22 @@ def _min_max(leg: Mapping[int, _Ranked]) -> dict[int, float]:
     return {rid: (unit * hit.score - low) / (high - low) if high > low else 1.0 for rid, hit in leg.items()}
 
 
-def _convex(exact: ExactScores, alpha: float) -> list[dict[int, float]]:
+def _convex(exact: ExactScores, vector_share: float, lexical_share: float) -> list[dict[int, float]]:
     vector = _share_of_maximum({rid: -1.0 if cosine is None else cosine for rid, (cosine, _) in exact.items()}, 1.0)
     lexical = _share_of_maximum({rid: bm25 or 0.0 for rid, (_, bm25) in exact.items()}, 0.0)
-    return [_times(alpha, vector), _times(1 - alpha, lexical)]
+    return [_times(vector_share, vector), _times(lexical_share, lexical)]
+
+
+def _lifted(added: Mapping[int, Parts], firsts: Collection[int]) -> dict[int, Parts]:
+    """Lift the firsts of the legs above as many others as let them be among the first five."""
+    others = sorted((round(sum(parts), DECIMALS) for rid, parts in added.items() if rid not in firsts), reverse=True)
+    if len(others) <= FIRST_PLACES - len(firsts):
+        return dict(added)
+    floor = others[FIRST_PLACES - len(firsts)] + 10**-DECIMALS
+    return {
+        rid: parts._replace(lift=max(0.0, floor - sum(parts))) if rid in firsts else parts
+        for rid, parts in added.items()
+    }
 
 
 def _share_of_maximum(scores: Mapping[int, float], shift: float) -> dict[int, float]:
@@ -308,12 +411,12 @@ def _share_of_maximum(scores: Mapping[int, float], shift: float) -> dict[int, fl
     return {rid: score / top for rid, score in shifted.items()}
 
 
-def _exact_of(union: Collection[int], exact: ExactScores | None) -> ExactScores:
+def _exact_of(union: Collection[int], fusion: str, exact: ExactScores | None) -> ExactScores:
     """Pick the exact scores of the union and of nothing else, because the maxima are taken over them."""
     given = exact or {}
     missing = [rid for rid in union if rid not in given]
     if missing:
-        raise InputError(f"convex fusion needs the exact scores of every candidate; rids without them: {missing[:5]}")
+        raise InputError(f"{fusion} fusion needs the exact scores of every candidate; rids without them: {missing[:5]}")
     picked = {}
     for rid in union:
         cosine, bm25 = given[rid]

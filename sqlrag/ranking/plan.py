@@ -33,6 +33,9 @@ DEFAULT_POOL = 50
 # Candidates of a leg where some of them are left out because of their document.
 _DEEPER_POOL = 200
 
+# The first five of adaptive fusion are the same whatever top_k is, up to this number.
+ADAPTIVE_POOL = 100
+
 DEFAULT_HEADING_WEIGHT = 3.0
 
 HEADING_WEIGHT = Range(ge=0, le=1000)
@@ -97,11 +100,17 @@ class SearchOptions:
     fusion: Annotated[
         Fusion,
         Said(
-            '``"rrf"`` (default): reciprocal rank fusion. ``"weighted"``: each leg\'s candidates scaled to 0..1. '
+            '``"adaptive"`` (default): ``.75 * trust * (cos + 1) / (max cos + 1) + .5 * gap * bm25 / max bm25``, both '
+            "found for each question. ``trust`` is ``min(1, rho / .3)`` and at least .01, rho being the correlation of "
+            "cosine and BM25 over a sample of the chunks that hold one of its words, whatever the filters; 1 for fewer "
+            "than 30 of them. ``gap`` is ``(best - tenth) / best`` of the BM25 scores, at least .05, and 1 for fewer "
+            "than ten. The first of the vector leg is among the first five with a trust of .5 or more, that of the "
+            'lexical leg with a gap of .25 or more. ``"rrf"``: reciprocal rank fusion. '
+            '``"weighted"``: each leg\'s candidates scaled to 0..1. '
             '``"convex"``: ``alpha * (cos + 1) / (max cos + 1) + (1 - alpha) * bm25 / max bm25`` over all candidates.',
             "How both rankings become one.",
         ),
-    ] = "rrf"
+    ] = "adaptive"
     alpha: Annotated[
         float,
         Range(ge=0, le=1),
@@ -130,16 +139,16 @@ class SearchOptions:
         int | None,
         Range(ge=1),
         Said(
-            "Candidates of the vector leg: 50 unless given, never fewer than ``top_k``.",
-            "Candidates of the vector leg. [50]",
+            "Candidates of the vector leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.",
+            "Candidates of the vector leg. [50; adaptive: 100]",
         ),
     ] = None
     lexical_top_k: Annotated[
         int | None,
         Range(ge=1),
         Said(
-            "Candidates of the lexical leg: 50 unless given, never fewer than ``top_k``.",
-            "Candidates of the lexical leg. [50]",
+            "Candidates of the lexical leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.",
+            "Candidates of the lexical leg. [50; adaptive: 100]",
         ),
     ] = None
     collection: Annotated[
@@ -335,7 +344,9 @@ class SearchOptions:
 
     @property
     def _pool(self) -> int:
-        return _DEEPER_POOL if self.per_document else DEFAULT_POOL
+        if self.per_document:
+            return _DEEPER_POOL
+        return ADAPTIVE_POOL if self.fusion == "adaptive" else DEFAULT_POOL
 
     def fusion_parameters(self) -> dict[str, Any]:
         """Return the options that the chosen fusion looks at, by the names that :func:`sqlrag.fuse` has for them."""

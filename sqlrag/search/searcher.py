@@ -21,7 +21,7 @@ from sqlrag.cancellation import patience
 from sqlrag.embedders.base import GIVEN, same_model
 from sqlrag.embedders.batching import question_waits
 from sqlrag.engines.base import NoLexicalIndexError
-from sqlrag.engines.duckdb.legs import EXPANSION_CHUNKS, moved_vector
+from sqlrag.engines.duckdb.legs import EXPANSION_CHUNKS, EXPANSION_WEIGHT, moved_vector
 from sqlrag.engines.duckdb.lexical import marks
 from sqlrag.engines.duckdb.metadata import model_identity
 from sqlrag.engines.duckdb.rows import as_row, rows_of
@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.fusion import FusedHit, Leg, fuse_legs
+from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
 from sqlrag.ranking.vectors import checked_vector
@@ -62,6 +62,11 @@ T = TypeVar("T")
 _LOAD_FOLDERS = ("onnx", "huggingface")
 _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
 EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
+
+_NOISE = (
+    "The vectors tell nothing for this question: over {trust.chunks} chunks that hold its words, cosine and BM25 have "
+    "a correlation of {trust.rho:.2f}; {rest}."
+)
 
 # How long a question waits for a model whose last failure took longer than this. Long enough for one that works.
 RETRY_SECONDS = 1.0
@@ -221,6 +226,7 @@ class Run:
         self.lexical_hits = Leg()
         self.query_vector: NDArray[np.float32] | None = None
         self.terms = Terms()
+        self.trust: Trust | None = None
         self.pool: int | None = None
         self.has_lexical_index = True
         self.notices: list[str] = [*plan.without_effect(), *engine.without_effect(plan)]
@@ -303,16 +309,31 @@ class Run:
         best = [self._node_ids()[hit.rid] for hit in self.fused()[0][: max(plan.feedback, EXPANSION_CHUNKS)]]
         if not best:
             return
+        trust = self._measured_trust()
+        if trust.value < NOISE:
+            given = " and ".join(name for name in ("feedback", "expansion") if getattr(plan, name))
+            self.notices.append(_NOISE.format(trust=trust, rest=f"{given} left out, which would follow noise"))
+            return
         if plan.expansion and self.terms.clauses:
             self.notices.append(f"expansion={plan.expansion} has no effect with quotes or stars in the question.")
         elif plan.expansion and self.terms.termids:
-            self.terms = self.engine.expanded_terms(self.terms, best[:EXPANSION_CHUNKS], plan.expansion)
+            weight = EXPANSION_WEIGHT * trust.value
+            self.terms = self.engine.expanded_terms(self.terms, best[:EXPANSION_CHUNKS], plan.expansion, weight)
             self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
         if plan.feedback and self.query_vector is not None:
             nearest = self.engine.vectors_of(best[: plan.feedback])
-            self.query_vector = moved_vector(self.query_vector, nearest, plan.feedback_weight)
+            self.query_vector = moved_vector(self.query_vector, nearest, plan.feedback_weight * trust.value)
             self.vector()
         self.timings["feedback"] = time.perf_counter() - began
+
+    def _measured_trust(self) -> Trust:
+        """Return the trust in the vectors for the question as it was asked, which adaptive fusion has found already."""
+        if self.trust is None:
+            sample: list[tuple[float | None, float]] = []
+            if self.query_vector is not None and self.has_lexical_index:
+                self.engine.pair_scores(self.query_vector, self.terms, [], self.plan.bm25, sample)
+            self.trust = Trust.of(sample)
+        return self.trust
 
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
@@ -346,7 +367,8 @@ class Run:
             self.notices.append(f"No chunk holds {quoted}. Leave the quotes out to look for the words alone.")
         else:
             what = "all of the words" if plan.conjunctive else "any of the words"
-            self.notices.append(f"No chunk holds {what}.")
+            order = "; the order is by the vectors" if self.vector_hits.hits else ""
+            self.notices.append(f"No chunk holds {what}{order}.")
 
     def _asks_for_words(self) -> bool:
         return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
@@ -359,6 +381,8 @@ class Run:
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)
         hits = hits[: plan.top_k]
+        if score_type == "adaptive" and self.trust and self.trust.value < NOISE and self.lexical_hits.hits:
+            self.notices.append(_NOISE.format(trust=self.trust, rest="the order is by words"))
         fused = time.perf_counter()
         found = self._found(hits, score_type)
         sources = {}
@@ -390,27 +414,36 @@ class Run:
             results.marks = partial(marks, self.terms.asked, self.engine.metadata["stemmer"])
         return results
 
-    def fused(self, parts: dict[int, tuple[float, float]] | None = None) -> tuple[list[FusedHit], str]:
+    def fused(self, parts: dict[int, Parts] | None = None) -> tuple[list[FusedHit], str]:
         """Return every candidate, best first, and the type of its score; ``parts`` as in :func:`fuse_legs`."""
         plan, parts = self.plan, {} if parts is None else parts
         if plan.mode == "lexical" or self.query_vector is None:
-            parts.update((hit.rid, (0.0, hit.score)) for hit in self.lexical_hits.hits)
+            parts.update((hit.rid, Parts(0.0, hit.score)) for hit in self.lexical_hits.hits)
             return [
                 FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
             ], self.engine.lexical_score
         if plan.mode == "vector" or not self.has_lexical_index:
-            parts.update((hit.rid, (hit.score, 0.0)) for hit in self.vector_hits.hits)
+            parts.update((hit.rid, Parts(hit.score, 0.0)) for hit in self.vector_hits.hits)
             return [
                 FusedHit(*hit, hit.score, rank, None, None) for rank, hit in enumerate(self.vector_hits.hits, 1)
             ], "vector"
         exact = None
-        if plan.fusion == "convex":
+        if plan.fusion in ("adaptive", "convex"):
             rids = sorted({hit.rid for hit in (*self.vector_hits.hits, *self.lexical_hits.hits)})
-            exact = self.engine.pair_scores(self.query_vector, self.terms, rids, plan.bm25)
+            # Of the question as it was asked: feedback brings cosines and words nearer to each other.
+            sample: list[tuple[float | None, float]] | None
+            sample = [] if plan.fusion == "adaptive" and self.trust is None else None
+            exact = self.engine.pair_scores(self.query_vector, self.terms, rids, plan.bm25, sample)
+            if sample is not None:
+                self.trust = Trust.of(sample)
+            if plan.fusion == "adaptive" and self.terms.clauses:  # words do not count where a phrase is missing
+                held = {hit.rid: hit.score for hit in self.lexical_hits.hits}
+                exact = {rid: (exact[rid][0], held.get(rid)) for rid in rids}
         fused = fuse_legs(
             self.vector_hits.hits,
             self.lexical_hits.hits,
             fusion=plan.fusion,
+            trust=self.trust.value if self.trust else 1.0,
             exact=exact,
             parts=parts,
             **plan.fusion_parameters(),

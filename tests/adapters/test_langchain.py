@@ -87,8 +87,8 @@ def test_a_document_has_the_metadata_of_its_chunk_and_its_place(retriever):
     told = found.metadata
     assert (told["source"], told["file_name"], told["year"]) == ("guides/pump.md", "pump.md", 2023)
     assert (told["doc_id"], told["heading_path"], told["page"]) == ("guides/pump.md", ["Pump", "Repair"], None)
-    assert (told["vector_rank"], told["lexical_rank"], told["score_type"]) == (1, 1, "rrf")
-    assert told["score"] == pytest.approx(2 / 61)  # first in both legs
+    assert (told["vector_rank"], told["lexical_rank"], told["score_type"]) == (1, 1, "adaptive")
+    assert told["score"] == pytest.approx(1.25)  # first in both legs
     assert "notices" not in told
 
 

@@ -239,7 +239,7 @@ class TestAnswerSources:
     def test_they_are_what_an_answer_is_made_from(self, kb):
         (result,) = ask(in_process(kb), ("answer_sources", {"question": "Which fruit is sweet?", "top_k": 3}))
         told = given(result)
-        plan = sqlrag.RetrievePlan(k=3)
+        plan = sqlrag.RetrievePlan(k=3, fusion="adaptive")
         prompt, notices = prepare_prompt("Which fruit is sweet?", kb, plan=plan)
         assert told["instructions"] == prompt.system
         assert told["notices"] == notices
@@ -352,7 +352,7 @@ class TestFailures:
             ("hybrid_query", {"query_text": "x", "min_similarity": 2}, "min_similarity must be from -1 to 1, not 2"),
             ("hybrid_query", {"query_text": "x", "collection": 5}, "collection.str must be a valid string, not 5"),
             ("get_source_documents", {"chunk_ids": ["x"], "start": -1}, "start must be .*equal to 0, not -1"),
-            ("hybrid_query", {"query_text": "x", "fusion": "best"}, "'rrf', 'weighted' or 'convex'"),
+            ("hybrid_query", {"query_text": "x", "fusion": "best"}, "'adaptive', 'rrf', 'weighted' or 'convex'"),
             ("hybrid_query", {"query_text": "x", "metadata": "year"}, "valid dictionary"),
             ("hybrid_query", {"query_text": "x" * 10_001}, "at most 10000 characters"),
             ("hybrid_query", {"query_text": "x", "tags_any": ["x"] * 101}, "at most 100 items"),

@@ -71,6 +71,7 @@ def modes_of(store: Store) -> dict[str, Query]:
     con = store.cursor()
     return {
         "hybrid": lambda text, vector: store.hybrid_query(text, top_k=10, query_vector=vector),
+        "rrf": lambda text, vector: store.hybrid_query(text, top_k=10, query_vector=vector, fusion="rrf"),
         "convex": lambda text, vector: store.hybrid_query(text, top_k=10, query_vector=vector, fusion="convex"),
         "convex, feedback": lambda text, vector: store.hybrid_query(
             text, top_k=10, query_vector=vector, fusion="convex", alpha=0.8, feedback=2
@@ -152,7 +153,7 @@ def main() -> None:
                 size = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
             rows.append(measure(path, asked, nearest(queries, size, 10), arguments))
             print(f"{path.name} done", file=sys.stderr, flush=True)
-    names = ["hybrid", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain"]
+    names = ["hybrid", "rrf", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain"]
     header = ["chunks", *(f"{name}: p50 / p95 / CPU ms" for name in names)]
     ends = ["full scan / hybrid", "plain / hybrid (CPU)", "recall@10", "file MB"]
     print(markdown_table([*header, *ends], rows))

@@ -2,9 +2,10 @@
 
 python -m tests.bench.quality [--only nfcorpus,scifact]
 
-NFCorpus and SciFact: one chunk a document, vectors as given in ``minilm.npz``. duckdb_docs_qa and anthropic_docs: the
-package's own chunks and MiniLM vectors, best chunk per page. XQuAD: the lexical leg alone, one chunk a paragraph,
-with the default stemmer and where named with the language's own.
+NFCorpus and SciFact: one chunk a document, vectors as given in ``minilm.npz``. duckdb_docs_qa, anthropic_docs and the
+handbook: the package's own chunks and MiniLM vectors, best chunk per page. XQuAD: one chunk a paragraph and MiniLM
+vectors, which do not know Russian or Chinese, with the default stemmer; where named with the language's own, the
+lexical leg alone. The last lines are the means of the modes over the collections that have all of them.
 
 The modes after an arrow order the 100 candidates of the mode before it anew, by the vectors of the store, or leave out
 near-identical ones; how many these are for a question is in the last column.
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     Mode = Callable[[Store, str, np.ndarray | None], Results]
 
 DEPTH = 100
+
+HANDBOOK = Path(__file__).resolve().parents[2] / "data" / "handbook"
+QUESTIONS = HANDBOOK.parent / "questions.jsonl"
 
 
 def hybrid(**options: Any) -> Mode:
@@ -90,12 +94,16 @@ def question_vector(text: str) -> np.ndarray:
 MODES: dict[str, Mode] = {
     "BM25": lambda store, text, _: store.lexical_query(text, top_k=DEPTH, syntax=False),
     "vectors": lambda store, text, vector: store.vector_query(text, top_k=DEPTH, query_vector=vector),
-    "RRF": hybrid(),
+    "RRF": hybrid(fusion="rrf"),
     "weighted": hybrid(fusion="weighted"),
     "convex": hybrid(fusion="convex"),
     "convex, feedback": hybrid(fusion="convex", alpha=0.8, feedback=2),
     "convex, expansion": hybrid(fusion="convex", expansion=10),
+    "adaptive": hybrid(),
+    "adaptive, feedback": hybrid(feedback=2),
+    "adaptive, expansion": hybrid(expansion=10),
 }
+FEW = ["BM25", "vectors", "RRF", "convex", "adaptive", "adaptive, feedback"]
 # What is done to the candidates of another mode: its name and the function.
 AFTERWARDS = {
     "BM25 → cosine": ("BM25", partial(reordered, cosine=True)),
@@ -148,15 +156,31 @@ def own_chunks(name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.
 def paragraphs(
     name: str, folder: Path, stemmer: str = "porter"
 ) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
-    """Return a store of paragraphs with vectors that mean nothing, for the lexical leg alone."""
+    """Return a store of paragraphs with MiniLM vectors, and the questions with theirs."""
+    model = load_embedder(MINILM)
     rows = read_jsonl(DATA / name / "corpus.jsonl")
-    store = Store.create(folder / f"{name}.duckdb", 8, stemmer=stemmer)
+    store = Store.create(folder / f"{name}.duckdb", 384, stemmer=stemmer)
     store.upsert(
         [Document(row["_id"], row["text"]) for row in rows],
         [Chunk(row["_id"], 0, row["text"], i_end=len(row["text"])) for row in rows],
-        np.ones((len(rows), 8), dtype=np.float32),
+        embed_texts(model, [row["text"] for row in rows], kind="document"),
     )
-    return store, [(row["_id"], row["text"], None) for row in read_jsonl(DATA / name / "queries.jsonl")]
+    asked = read_jsonl(DATA / name / "queries.jsonl")
+    vectors = embed_texts(model, [row["text"] for row in asked], kind="query")
+    return store, [(row["_id"], row["text"], vector) for row, vector in zip(asked, vectors, strict=True)]
+
+
+def handbook(_name: str, folder: Path) -> tuple[Store, list[tuple[str, str, np.ndarray | None]]]:
+    """Return a store of the handbook, and its questions."""
+    prepared = prepare_embeddings(HANDBOOK, folder / "handbook.duckdb", embed_model_name=MINILM)
+    return Store(prepared.path), [(row["id"], row["text"], None) for row in read_jsonl(QUESTIONS)]
+
+
+def judged(name: str, file: str) -> list[tuple[str, str, int]]:
+    """Return the judgements of a collection: question, page, relevance."""
+    if name != "handbook":
+        return [(query, _page(page), relevance) for query, page, relevance in read_qrels(DATA / name / file)]
+    return [(row["id"], _page(page), 1) for row in read_jsonl(QUESTIONS) for page in row["relevant"]]
 
 
 # Collection: how its store is made, its judgements, and the modes that make sense on it.
@@ -165,12 +189,13 @@ COLLECTIONS = {
     "scifact": (given_vectors, ["qrels/test.tsv"], [*MODES, *AFTERWARDS]),
     "duckdb_docs_qa": (own_chunks, ["qrels/test.tsv", "qrels/test_en.tsv", "qrels/test_ru.tsv"], [*MODES, *AFTERWARDS]),
     "anthropic_docs": (own_chunks, ["qrels/test.tsv"], [*MODES, *AFTERWARDS]),
-    "xquad_en": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
-    "xquad_de": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
-    "xquad_ru": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+    "handbook": (handbook, ["questions.jsonl"], FEW),
+    "xquad_en": (paragraphs, ["qrels/test.tsv"], FEW),
+    "xquad_de": (paragraphs, ["qrels/test.tsv"], FEW),
+    "xquad_ru": (paragraphs, ["qrels/test.tsv"], FEW),
     "xquad_ru:russian": (partial(paragraphs, stemmer="russian"), ["qrels/test.tsv"], ["BM25"]),
     "xquad_de:german": (partial(paragraphs, stemmer="german"), ["qrels/test.tsv"], ["BM25"]),
-    "xquad_zh": (paragraphs, ["qrels/test.tsv"], ["BM25"]),
+    "xquad_zh": (paragraphs, ["qrels/test.tsv"], FEW),
 }
 
 
@@ -207,21 +232,18 @@ def measure(name: str, folder: Path) -> list[list[str]]:
             }
     runs = {mode: {query_id: run_of(results) for query_id, results in found[mode].items()} for mode in modes}
     for file in judgements:
-        qrels = [
-            ir_measures.Qrel(query, _page(document), relevance)
-            for query, document, relevance in read_qrels(DATA / name / file)
-        ]
-        judged = {qrel.query_id for qrel in qrels}
+        qrels = [ir_measures.Qrel(*row) for row in judged(name, file)]
+        asked = {qrel.query_id for qrel in qrels}
         for mode in modes:
-            run = {query: documents for query, documents in runs[mode].items() if query in judged}
+            run = {query: documents for query, documents in runs[mode].items() if query in asked}
             got = ir_measures.calc_aggregate([nDCG @ 10, R @ 10], qrels, run)
             row = label + (f" ({Path(file).stem.removeprefix('test_')})" if "_" in Path(file).stem else "")
             gone = [
                 sum(map(len, getattr(found[mode][query], "dropped", {}).values()))
-                for query in judged & found[mode].keys()
+                for query in asked & found[mode].keys()
             ]
             rows.append(
-                [row, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(judged)), f"{np.mean(gone):.1f}"]
+                [row, mode, f"{got[nDCG @ 10]:.4f}", f"{got[R @ 10]:.4f}", str(len(asked)), f"{np.mean(gone):.1f}"]
             )
     return rows
 
@@ -235,6 +257,12 @@ def main() -> None:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(name, Path(folder))
+    whole = {name for name in names if len(COLLECTIONS[name][2]) >= len(FEW)}
+    for mode in FEW:
+        means = [[float(row[2]), float(row[3])] for row in rows if row[1] == mode and row[0] in whole]
+        if means:
+            gain, recall = np.mean(means, axis=0)
+            rows.append([f"mean of {len(means)}", mode, f"{gain:.4f}", f"{recall:.4f}", "", ""])
     print(markdown_table(["collection", "mode", "nDCG@10", "recall@10", "questions", "dropped"], rows))
 
 

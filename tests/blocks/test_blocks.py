@@ -94,7 +94,9 @@ def test_case_G8_a_leg_without_any_spread_is_no_division_by_zero():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[hit("a")]], "borda"), "method must be one of 'rrf', 'weighted', 'convex', not 'borda'"),
+        (([[hit("a")]], "borda"), "method must be one of 'adaptive', 'rrf', 'weighted', 'convex', not 'borda'"),
+        (([[hit("a")]] * 2, "adaptive"), "adaptive fusion cannot find its trust in lists of candidates"),
+        (([[hit("a")]] * 2, "adaptive", {"trust": 2}), "trust must be a number from 0 to 1, not 2"),
         (([[hit("a")]], "rrf", {"alpha": 0.5}), "params has alpha; 'rrf' takes rrf_k, weights"),
         (([[hit("a")]], "rrf", {"rrf_k": -1}), "must be a number"),
         (([[hit("a")]] * 2, "rrf", {"weights": [1]}), "weights must be 2 finite"),

@@ -37,7 +37,7 @@ SEARCHES = [
     *(
         "SELECT node_id, score, vector_rank, lexical_rank FROM {}hybrid_query('duck bread', "
         f"{list(BREAD)}, fusion := '{fusion}')"
-        for fusion in ("rrf", "weighted", "convex")
+        for fusion in ("adaptive", "rrf", "weighted", "convex")
     ),
     "SELECT node_id, score FROM {}more_like('a.md#1')",
     "SELECT doc_id, text FROM {}source_documents_of(['a.md#0', 'b.md#0'])",

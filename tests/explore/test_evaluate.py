@@ -68,7 +68,14 @@ def test_every_kind_of_plan_and_a_given_vector(small):
     assert found.ranked["options"] == found.ranked["plan"]
     assert found.ranked["options"]["1"][0] == "a.md"
     assert found.ranked["function"]["1"][0] == "b.md"
-    assert list(sqlrag.evaluate(questions, small).means) == ["lexical", "vector", "rrf", "weighted", "convex"]
+    assert list(sqlrag.evaluate(questions, small).means) == [
+        "lexical",
+        "vector",
+        "rrf",
+        "weighted",
+        "convex",
+        "adaptive",
+    ]
 
 
 def test_beir_and_jsonl_give_what_a_list_gives(small, tmp_path):

@@ -57,7 +57,7 @@ CALLS = [
     f"SELECT node_id, score FROM exact_vector_query({VECTOR}, {OPTIONS})",
     *(
         f"SELECT * EXCLUDE text FROM hybrid_query('{QUESTION}', {VECTOR}, fusion := '{fusion}')"
-        for fusion in ("rrf", "weighted", "convex")
+        for fusion in ("adaptive", "rrf", "weighted", "convex")
     ),
     f"SELECT node_id, score FROM hybrid_query('{QUESTION}', {VECTOR}, k := 5, pool := 7, {OPTIONS})",
     "SELECT node_id, score FROM more_like('guides/filters.md#1', k := 4)",

@@ -225,7 +225,7 @@ class TestLexical:
         assert found(path, "what is this zebra?") == {"b.md"}
         answer = hybrid_query("!!!", path)
         assert len(answer) == 2
-        assert {row["score_type"] for row in answer} == {"rrf"}
+        assert {row["score_type"] for row in answer} == {"adaptive"}
         assert {row["lexical_rank"] for row in answer} == {None}
         assert answer.notices == ["The question has no words that the lexical leg could look for."]
         assert lexical_query("!!!", path) == []
@@ -424,14 +424,14 @@ class TestVector:
 
 
 class TestFusion:
-    @pytest.mark.parametrize("fusion", ["rrf", "weighted", "convex"])
+    @pytest.mark.parametrize("fusion", ["adaptive", "rrf", "weighted", "convex"])
     def test_case_G1_an_empty_leg_changes_no_shape(self, tmp_path, fusion):
         with store_of(tmp_path / "kb.duckdb", {"a": "alpha"}) as store:
             full = store.hybrid_query("alpha", fusion=fusion)
             one = store.hybrid_query("zzzz", fusion=fusion)
             assert [tuple(row) for row in one] == [tuple(row) for row in full]
             assert one[0]["score_type"] == full[0]["score_type"] == fusion
-            assert one[0]["lexical_score"] in ({None} if fusion != "convex" else {0.0})
+            assert one[0]["lexical_score"] in ({0.0} if fusion in ("adaptive", "convex") else {None})
             other = store.hybrid_query("alpha beta", fusion=fusion, min_similarity=0.9)
             assert [tuple(row) for row in other] == [tuple(row) for row in full]
             assert (other[0]["score_type"], other[0]["vector_rank"], other[0]["lexical_rank"]) == (fusion, None, 1)
@@ -446,7 +446,7 @@ class TestFusion:
             ("Y", 0.031746032), ("X", 0.016393443), ("b", 0.016393443), ("a", 0.016129032), ("c", 0.016129032)
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("fusion", ["rrf", "weighted", "convex"])
+    @pytest.mark.parametrize("fusion", ["adaptive", "rrf", "weighted", "convex"])
     def test_case_G4_first_in_both_legs_is_first(self, tmp_path, fusion):
         texts = {f"d{n}": f"zebra {'filler ' * n}word{n}" for n in range(6)} | {"best": "zebra zebra"}
         with store_of(tmp_path / "kb.duckdb", texts) as store:
@@ -462,7 +462,7 @@ class TestFusion:
         for threads in (1, 4):
             with Store(path, threads=threads) as store:
                 for _ in range(20):
-                    for fusion in ("rrf", "weighted", "convex"):
+                    for fusion in ("adaptive", "rrf", "weighted", "convex"):
                         assert ids(store.hybrid_query("same line", top_k=3, fusion=fusion)) == wanted
                     assert ids(store.vector_query("same line", top_k=3)) == wanted
                     assert ids(store.lexical_query("same line", top_k=3)) == wanted
@@ -486,8 +486,8 @@ class TestFusion:
         with store_of(tmp_path / "kb.duckdb", texts) as store:
             hopeless = store.hybrid_query("qqqq xxxx")[0]
             good = store.hybrid_query("zebra")[0]
-            assert hopeless["score"] == pytest.approx(1 / 61, abs=1e-9)  # as high as a leg's best ever is
-            assert hopeless["lexical_score"] is None
+            assert hopeless["score"] == pytest.approx(0.75, abs=1e-9)  # as high as the best vector ever is
+            assert (hopeless["lexical_score"], hopeless["lexical_rank"]) == (0, None)
             assert hopeless["vector_score"] < 0.5 < good["vector_score"]
             assert store.hybrid_query("qqqq xxxx", min_similarity=0.5) == []
             assert ids(store.hybrid_query("zebra", min_similarity=0.5)) == ["a#0"]

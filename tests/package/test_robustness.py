@@ -217,7 +217,7 @@ class TestDamage:
             ]
             for exact in (False, True):
                 assert ids(store.vector_query(query_vector=[1, 1, 1, 1], exact=exact)) == ["0#0", "2#0"]
-            for fusion in ("rrf", "weighted", "convex"):
+            for fusion in ("adaptive", "rrf", "weighted", "convex"):
                 found = store.hybrid_query("beta", query_vector=[1, 1, 1, 1], fusion=fusion)
                 assert set(ids(found)) == {"0#0", "1#0", "2#0"}
                 assert all(np.isfinite(row["score"]) for row in found)

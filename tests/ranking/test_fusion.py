@@ -13,7 +13,7 @@ from sqlrag.errors import InputError
 from sqlrag.ranking import fusion
 from sqlrag.ranking.fusion import FusedHit, LegHit, fuse_legs, reciprocal_rank_fusion
 
-MODES = ("rrf", "weighted", "convex")
+MODES = ("adaptive", "rrf", "weighted", "convex")
 
 
 def leg(*ids_and_scores: tuple[str, float]) -> list[LegHit]:
@@ -27,7 +27,7 @@ def names(hits: list[FusedHit]) -> list[str]:
 
 def fuse(vector: list[LegHit], lexical: list[LegHit], mode: str, **options) -> list[FusedHit]:
     """Fuse with exact scores made up from the legs: cosine -0.5 and BM25 0 where a leg lacks the candidate."""
-    if mode == "convex":
+    if mode in ("adaptive", "convex"):
         cosines, bm25 = {hit.rid: hit.score for hit in vector}, {hit.rid: hit.score for hit in lexical}
         options["exact"] = {rid: (cosines.get(rid, -0.5), bm25.get(rid, 0.0)) for rid in cosines | bm25}
     return fuse_legs(vector, lexical, fusion=mode, **options)
@@ -234,13 +234,14 @@ def test_plain_tuples_will_do(mode):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fusion": "borda"}, "fusion must be one of 'rrf', 'weighted', 'convex', not 'borda'"),
+        ({"fusion": "borda"}, "fusion must be one of 'adaptive', 'rrf', 'weighted', 'convex', not 'borda'"),
         ({"rrf_k": -1}, "rrf_k must be"),
         ({"weights": (1, 1, 1)}, "weights must be 2 finite"),
         ({"weights": (0, 0)}, r"not \(0, 0\)"),
         ({"vector_weight": 1.1}, "vector_weight must be a number from 0 to 1, not 1.1"),
         ({"vector_weight": math.nan}, "vector_weight must be"),
         ({"alpha": -0.1}, "alpha must be"),
+        ({"trust": 1.1}, "trust must be a number from 0 to 1, not 1.1"),
     ],
 )
 @pytest.mark.parametrize("hits", [[], leg(("A", 0.9))])
@@ -277,6 +278,7 @@ _options = st.fixed_dictionaries(
         "weights": st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)),
         "vector_weight": _shares,
         "alpha": _shares,
+        "trust": _shares,
     }
 )
 
@@ -318,7 +320,7 @@ def test_the_order_is_total_and_every_candidate_is_there_once(vector, lexical, o
     assert len(fused) == len({hit.rid for hit in fused})
     assert all(hit.score == round(hit.score, 9) for hit in fused)
     if options["mode"] != "rrf":
-        assert all(0 <= hit.score <= 1 for hit in fused)
+        assert all(0 <= hit.score <= (1.25 if options["mode"] == "adaptive" else 1) for hit in fused)
 
 
 @given(_leg_of(_cosines), _leg_of(_bm25), _options)

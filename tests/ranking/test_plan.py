@@ -102,7 +102,7 @@ class TestPython:
             assert parameters[name].default == default_of(search, name, "function"), name
 
     def test_the_fields_of_a_plan_have_the_defaults_of_the_table(self):
-        own = {"k", "candidate_pool"}
+        own = {"k", "candidate_pool", "fusion"}  # the blocks keep reciprocal rank fusion
         for name, one in RetrievePlan.__dataclass_fields__.items():
             if name not in own:
                 default = getattr(RetrievePlan(), name)

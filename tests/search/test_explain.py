@@ -125,10 +125,11 @@ class TestAChunkThatWasNotFound:
         return search(self.question, kb, top_k=60)[-1]["node_id"]
 
     def test_beyond_the_candidates(self, kb):
-        told = sqlrag.explain(self.question, self.last(kb, "vector"), kb)
+        fewer = {"fusion": "rrf"}  # 50 candidates of each leg
+        told = sqlrag.explain(self.question, self.last(kb, "vector"), kb, **fewer)
         assert (told.vector.rank, told.vector.place) == (None, 60)
         assert "number 60 by cosine" in told.vector.reason
-        told = sqlrag.explain(self.question, self.last(kb, "lexical"), kb)
+        told = sqlrag.explain(self.question, self.last(kb, "lexical"), kb, **fewer)
         assert (told.lexical.rank, told.lexical.place) == (None, 60)
         assert "number 60 by BM25" in told.lexical.reason
 
@@ -175,8 +176,8 @@ class TestAChunkThatWasNotFound:
 
 
 def test_it_is_text_data_and_html(kb):
-    node_id = sqlrag.hybrid_query("filter <by> tag", kb)[0]["node_id"]
-    told = sqlrag.explain("filter <by> tag", node_id, kb)
+    node_id = sqlrag.hybrid_query("filter <by> tag", kb, fusion="rrf")[0]["node_id"]
+    told = sqlrag.explain("filter <by> tag", node_id, kb, fusion="rrf")
     text = str(told)
     assert f"{node_id}: rank 1, score {told.score:.9f} (rrf)" in text
     assert "1 / (60 + 1)" in text

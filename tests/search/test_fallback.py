@@ -174,7 +174,7 @@ def assert_by_words(answer, *words):
 
 
 def assert_by_both(answer):
-    assert {row["score_type"] for row in answer} == {"rrf"}
+    assert {row["score_type"] for row in answer} == {"adaptive"}
     assert answer.notices == []
     assert all(row["vector_rank"] for row in answer)
 

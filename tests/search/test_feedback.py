@@ -65,7 +65,7 @@ def test_a_damaged_vector_is_no_feedback(store: Store) -> None:
 def test_expansion_adds_the_terms_that_tell_the_best_chunks(store: Store) -> None:
     con = store.cursor()
     own = query_terms(con, "heat pump", "porter")
-    more = expanded_terms(con, own, ["0.txt#0", "1.txt#0"], 2, "porter")
+    more = expanded_terms(con, own, ["0.txt#0", "1.txt#0"], 2, 0.5, "porter")
     terms = dict(con.execute("SELECT termid, term FROM fts_main_documents.dict").fetchall())
     boosts = {terms[termid]: boost for termid, boost in zip(more.termids, more.boosts, strict=True)}
     # Two terms of four, alike in both chunks: each word of the question keeps half, the added ones share as much.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from sqlrag import (
 )
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.ranking.plan import OPTIONS
+from sqlrag.types import Fusion
 from tests.support.helpers import HASHING, build, ids, write
 
 NAN = math.nan
@@ -42,9 +44,9 @@ def optional(values):
 
 
 COUNT = {name: optional(NOT_WHOLE) for name in ("vector_top_k", "lexical_top_k", "fts_top_k")}
-FLAGS = dict.fromkeys(
-    ("include_source_docs", "exact", "strict", "syntax", "conjunctive", "use_rrf", "verbose"), NOT_A_FLAG
-)
+FLAGS = dict.fromkeys(("include_source_docs", "exact", "strict", "syntax", "conjunctive", "verbose"), NOT_A_FLAG) | {
+    "use_rrf": optional(NOT_A_FLAG)
+}
 FILTERS = {
     "collection": NOT_STRINGS,
     "tags_any": (*NOT_STRINGS, "a"),
@@ -244,8 +246,11 @@ class TestWithoutEffect:
     @pytest.mark.parametrize(
         ("options", "notice"),
         [
-            ({"alpha": 0.3}, "alpha=0.3 has no effect with fusion='rrf', only with 'convex'."),
-            ({"vector_weight": 0.3}, "vector_weight=0.3 has no effect with fusion='rrf', only with 'weighted'."),
+            ({"alpha": 0.3}, "alpha=0.3 has no effect with fusion='adaptive', only with 'convex'."),
+            (
+                {"fusion": "rrf", "vector_weight": 0.3},
+                "vector_weight=0.3 has no effect with fusion='rrf', only with 'weighted'.",
+            ),
             ({"fusion": "convex", "rrf_weights": (2, 1)}, "rrf_weights=(2, 1) has no effect with fusion='convex'"),
             ({"fusion": "weighted", "rrf_k": 10}, "rrf_k=10 has no effect with fusion='weighted', only with 'rrf'."),
             ({"feedback_weight": 0.1}, "feedback_weight=0.1 has no effect without feedback."),
@@ -263,12 +268,16 @@ class TestWithoutEffect:
     def test_a_function_tells_of_use_rrf(self, store):
         answer = sqlrag.hybrid_query("zebra", store, use_rrf=False, fusion="rrf")
         assert answer.notices == ["use_rrf=False has no effect with fusion='rrf'."]
-        assert sqlrag.hybrid_query("zebra", store, use_rrf=False).notices == []
+        answer = sqlrag.hybrid_query("zebra", store, use_rrf=True, fusion="convex")
+        assert answer.notices == ["use_rrf=True has no effect with fusion='convex'."]
+        for use_rrf, fusion in ((False, "weighted"), (True, "rrf"), (None, "adaptive")):
+            answer = sqlrag.hybrid_query("zebra", store, use_rrf=use_rrf)
+            assert (answer.notices, answer[0]["score_type"]) == ([], fusion)
 
     def test_every_default_is_silent(self, store):
         names = set(inspect.signature(Store.hybrid_query).parameters) & set(OPTIONS)
         defaults = {name: inspect.signature(Store.hybrid_query).parameters[name].default for name in names}
-        for fusion in ("rrf", "weighted", "convex"):
+        for fusion in get_args(Fusion):
             assert store.hybrid_query("zebra", **{**defaults, "fusion": fusion}).notices == []
 
     def test_no_weight_for_headings_is_an_effect(self, store):

@@ -245,7 +245,7 @@ def search(
 
 
 def _hybrid(query: VectorStoreQuery) -> dict[str, Any]:
-    """Return the arguments of a hybrid search: with alpha the fusion is convex, without it that of reciprocal ranks."""
+    """Return the arguments of a hybrid search: with alpha the fusion is convex, without it adaptive."""
     return {
         "top_k": query.hybrid_top_k or query.similarity_top_k,
         "vector_top_k": query.similarity_top_k if query.hybrid_top_k else None,

@@ -235,6 +235,7 @@ def answer_sources(
     plan = sqlrag.RetrievePlan(
         mode=mode,
         k=top_k,
+        fusion="adaptive",
         collection=collection if collection is None or isinstance(collection, str) else tuple(collection),
         tags_any=tuple(tags_any or ()),
         tags_all=tuple(tags_all or ()),

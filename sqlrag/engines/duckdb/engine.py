@@ -17,9 +17,9 @@ from sqlrag.engines.duckdb.metadata import read_metadata, required_metadata
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import as_sql
 from sqlrag.errors import NotFoundError
-from sqlrag.ranking.explanation import Explanation, LexicalPart, TermPart, VectorPart
+from sqlrag.ranking.explanation import AdaptivePart, Explanation, LexicalPart, TermPart, VectorPart
 from sqlrag.ranking.filters import filter_hints
-from sqlrag.ranking.fusion import part_formula
+from sqlrag.ranking.fusion import Parts, gap_of, part_formula
 from sqlrag.ranking.terms import idf
 
 if TYPE_CHECKING:
@@ -55,17 +55,22 @@ def explained(run: SearchState, con: duckdb.DuckDBPyConnection, node_id: str) ->
     if not found:
         raise NotFoundError(f"{run.engine.path} has no chunk {node_id!r}.")
     rid, passes = found[0]
-    parts: dict[int, tuple[float, float]] = {}
+    parts: dict[int, Parts] = {}
     hits, score_type = run.fused(parts)
     rank, hit = next(((rank, hit) for rank, hit in enumerate(hits, 1) if hit.rid == rid), (None, None))
-    contributions = parts.get(rid, (0.0, 0.0))
+    contributions = parts.get(rid, Parts(0.0, 0.0))
     vector = lexical = None
     if run.query_vector is not None:
-        vector = _vector_part(run, con, rid, passes, hits, hit, contributions[0])
+        vector = _vector_part(run, con, rid, passes, hits, hit, contributions.vector)
     if run.plan.mode != "vector" and run.has_lexical_index:
-        lexical = _lexical_part(run, con, rid, passes, hits, hit, contributions[1])
+        lexical = _lexical_part(run, con, rid, passes, hits, hit, contributions.lexical)
     score = hit.score if hit else None
-    return Explanation(run.query_text, node_id, score, score_type, rank, vector, lexical, tuple(run.notices))
+    adaptive = None
+    if score_type == "adaptive" and run.trust:
+        gap = gap_of(hit.lexical_score or 0.0 for hit in hits if hit.lexical_rank is not None)
+        adaptive = AdaptivePart(*run.trust, gap, contributions.lift)
+    notices = tuple(run.notices)
+    return Explanation(run.query_text, node_id, score, score_type, rank, vector, lexical, notices, adaptive)
 
 
 def _vector_part(
@@ -199,7 +204,8 @@ def _formula(run: SearchState, hits: Sequence[FusedHit], hit: FusedHit, leg: str
     plan, is_vector = run.plan, leg == "vector"
     if plan.mode != "hybrid" or run.query_vector is None or not run.has_lexical_index:
         return "its cosine" if is_vector else "its BM25"
-    return part_formula(leg, hit, hits, plan.fusion, **plan.fusion_parameters())
+    trust = run.trust.value if run.trust else 1.0
+    return part_formula(leg, hit, hits, plan.fusion, trust=trust, **plan.fusion_parameters())
 
 
 T = TypeVar("T")
@@ -269,8 +275,8 @@ class FileEngine:
         except duckdb.CatalogException as error:
             raise NoLexicalIndexError(str(error)) from error
 
-    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int) -> Terms:
-        return legs.expanded_terms(self.cursor(), terms, node_ids, count, self.metadata["stemmer"])
+    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:
+        return legs.expanded_terms(self.cursor(), terms, node_ids, count, weight, self.metadata["stemmer"])
 
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
         try:
@@ -278,8 +284,16 @@ class FileEngine:
         except duckdb.CatalogException as error:
             raise NoLexicalIndexError(str(error)) from error
 
-    def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
-        return legs.pair_scores(self.cursor(), vector, terms, rids, bm25)
+    def pair_scores(
+        self,
+        vector: NDArray[np.float32],
+        terms: Terms,
+        rids: Sequence[int],
+        bm25: BM25,
+        sample: list[tuple[float | None, float]] | None = None,
+    ) -> ExactScores:
+        nth = None if sample is None else legs.sampled_nth(terms, self.chunks())
+        return legs.pair_scores(self.cursor(), vector, terms, rids, bm25, nth=nth, sample=sample)
 
     def chunk_rows(self, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         return rows.chunk_rows(self.cursor(), node_ids)

@@ -12,7 +12,7 @@ import numpy as np
 from sqlrag.engines.duckdb.lexical import FileDictionary, stem_word, stop_words, tokenize
 from sqlrag.engines.duckdb.statements import call_macro, select_by_key
 from sqlrag.ranking.filters import compared_fields
-from sqlrag.ranking.fusion import Leg, LegHit
+from sqlrag.ranking.fusion import SAMPLE, Leg, LegHit
 from sqlrag.ranking.terms import boosted, idf
 from sqlrag.ranking.vectors import query_code, unit_vector
 
@@ -182,8 +182,13 @@ def pair_scores(
     bm25: BM25,
     *,
     totals: Sequence[float] | None = None,
+    nth: int | None = None,
+    sample: list[tuple[float | None, float]] | None = None,
 ) -> ExactScores:
-    """Return the exact cosine and BM25 of given chunks, by their ``rid``; ``totals`` as in :func:`lexical_leg`."""
+    """Return the exact cosine and BM25 of given chunks, by their ``rid``; ``totals`` as in :func:`lexical_leg`.
+
+    With ``nth`` every so-manyth chunk that holds one of the terms is scored as well, for ``sample``.
+    """
     arguments = {
         "termids": terms.termids,
         "dfs": terms.dfs,
@@ -195,8 +200,22 @@ def pair_scores(
         options["boosts"] = terms.boosts
     if totals is not None:
         options["totals"] = totals
-    rows = call_macro(con, "rid, vector_score, lexical_score", "pair_scores", arguments, options)
-    return {rid: (vector_score, lexical_score) for rid, vector_score, lexical_score in rows}
+    if nth is not None:
+        options["nth"] = nth
+    rows = call_macro(con, "rid, vector_score, lexical_score, sampled", "pair_scores", arguments, options)
+    if sample is not None:
+        sample.extend((cosine, bm25) for _, cosine, bm25, sampled in rows if sampled)
+    return {rid: (cosine, bm25) for rid, cosine, bm25, _ in rows}
+
+
+def sampled_nth(terms: Terms, chunks: int) -> int:
+    """Return which share of the chunks that hold one of the terms is a sample: one in so many, so that 300 are enough.
+
+    How many hold one is not known before they are read: at most as many as there are ``chunks``, or postings. The terms
+    of a clause, such as the words that ``word*`` stands for, have one document frequency together.
+    """
+    dfs = dict(zip(terms.clauses, terms.dfs, strict=True)).values() if terms.clauses else terms.dfs
+    return max(1, -(-min(sum(dfs), chunks) // SAMPLE))
 
 
 def as_text(vector: NDArray[np.float32]) -> str:
@@ -215,7 +234,7 @@ def _leg(
     )
 
 
-# The share of the added terms in an expanded question, and the chunks that they are taken from.
+# The share of the added terms in an expanded question where the vectors are trusted, and the chunks they come from.
 EXPANSION_WEIGHT = 0.5
 
 EXPANSION_CHUNKS = 10
@@ -234,12 +253,13 @@ def moved_vector(vector: NDArray[np.float32], vectors: Vectors, weight: float) -
 
 
 def expanded_terms(
-    con: duckdb.DuckDBPyConnection, terms: Terms, node_ids: Sequence[str], count: int, stemmer: str
+    con: duckdb.DuckDBPyConnection, terms: Terms, node_ids: Sequence[str], count: int, weight: float, stemmer: str
 ) -> Terms:
     """Return the terms with the ``count`` most distinctive ones of chunks of a file added: :func:`with_distinctive`."""
     rows = select_by_key(con, "SELECT node_id, visible(text, shown) FROM documents WHERE node_id IN (...)", node_ids)
     num_docs = con.execute("SELECT num_docs FROM fts_main_documents.stats").fetchall()[0][0]
-    return with_distinctive(con, terms, dict(rows), count, stemmer, dictionary=FileDictionary(con), num_docs=num_docs)
+    dictionary = FileDictionary(con)
+    return with_distinctive(con, terms, dict(rows), count, weight, stemmer, dictionary=dictionary, num_docs=num_docs)
 
 
 def with_distinctive(
@@ -247,12 +267,15 @@ def with_distinctive(
     terms: Terms,
     texts: Mapping[str, str],
     count: int,
+    weight: float,
     stemmer: str,
     *,
     dictionary: Dictionary,
     num_docs: int,
 ) -> Terms:
     """Return the terms with the ``count`` most distinctive ones of chunks, given by their ``node_id``, added.
+
+    ``weight`` is the share that they have together, 0..1.
 
     RM3 (Abdul-Jaleel et al., UMass at TREC 2004): a term counts by its share of each chunk's words, chunks alike, times
     its idf here, since stop words are in the index.
@@ -265,5 +288,5 @@ def with_distinctive(
     found = dictionary.look_up(sorted(shares))
     weighed = [(-shares[term] * idf(df, num_docs), term, termid, df) for term, termid, df in found]
     best = sorted(weighed)[:count]
-    total = sum(weight for weight, *_ in best)
-    return boosted(terms, [(termid, df, weight / total) for weight, _, termid, df in best if total], EXPANSION_WEIGHT)
+    total = sum(negated for negated, *_ in best)
+    return boosted(terms, [(termid, df, negated / total) for negated, _, termid, df in best if total], weight)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlrag.ranking.terms import Terms
 
 MACRO_OPTIONS = frozenset(
-    {"k", "pool", "k1", "b", "text_weight", "heading_weight", "boosts", "at_least", "totals"}
+    {"k", "pool", "k1", "b", "text_weight", "heading_weight", "boosts", "at_least", "totals", "nth"}
     | {"collection", "tags_any", "tags_all", "passing"}
 )
 

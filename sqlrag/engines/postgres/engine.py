@@ -18,7 +18,7 @@ from sqlrag.engines.postgres.rows import PostgresRows, as_array
 from sqlrag.engines.postgres.words import folded
 from sqlrag.errors import InputError
 from sqlrag.ranking.filters import alternatives_of, compared_fields, filter_hints
-from sqlrag.ranking.fusion import DECIMALS, Leg, LegHit
+from sqlrag.ranking.fusion import DECIMALS, SAMPLE, Leg, LegHit
 from sqlrag.ranking.plan import BM25
 from sqlrag.ranking.terms import Terms, idf, parse
 
@@ -190,7 +190,7 @@ class PostgresEngine(Engine):
     def _configuration(self) -> str:
         return self.metadata["text_search_configuration"]
 
-    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int) -> Terms:  # noqa: ARG002
+    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:  # noqa: ARG002
         self._refuse("expansion")
 
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
@@ -213,10 +213,24 @@ class PostgresEngine(Engine):
         hits = [LegHit(rid, doc_id, index, score) for rid, doc_id, index, _, score in rows]
         return Leg(hits, {row[0]: row[3] for row in rows}, method)
 
-    def pair_scores(self, vector: NDArray[np.float32], terms: Terms, rids: Sequence[int], bm25: BM25) -> ExactScores:
-        rows = self._rows("pair_scores", {"rids": list(rids), **_ranking(terms, bm25)})
+    def pair_scores(
+        self,
+        vector: NDArray[np.float32],
+        terms: Terms,
+        rids: Sequence[int],
+        bm25: BM25,
+        sample: list[tuple[float | None, float]] | None = None,
+    ) -> ExactScores:
+        # Of the chunks that hold one of the rarest words, as in the lexical leg: others take too long to read.
+        words = [] if sample is None else _rarest(terms.texts[1:], terms.dfs, 0)[0]
+        nth = max(1, -(-sum(sorted(terms.dfs)[: len(words)]) // SAMPLE))
+        values = {"rids": list(rids), "sampled": _joined(" | ", words) or None, "nth": nth}
+        rows = self._rows("pair_scores", {**values, **_ranking(terms, bm25)})
         cosines = _cosines([row[1] for row in rows], vector)
-        return {rid: (cosine, score) for (rid, _, score), cosine in zip(rows, cosines, strict=True)}
+        scored = [(*row, cosine) for row, cosine in zip(rows, cosines, strict=True)]
+        if sample is not None:
+            sample.extend((cosine, score) for _, _, score, sampled, cosine in scored if sampled and score)
+        return {rid: (cosine, score) for rid, _, score, _, cosine in scored}
 
     # Rows.
 

@@ -377,7 +377,11 @@ OTHER_CODE = {
     "more in each query of a word": ("near_duplicates", re.compile(r"WHERE word <= 3"), "WHERE true"),
     "no defaults": ("vector_search", "k := 10, pool := 750", "k, pool"),
     "a default": ("vector_search", "pool := 750", "pool := 7500"),
-    "a default text": ("hybrid_query", re.compile("^(?!--)(.*)fusion := 'rrf'", re.MULTILINE), r"\1fusion := 'convex'"),
+    "a default text": (
+        "hybrid_query",
+        re.compile("^(?!--)(.*)fusion := 'adaptive'", re.MULTILINE),
+        r"\1fusion := 'convex'",
+    ),
     "arguments in another order": ("vector_search", "signs, low, high,", "signs, high, low,"),
     "one default more": ("passes", "tags_any, tags_all)", "tags_any, tags_all := NULL)"),
     "brackets": (

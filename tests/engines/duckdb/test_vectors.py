@@ -192,10 +192,11 @@ def test_python_and_macro_agree_on_words(store: Store) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fusion", ["rrf", "weighted", "convex"])
+@pytest.mark.parametrize("fusion", ["adaptive", "rrf", "weighted", "convex"])
 def test_python_and_macro_agree_on_fusion(store: Store, vectors: np.ndarray, fusion: Any) -> None:
     chance = random.Random(8)
     more = {
+        "adaptive": [{"k1": 0.9, "b": 0.4, "heading_weight": 0.5}],
         "rrf": [{"rrf_k": 10}],
         "weighted": [{"vector_weight": 0.2}, {"vector_weight": 1.0}],
         "convex": [{"alpha": 0.2}, {"k1": 0.9, "b": 0.4, "heading_weight": 0.5}],
@@ -226,7 +227,7 @@ def test_number_of_threads_does_not_matter(store: Store, vectors: np.ndarray) ->
     assert all(answer == answers[0] for answer in answers)
 
 
-FUSIONS: tuple[Any, ...] = ("rrf", "weighted", "convex")
+FUSIONS: tuple[Any, ...] = ("adaptive", "rrf", "weighted", "convex")
 
 
 def test_case_G6_equal_documents_stay_in_order(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ FILTERED = {
     "metadata": {"metadata": {"$or": [{"mime": "text/plain"}, {"year": {"$gte": 2022}}]}},
 }
 WAYS = {
-    "rrf": ("hybrid", {}),
+    "adaptive": ("hybrid", {}),
+    "rrf": ("hybrid", {"fusion": "rrf"}),
     "weighted": ("hybrid", {"fusion": "weighted", "vector_weight": 0.3}),
     "convex": ("hybrid", {"fusion": "convex", "alpha": 0.6}),
     "feedback": ("hybrid", {"feedback": 3}),
@@ -72,7 +73,7 @@ WAYS = {
     "lexical": ("lexical", {}),
     "conjunctive": ("lexical", {"conjunctive": True}),
     "headings": ("lexical", {"fields": "heading_path", "k1": 0.9, "b": 0.4}),
-    **{f"rrf, {name}": ("hybrid", options) for name, options in FILTERED.items()},
+    **{f"adaptive, {name}": ("hybrid", options) for name, options in FILTERED.items()},
     **{f"convex, {name}": ("hybrid", {"fusion": "convex", **options}) for name, options in FILTERED.items()},
     "nothing passes": ("hybrid", {"metadata": {"nowhere": 1}}),
 }
@@ -410,7 +411,7 @@ class TestRanking:
                 text, vector = asked[vectors["query_ids"][at].item()], vectors["queries"][at]
                 for way in WAYS:
                     # Every way for some questions, those that differ most for all.
-                    if number % 5 == 0 or way in ("rrf", "convex", "lexical", "both"):
+                    if number % 5 == 0 or way in ("adaptive", "rrf", "convex", "lexical", "both"):
                         more = {"query_vector": vector, "exact": True}
                         assert_same(search(many, way, text, **more), search(one, way, text, **more))
                 best = ids(one.vector_query(query_vector=vector, top_k=10, exact=True))
@@ -483,7 +484,7 @@ class TestHandles:
 
     def test_threads(self, handles):
         many, one = handles
-        jobs = [(way, question) for way in ("rrf", "convex", "both", "lexical") for question in QUESTIONS[:5]] * 2
+        jobs = [(way, question) for way in ("adaptive", "convex", "both", "lexical") for question in QUESTIONS[:5]] * 2
         wanted = {job: search(one, *job) for job in jobs}
         with ThreadPoolExecutor(8) as pool:
             for job, found in zip(jobs, pool.map(lambda job: search(many, *job), jobs), strict=True):

@@ -470,7 +470,7 @@ class TestSearching:
         "options",
         [
             {},
-            {"rrf_k": 10, "rrf_weights": (2.0, 1.0)},
+            {"fusion": "rrf", "rrf_k": 10, "rrf_weights": (2.0, 1.0)},
             {"fusion": "convex", "alpha": 0.3},
             {"fusion": "weighted", "vector_weight": 0.7},
             {"feedback": 2},
