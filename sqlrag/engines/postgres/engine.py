@@ -370,6 +370,6 @@ def _quoted(lexeme: str) -> str:
 
 
 def _reordered(row: Sequence[Any]) -> list[Any]:
-    node_id, text, metadata_, doc_id, index, collection, path, page, start, end, tags, shown = row
+    node_id, text, metadata_, doc_id, index, collection, path, page, start, end, tags, shown, checksum = row
     metadata = {key: value for key, value in json.loads(metadata_).items() if key not in LLAMA_INDEX_FIELDS}
-    return [node_id, text, metadata, doc_id, index, collection, path, page, start, end, tags, shown]
+    return [node_id, text, metadata, doc_id, index, collection, path, page, start, end, tags, shown, checksum]
