@@ -200,15 +200,15 @@ PYTHON = {
     "validate_embedding_model": (lambda at: sqlrag.validate_embedding_model(at, "hashing-64", 64), lambda _: True),
     "answer": (
         lambda at: sources(sqlrag.answer(QUESTION, at, chat_model=FirstSource())),
-        lambda s: found(s.retrieve(QUESTION, RetrievePlan())),
+        lambda s: found(s.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))),
     ),
     "aanswer": (
         lambda at: sources(asyncio.run(sqlrag.aanswer(QUESTION, at, chat_model=FirstSource()))),
-        lambda s: found(s.retrieve(QUESTION, RetrievePlan())),
+        lambda s: found(s.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))),
     ),
     "prepare_prompt": (
         lambda at: sources(prepare_prompt(QUESTION, at)[0]),
-        lambda s: found(s.retrieve(QUESTION, RetrievePlan())),
+        lambda s: found(s.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))),
     ),
     "evaluate": (evaluated, evaluated),
 }
@@ -306,7 +306,7 @@ COMMANDS = {
     "info": (lambda at: metadata(run("info", *at)), lambda s: metadata(s.get_embedding_metadata())),
     "prompt": (
         lambda at: [one["node_id"] for one in run("prompt", QUESTION, *with_db(at))["sources"]],
-        lambda s: [one.node_id for one in s.retrieve(QUESTION, RetrievePlan())],
+        lambda s: [one.node_id for one in s.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))],
     ),
 }
 
@@ -323,7 +323,7 @@ def test_sqlrag_ask(names, reference):
     with serving(ChatServer("Sweet [1].")) as base:
         told = run("ask", QUESTION, *with_db(names), "--chat-model", "m", "--base-url", base)
     assert [one["node_id"] for one in told["sources"]] == [
-        one.node_id for one in reference.retrieve(QUESTION, RetrievePlan())
+        one.node_id for one in reference.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))
     ]
 
 
@@ -397,7 +397,7 @@ def test_rest_answers(where, reference):
         application = rest.create_app(where, ServerOptions(chat_model="m", chat_base_url=base))
         told = ask_rest(application, "/answer", {"question": QUESTION, "stream": False})
     assert [one["node_id"] for one in told["sources"]] == [
-        one.node_id for one in reference.retrieve(QUESTION, RetrievePlan())
+        one.node_id for one in reference.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))
     ]
 
 
@@ -461,7 +461,7 @@ def check_mcp(server, reference):
     documents = ask_mcp(server, "get_source_documents", chunk_ids=[CHUNK])["documents"]
     assert [one["text"] for one in documents] == [one["text"] for one in reference.get_source_documents([CHUNK])]
     told = ask_mcp(server, "answer_sources", question=QUESTION)["sources"]
-    assert [(one["node_id"], one["score"]) for one in told] == found(reference.retrieve(QUESTION, RetrievePlan()))
+    assert [(one["node_id"], one["score"]) for one in told] == found(reference.retrieve(QUESTION, RetrievePlan(fusion="adaptive")))
     corpus = ask_mcp(server, "corpus_info")
     assert metadata(corpus) == metadata(reference.get_embedding_metadata())
     assert [(one["name"], one["documents"], one["chunks"]) for one in corpus["tags"]] == [
