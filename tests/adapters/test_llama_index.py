@@ -831,7 +831,7 @@ class TestPostprocessors:
             return [text.count("gamma") for text in texts]
 
         with Store(kb) as store:
-            candidates = store.retrieve("alpha beta", sqlrag.RetrievePlan(k=8))
+            candidates = store.retrieve("alpha beta", sqlrag.RetrievePlan(k=8, fusion="adaptive"))
         wanted = sqlrag.rerank("alpha beta", candidates, model)
         again = SqlragRerank(model=model).postprocess_nodes(self.found(kb), query_str="alpha beta")
         assert sorted(one.score for one in again) == sorted(one.score for one in wanted)
