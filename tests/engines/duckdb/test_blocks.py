@@ -31,7 +31,7 @@ def texts(path):
 def updated(tmp_path_factory):
     """A store that was changed in place several times, so that it has free blocks; the offsets of its blocks."""
     path = build(tmp_path_factory.mktemp("blocks"), **{f"p{n}_md": f"# P{n}\n\ncommon word{n}" for n in range(5)})
-    for n in range(4):
+    for n in range(3):
         sqlrag.add_documents({f"p{n}.md": f"# P{n}\n\ncommon again{n}".encode()}, path)
     sqlrag.delete_documents(path, doc_ids=["p4.md"])
     number = os.open(path, os.O_RDONLY)
