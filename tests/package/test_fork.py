@@ -187,17 +187,21 @@ print(sqlrag.check(path))
         from sqlrag.embedders import base
 
         path = build(tmp_path, a_md="alpha")
-        released, held = threading.Event(), threading.Event()
+        released, held, taken = threading.Event(), threading.Event(), []
 
         def hold():
-            with base._lock:
-                held.set()
-                released.wait()
+            taken.extend(lock for lock in base._loading.values() if lock.acquire(blocking=False))
+            held.set()
+            released.wait()
+            for lock in taken:
+                lock.release()
 
         thread = threading.Thread(target=hold)
         thread.start()
         held.wait()
+        base._loaded.clear()  # so that the child has to load, behind the lock
         try:
+            assert taken
             assert in_child(lambda: ids(sqlrag.vector_query("alpha", path))) == ["a.md#0"]
         finally:
             released.set()
