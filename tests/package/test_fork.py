@@ -371,6 +371,7 @@ class TestLife:
                 gc.collect()
 
         threshold = gc.get_threshold()
+        gc.freeze()  # what other tests have loaded would make each collection slow
         gc.set_threshold(1)
         collector = threading.Thread(target=collect)
         collector.start()
@@ -384,6 +385,7 @@ class TestLife:
             stop.set()
             collector.join()
             gc.set_threshold(*threshold)
+            gc.unfreeze()
         gc.collect()
         assert path not in _handles
 
