@@ -180,7 +180,7 @@ def test_mcp(url):
     for result in (found, documents, sources, info):
         assert not result.is_error, result.content[0].text
     expected = sqlrag.hybrid_query("mango", url)
-    left_out = ("source_doc", "shown")
+    left_out = ("source_doc", "shown", "tags", "checksum")
     rows = [{key: value for key, value in row.items() if key not in left_out} for row in expected]
     assert found.structured_content == {"results": plain(rows), "notices": expected.notices}
     assert "sweet fruit" in documents.content[0].text
