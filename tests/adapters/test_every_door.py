@@ -461,7 +461,9 @@ def check_mcp(server, reference):
     documents = ask_mcp(server, "get_source_documents", chunk_ids=[CHUNK])["documents"]
     assert [one["text"] for one in documents] == [one["text"] for one in reference.get_source_documents([CHUNK])]
     told = ask_mcp(server, "answer_sources", question=QUESTION)["sources"]
-    assert [(one["node_id"], one["score"]) for one in told] == found(reference.retrieve(QUESTION, RetrievePlan(fusion="adaptive")))
+    assert [(one["node_id"], one["score"]) for one in told] == found(
+        reference.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))
+    )
     corpus = ask_mcp(server, "corpus_info")
     assert metadata(corpus) == metadata(reference.get_embedding_metadata())
     assert [(one["name"], one["documents"], one["chunks"]) for one in corpus["tags"]] == [

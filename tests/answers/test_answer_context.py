@@ -360,7 +360,9 @@ class TestCommand:
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)["sources"] == wanted.sources
 
-    @pytest.mark.parametrize(("mode", "score_type"), [("hybrid", "adaptive"), ("vector", "vector"), ("lexical", "bm25")])
+    @pytest.mark.parametrize(
+        ("mode", "score_type"), [("hybrid", "adaptive"), ("vector", "vector"), ("lexical", "bm25")]
+    )
     def test_the_mode(self, kb, mode, score_type):
         sources = self.prompt(kb, "--mode", mode)["sources"]
         assert {source["score_type"] for source in sources} == {score_type}

@@ -96,12 +96,18 @@ def front_store(tmp_path: Path) -> Path:
     )
 
 
-@pytest.mark.parametrize(
-    "query", ["Kowalska", "valve", "pressure", "bars", "ventil", "given", '"Anna Kowalska"', "Kowal*", "+title"]
-)
+@pytest.mark.parametrize("query", ["Kowalska", "valve", "pressure", "bars", "ventil", '"Anna Kowalska"', "Kowal*"])
 def test_fault_T21_front_matter_is_found_by_its_words(tmp_path: Path, query: str) -> None:
     with Store(front_store(tmp_path)) as store:
         assert ids(store.lexical_query(query)) == ids(store.lexical_query(query, fields="heading_path")) == ["a.md#0"]
+        assert ids(store.lexical_query(query, fields="text")) == []
+
+
+@pytest.mark.parametrize("query", ["given", "+title"])
+def test_fault_T21_the_title_heads_the_path_of_every_chunk(tmp_path: Path, query: str) -> None:
+    with Store(front_store(tmp_path)) as store:
+        assert sorted(ids(store.lexical_query(query))) == ["a.md#0", "a.md#1"]
+        assert sorted(ids(store.lexical_query(query, fields="heading_path"))) == ["a.md#0", "a.md#1"]
         assert ids(store.lexical_query(query, fields="text")) == []
 
 
