@@ -172,8 +172,9 @@ class TestDropIn:
             "chunk_size": 512, "embed_model_name": None, "embed_dim": None, "api_key": None, "verbose": True,
             "use_markdown_chunking": True, "include_headers_in_chunks": True, "header_weight": 3, "overwrite": False,
         },
+        # The published default of use_rrf is True; None is the adaptive fusion.
         "hybrid_query": {
-            "top_k": 5, "vector_weight": 0.5, "use_rrf": True, "vector_top_k": None, "fts_top_k": None,
+            "top_k": 5, "vector_weight": 0.5, "use_rrf": None, "vector_top_k": None, "fts_top_k": None,
             "include_source_docs": False, "verbose": False,
         },
         "validate_embedding_model": {"expected_dimensions": None},
