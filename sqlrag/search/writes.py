@@ -94,6 +94,8 @@ def _cleaned(row: Row, kind: type[Row], ranges: dict[str, tuple[int, int]]) -> R
             if not isinstance(value, (tuple, list)) or not all(isinstance(item, str) for item in value):
                 raise InputError(f"{where} must be a tuple of strings, not {shown(value)}.")
             changes[name] = tuple((clean_name if name == "tags" else without_surrogates)(item) for item in value)
+        elif name == "links":
+            changes[name] = None  # they are found in the text again
         elif name == "modified_at":
             if not isinstance(value, datetime):
                 raise InputError(f"{where} must be a datetime, not {shown(value)}.")

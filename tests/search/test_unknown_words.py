@@ -66,7 +66,7 @@ def test_words_that_no_chunk_holds(store: Store, question: str, notices: list[st
 
 def test_fault_K10_a_hybrid_search_says_that_no_word_was_found(store: Store) -> None:
     found = store.hybrid_query("zzzqqq xyzzy plugh", query_vector=np.ones(8))
-    assert found.notices == ['No chunk holds "zzzqqq", "xyzzy", "plugh".']
+    assert found.notices == ["No chunk holds any of the words; the order is by the vectors."]
     assert store.vector_query("zzzqqq", query_vector=np.ones(8)).notices == []
 
 
