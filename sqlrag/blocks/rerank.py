@@ -349,8 +349,8 @@ def rerank(
     query_vector
         ``[d] float32``, of the same model; instead of ``model``.
     store
-        Where the candidates come from, as in :func:`sqlrag.hybrid_query`: their vectors are read there, and without a
-        ``model`` that of the question too, by the store's own model.
+        Where the candidates come from, as in :func:`sqlrag.hybrid_query`: unless ``vectors`` are given, they are read
+        there, and without a ``model`` the store's own embeds the question.
     strict
         Whether the failure of a model is an error. If not, the candidates keep their order, and a notice and a warning
         in the log say why.
@@ -401,11 +401,11 @@ def rerank(
     count = len(before) if depth is None else min(depth, len(before))
     head, tail = before[:count], before[count:]
     try:
-        if store is not None:
+        if store is not None and vectors is None:
             with opened_for(store, ("vectors", "query_vector")) as reader:
                 if model is None or diversity:
                     vectors = reader.vectors([candidate.node_id for candidate in before])
-                if model is None:
+                if model is None and query_vector is None:
                     query_vector = reader.query_vector(query, patient=strict)
         unit = None if vectors is None else unit_rows(vectors, before)
         target = None if unit is None or query_vector is None else unit_row("query_vector", query_vector, unit.shape[1])
@@ -500,8 +500,6 @@ def _check_order(model: object, diversity: float | None, vectors: object, query_
     """Raise InputError unless exactly one argument defines the order."""
     if isinstance(model, str) and model == "cosine":
         raise InputError('"cosine" is not a model: pass store=, or vectors and query_vector, without a model.')
-    if store is not None and (vectors is not None or query_vector is not None):
-        raise InputError("Pass either store or vectors and query_vector, not both.")
     if model is not None and not isinstance(model, str) and not callable(model):
         raise InputError(f"model must be a name, a folder or a callable, not {type(model).__name__}.")
     if model is not None and query_vector is not None:

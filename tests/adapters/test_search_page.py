@@ -203,7 +203,7 @@ def test_results_are_those_of_python(visit, address, handbook):
     expect(page.locator("#corpus")).to_contain_text("kb.duckdb · 5 documents")
     expect(page.locator("#query")).to_be_focused()
     ask(page, QUESTION)
-    expected = sqlrag.hybrid_query(QUESTION, handbook, top_k=10)
+    expected = sqlrag.hybrid_query(QUESTION, handbook, top_k=10, per_document=2)
     expect(page.get_by_role("status").filter(has_text="results for")).to_have_text(f"10 results for “{QUESTION}”")
     assert nodes(page) == [row["node_id"] for row in expected]
     first = page.locator("#list li").first
@@ -223,11 +223,11 @@ def test_modes_and_filters(visit, address, handbook, mode, function):
     page = visit(address)
     ask(page, "tag*", mode)
     expect(page.locator("#list li").first).to_be_visible()
-    assert nodes(page) == [row["node_id"] for row in function("tag*", handbook, top_k=10)]
+    assert nodes(page) == [row["node_id"] for row in function("tag*", handbook, top_k=10, per_document=2)]
     page.locator("#tags summary").click()
     page.locator("#tags").get_by_text("search", exact=True).click()
     expect(page).to_have_url(re.compile(r"tag=search"))
-    wanted = [row["node_id"] for row in function("tag*", handbook, top_k=10, tags_any=["search"])]
+    wanted = [row["node_id"] for row in function("tag*", handbook, top_k=10, per_document=2, tags_any=["search"])]
     expect(page.locator("#list li")).to_have_count(len(wanted))
     expect(page.locator("#list .open").first).to_have_attribute("data-node", wanted[0])
     page.keyboard.press("Escape")
@@ -304,7 +304,7 @@ def test_the_list_stays_where_it_is_when_a_source_opens(visit, address):
 
 
 def test_a_source_is_marked_and_in_view(visit, address, handbook):
-    row = sqlrag.hybrid_query(QUESTION, handbook, top_k=10)[4]
+    row = sqlrag.hybrid_query(QUESTION, handbook, top_k=10, per_document=2)[4]
     page = visit(f"{address}?q={QUESTION}")
     for viewport in (WIDE, NARROW):
         page.set_viewport_size(viewport)
@@ -600,7 +600,7 @@ def test_the_map_tells_and_opens_points_and_marks_results(visit, address, handbo
     expect(told).to_be_empty()
     page.keyboard.press("ArrowRight")
     expect(told).to_contain_text("result 1")
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")  # it is the rightmost point
     expect(told).not_to_contain_text("result 1")
     page.keyboard.press("Enter")
     expect(page.locator("#source mark.passage")).to_be_in_viewport()

@@ -458,7 +458,7 @@ def test_fault_K7_the_vectors_of_a_store_are_read_there(tmp_path):
         assert [one.score_type for one in rerank("red valve", candidates, store=store, diversity=0.5)] == ["mmr"] * 3
         assert rerank("red valve", candidates, by_length, store=store, diversity=0.3)[0].score_type == "mmr"
     assert rerank("red valve", candidates, store=path) == by_hand
-    with pytest.raises(InputError, match="not both"):
-        rerank("red valve", candidates, store=path, vectors=[[1.0]] * 3)
+    given = {"vectors": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], "query_vector": [0.0, 1.0]}
+    assert rerank("red valve", candidates, store=path, **given) == rerank("red valve", candidates, **given)
     with pytest.raises(NotFoundError):
         rerank("red valve", found("other", "than", "those", "there"), store=path)

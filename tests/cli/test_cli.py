@@ -769,7 +769,7 @@ def test_the_demo_answers_and_what_it_prints_works(tmp_path):
     assert done.returncode == 0, done.stderr
     assert names_in(tmp_path) == [FILE_NAME]
     answers, _, steps = done.stdout.partition("What to try next")
-    for question, page in zip(QUESTIONS, ("faq.md#", "offline-use.md#", "reference/determinism.md#"), strict=True):
+    for question, page in zip(QUESTIONS, ("concepts.md#", "offline-use.md#", "reference/determinism.md#"), strict=True):
         assert page in answers.partition(question)[2].split("\n\n")[1]
     assert "_query" in steps
 

@@ -14,7 +14,7 @@ import { sentence, showProblem } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const ROUTES = { hybrid: "hybrid_query", meaning: "vector_query", words: "lexical_query" };
-const PER_DOCUMENT = 2; // of the results, so that they show several documents
+const PER_DOCUMENT = 2; // of ten results, so that they show several documents
 const narrow = matchMedia("(max-width: 63.99rem)");
 
 let state = read();
@@ -93,7 +93,8 @@ async function search(wanted) {
   $("results").setAttribute("aria-busy", "true");
   $("status").textContent = "Searching …";
   try {
-    const body = { query_text: asked.query, top_k: asked.count, per_document: PER_DOCUMENT, ...asFilters(asked) };
+    const most = PER_DOCUMENT * Math.ceil(asked.count / STEP); // more results are more of each document, too
+    const body = { query_text: asked.query, top_k: asked.count, per_document: most, ...asFilters(asked) };
     const found = await post(ROUTES[asked.mode], body, signal);
     const texts = found.results.map((row) => row.shown ?? row.text);
     const spans = texts.length ? await marks(asked, texts, found.notices, signal) : [];

@@ -45,7 +45,7 @@ function item(row, spans, rank, legs, best, hrefOf, others) {
 /** Links to the next passages of the same document. */
 function more(others, hrefOf) {
   const links = others.slice(0, FURTHER).map((id) => {
-    const link = element("a", { href: hrefOf(id), className: "open" }, id.slice(id.lastIndexOf("#")));
+    const link = element("a", { href: hrefOf(id), className: "also" }, id.slice(id.lastIndexOf("#")));
     link.dataset.node = id;
     return link;
   });
