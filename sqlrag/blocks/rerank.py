@@ -401,10 +401,9 @@ def rerank(
     count = len(before) if depth is None else min(depth, len(before))
     head, tail = before[:count], before[count:]
     try:
-        if store is not None and vectors is None:
+        if store is not None and vectors is None and (model is None or diversity):
             with opened_for(store, ("vectors", "query_vector")) as reader:
-                if model is None or diversity:
-                    vectors = reader.vectors([candidate.node_id for candidate in before])
+                vectors = reader.vectors([candidate.node_id for candidate in before])
                 if model is None and query_vector is None:
                     query_vector = reader.query_vector(query, patient=strict)
         unit = None if vectors is None else unit_rows(vectors, before)
