@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from sqlrag import __version__
+from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli.options import option
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
 from sqlrag.errors import SqlragError
@@ -22,6 +23,8 @@ from sqlrag.settings import TRUST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
+
+    import duckdb
 
 app = typer.Typer(
     name="sqlrag",
@@ -39,6 +42,16 @@ app = typer.Typer(
 _debug = False
 
 _interrupted = 0  # the number of the signal
+
+
+class _Command(Work):
+    """The work of a command, so that a signal ends it at its next step even where nothing let its exception through."""
+
+    def uses(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Leave the connection alone: DuckDB looks for signals by itself."""
+
+
+_work = _Command()
 
 noted: set[str] = set()  # the notes that have already been printed
 
@@ -66,19 +79,20 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _note
         try:
-            return function(**arguments) or 0
+            with _work.under_way():
+                return function(**arguments) or 0
         except (typer.Exit, typer.BadParameter):
             raise
         except BrokenPipeError:
             silence_broken_pipe()  # the reader, such as `head`, has stopped reading
             return 0
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, Stopped) as error:
             return _explain(error, arguments)
 
 
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
     """Report an error and return the exit code; re-raise it where the traceback is wanted."""
-    if _interrupted or isinstance(error, KeyboardInterrupt):
+    if _interrupted or isinstance(error, (KeyboardInterrupt, Stopped)):
         write_message("Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated.")
         return 128 + (_interrupted or signal.SIGINT)
     if _debug:
@@ -120,6 +134,9 @@ def _is_reported(record: logging.LogRecord) -> bool:
 def watch_for_interrupt() -> None:
     """Record Ctrl-C: a DuckDB statement that it interrupts raises RuntimeError, not KeyboardInterrupt.
 
+    An exception that is raised while Python collects garbage, or calls back from C, is printed and dropped: the work
+    is marked as well.
+
     SIGTERM, which ends services, and SIGHUP, for a terminal that was closed, are taken in the same way, so that
     temporary files are removed.
     """
@@ -127,6 +144,7 @@ def watch_for_interrupt() -> None:
     def remember(signum: int, frame: FrameType | None) -> None:
         global _interrupted
         _interrupted = signum
+        _work.stopped = True
         signal.default_int_handler(signum, frame)
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -15,6 +15,7 @@ from sqlrag.arguments import choice, shown, whole
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.metadata import write_metadata
 from sqlrag.engines.duckdb.schema import read_sql, run_script
+from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.explore.points import CorpusMap, stored_map
 from sqlrag.search.open import open_file
@@ -333,10 +334,11 @@ def _write(
     columns = {"x": places[:, 0], "y": places[:, 1], "cluster": labels, "place": np.arange(len(points))}
     for name, values in columns.items():
         points = points.append_column(name, pa.array(np.ascontiguousarray(values)))
-    con.register("new_map", points)
-    con.register("read_chunks", chunks)
+    register(con, "new_map", points)
+    register(con, "read_chunks", chunks)
     run_script(con, "exploring/stage_map")
-    con.register("new_labels", con.sql(read_sql("exploring/cluster_labels"), params={"words": _WORDS}).to_arrow_table())
+    labels = con.sql(read_sql("exploring/cluster_labels"), params={"words": _WORDS}).to_arrow_table()
+    register(con, "new_labels", labels)
     run_script(con, "exploring/insert_map")
     con.execute("DROP TABLE staged_clusters")
     for name in ("new_labels", "new_map", "read_chunks"):

@@ -29,7 +29,7 @@ from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import LEXICAL, copy_tables, not_copied, replacement
 from sqlrag.engines.duckdb.rows import read_documents
 from sqlrag.engines.duckdb.schema import create_objects, read_sql
-from sqlrag.engines.duckdb.statements import detach
+from sqlrag.engines.duckdb.statements import detach, register
 from sqlrag.errors import StoreError
 from sqlrag.ingest.chunk import chunk
 from sqlrag.ingest.run import Report, bars, fit_to_window, window_of
@@ -276,7 +276,7 @@ class _Reembedding:
     def _stored_chunks(self, documents: Sequence[Document]) -> pa.Table:
         """Return the rows of the chunks of these documents without vectors, in the order of the documents."""
         ids = [document.doc_id for document in documents]
-        self.con.register("wanted_documents", pa.table({"doc_id": pa.array(ids, pa.string())}))
+        register(self.con, "wanted_documents", pa.table({"doc_id": pa.array(ids, pa.string())}))
         table = self.con.sql(read_sql("index/stored_chunks")).to_arrow_table()
         self.con.unregister("wanted_documents")
         return table

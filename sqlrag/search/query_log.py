@@ -22,6 +22,7 @@ from sqlrag.engines.duckdb.files import as_narrow_as, check_not_inherited, confi
 from sqlrag.engines.duckdb.metadata import now
 from sqlrag.engines.duckdb.rewrite import put_in_place, temporary_beside
 from sqlrag.engines.duckdb.schema import STORAGE_VERSION, read_sql
+from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError, StoreExistsError
 from sqlrag.locks import new_lock
 from sqlrag.telemetry import request_id_of
@@ -187,7 +188,7 @@ def _append(path: Path, rows: list[list[Any]], wait_seconds: float) -> None:
         confine(con)
         con.execute("BEGIN")
         con.execute(read_sql("query_log"))
-        con.register("new_queries", table)
+        register(con, "new_queries", table)
         con.execute("INSERT INTO queries BY NAME FROM new_queries")
         con.execute("COMMIT")
     finally:

@@ -16,6 +16,7 @@ from sqlrag.arguments import counted
 from sqlrag.engines.duckdb import lexical, metadata
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql, run_script
+from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError
 from sqlrag.links import is_markdown, links_of, markdown_links
 from sqlrag.normalize import is_blank
@@ -67,7 +68,7 @@ def add_links(con: duckdb.DuckDBPyConnection, links: Iterable[tuple[str, Sequenc
     rows = [(doc_id, index, *link) for doc_id, found in links for index, link in enumerate(found)]
     if rows:
         columns = zip(_SCHEMA, zip(*rows, strict=True), strict=True)
-        con.register("new_links", pa.table({field.name: pa.array(values, field.type) for field, values in columns}))
+        register(con, "new_links", pa.table({field.name: pa.array(values, field.type) for field, values in columns}))
         con.execute(read_sql("index/insert_links"))
         con.unregister("new_links")
 
@@ -86,8 +87,8 @@ def refresh_shown(con: duckdb.DuckDBPyConnection) -> bool:
         chunks = con.sql(read_sql("index/chunks_to_show"), params=batch).to_arrow_table()
         seen = _shown_ends(sources, _ends(chunks))
         shown = pa.table({"rid": chunks["rid"], "shown": pa.array(shown_column(sources, chunks), pa.string())})
-        con.register("new_shown", shown)
-        con.register("new_ends", pa.table({"doc_id": sources["doc_id"], "shown_end": seen}))
+        register(con, "new_shown", shown)
+        register(con, "new_ends", pa.table({"doc_id": sources["doc_id"], "shown_end": seen}))
         run_script(con, "index/set_shown")
         con.unregister("new_shown")
         con.unregister("new_ends")
@@ -335,7 +336,7 @@ def _insert_sources(
 
     ``ends`` are where the last chunk of each document ends.
     """
-    con.register("new_sources", sources.append_column("shown_end", _shown_ends(sources, ends)))
+    register(con, "new_sources", sources.append_column("shown_end", _shown_ends(sources, ends)))
     con.execute(read_sql("index/insert_sources"))
     con.unregister("new_sources")
     add_links(con, links)
@@ -354,7 +355,7 @@ def insert_chunks(con: duckdb.DuckDBPyConnection, columns: Mapping[str, Any], ve
     }
     for i, (upper, lower) in enumerate(sign_words(vectors)):
         made.update({f"w{i}_upper": upper, f"w{i}_lower": lower})
-    con.register("new_chunks", pa.table(made))
+    register(con, "new_chunks", pa.table(made))
     con.execute(for_dimensions(read_sql("index/insert_chunks"), vectors.shape[1]))
     con.unregister("new_chunks")
 

@@ -318,10 +318,6 @@ def _is_open_in_duckdb(path: Path) -> bool:
 
 def prepare_to_write(con: duckdb.DuckDBPyConnection) -> None:
     """Apply the settings of every connection that writes vectors."""
-    # DuckDB imports it in a thread of its own when it first reads an Arrow table. Where a signal has ended an import of
-    # the main thread just then, Python's lock of imports is never released, and that thread would wait for ever.
-    import pyarrow.dataset  # noqa: F401
-
     # ALPRD misjudges vectors in row groups of more than some 60,000 rows: 6.2 bytes a number in place of 4, and half as
     # much again to decode.
     con.execute("SET disabled_compression_methods = 'alprd'")

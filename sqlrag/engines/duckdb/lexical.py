@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlrag.arguments import shown
 from sqlrag.cancellation import watched
 from sqlrag.engines.duckdb.schema import read_sql, run_script
-from sqlrag.engines.duckdb.statements import select_by_key
+from sqlrag.engines.duckdb.statements import register, select_by_key
 from sqlrag.errors import InputError
 from sqlrag.normalize import without_surrogates
 from sqlrag.ranking.terms import (
@@ -134,7 +134,7 @@ def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None
         words = [row[0] for row in con.execute(read_sql("index/new_words")).fetchall()]
         if words:
             new_words = pa.table({"word": words, "term": stem_words(words, stemmer)})
-            con.register("new_words", new_words)
+            register(con, "new_words", new_words)
             con.execute(read_sql("index/insert_words"))
             con.unregister("new_words")
         run_script(con, "index/add_chunks")

@@ -15,7 +15,7 @@ from sqlrag import arguments
 from sqlrag.arguments import counted, items, shown
 from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.schema import read_sql
-from sqlrag.engines.duckdb.statements import select_by_key
+from sqlrag.engines.duckdb.statements import register, select_by_key
 from sqlrag.errors import InputError, NotFoundError, StoreError
 from sqlrag.links import is_markdown
 from sqlrag.normalize import clean_name
@@ -103,7 +103,7 @@ def known_vectors(con: duckdb.DuckDBPyConnection, texts: Sequence[str], dimensio
 
     Chunks whose vectors a program gave are skipped: their texts are not known.
     """
-    con.register("wanted_texts", pa.table({"place": pa.array(range(len(texts)), pa.int32()), "text": list(texts)}))
+    register(con, "wanted_texts", pa.table({"place": pa.array(range(len(texts)), pa.int32()), "text": list(texts)}))
     table = con.sql(read_sql("index/known_vectors")).to_arrow_table()
     con.unregister("wanted_texts")
     vectors = vector_matrix(table["embedding"], dimensions)
@@ -116,7 +116,7 @@ def refresh_sources(con: duckdb.DuckDBPyConnection, seen: Sequence[tuple[str, st
     table = pa.table(
         {"doc_id": columns[0], "file_path": columns[1], "modified_at": pa.array(columns[2], pa.timestamp("us"))}
     )
-    con.register("seen_sources", table)
+    register(con, "seen_sources", table)
     con.execute(read_sql("index/refresh_sources"))
     con.unregister("seen_sources")
 

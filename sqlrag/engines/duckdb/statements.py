@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+    import pyarrow as pa
 
     from sqlrag.ranking.plan import SearchOptions
     from sqlrag.ranking.terms import Terms
@@ -217,3 +218,14 @@ def literal(value: Any) -> str:
 def _call(macro: str, arguments: list[str], options: dict[str, Any], where: str = "") -> str:
     named = [f"{name} := {literal(value)}" for name, value in options.items()]
     return f"FROM {macro}({', '.join([*arguments, *named])}){where};"
+
+
+def register(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
+    """Let the statements of a connection read an Arrow table as a view.
+
+    DuckDB then imports pyarrow.dataset, in a thread of its own. Where a signal has ended an import of the main thread
+    just then, Python's lock of imports is never released, and that thread would wait for ever: so it is imported here.
+    """
+    import pyarrow.dataset  # noqa: F401
+
+    con.register(name, table)
