@@ -22,7 +22,8 @@ QUESTIONS = Path(__file__).with_name("duckdb_questions.tsv")
 MODES = {
     "BM25": lambda store, text, _: store.lexical_query(text, top_k=5, syntax=False),
     "vectors": lambda store, text, vector: store.vector_query(text, top_k=5, query_vector=vector),
-    "RRF": hybrid(),
+    "adaptive": hybrid(fusion="adaptive"),
+    "RRF": hybrid(fusion="rrf"),
     "weighted": hybrid(fusion="weighted"),
     "convex": hybrid(fusion="convex"),
 }
