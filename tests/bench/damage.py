@@ -94,12 +94,14 @@ def main() -> None:
         expected, size = answers(path), path.stat().st_size
         number = os.open(path, os.O_RDWR)
         layout = read_layout(number)
-        found, harmless, missed, changed = 0, 0, [], set()
-        for start in range(0, size, args.step):
+        found, harmless, missed = 0, 0, []
+
+        def harm(places: list[int]) -> str:
+            """Return what bits flipped at these places, together, do: "found", "harmless" or "missed"."""
+            before = [os.pread(number, 1, at) for at in places]
+            for at, byte in zip(places, before, strict=True):
+                os.pwrite(number, bytes([byte[0] ^ 1 << rng.randrange(8)]), at)
             problems = False
-            at = start + rng.randrange(min(args.step, size - start))
-            byte = os.pread(number, 1, at)
-            os.pwrite(number, bytes([byte[0] ^ 1 << rng.randrange(8)]), at)
             # The whole check does this first; the rest of it is run where this finds nothing, or cannot tell.
             with suppress(UnknownLayoutError):
                 problems = bool(damaged_blocks(number))
@@ -107,17 +109,24 @@ def main() -> None:
                 problems = problems or bool(sqlrag.check(path))
             except SqlragError:
                 problems = True
-            block = (at - layout.offset(0)) // layout.header.block_size
-            if problems:
-                found += 1
-            elif answers(path) == expected and (block in changed or changes(path)):
-                changed.add(block)
-                harmless += 1
-            else:
-                missed.append(at)
-            os.pwrite(number, byte, at)
-            if start // args.step % 500 == 499:
-                print(f"{start} of {size} bytes, {len(missed)} missed", file=sys.stderr, flush=True)
+            outcome = "found" if problems else "harmless" if answers(path) == expected and changes(path) else "missed"
+            for at, byte in zip(places, before, strict=True):
+                os.pwrite(number, byte, at)
+            return outcome
+
+        blocks: dict[int, list[int]] = {}
+        for start in range(0, size, args.step):
+            at = start + rng.randrange(min(args.step, size - start))
+            blocks.setdefault((at - layout.offset(0)) // layout.header.block_size, []).append(at)
+        for block, places in blocks.items():
+            # What nothing reads at many places at once it does not read at one of them.
+            together = block in layout.free and harm(places) == "harmless"
+            for at in places:
+                outcome = "harmless" if together else harm([at])
+                found += outcome == "found"
+                harmless += outcome == "harmless"
+                missed += [at] if outcome == "missed" else []
+            print(f"block {block} of {len(blocks)}: {len(missed)} missed", file=sys.stderr, flush=True)
         os.close(number)
         print(
             json.dumps(
