@@ -443,20 +443,26 @@ class Chunks(Sequence[Chunk]):
         window: int | None = None,
     ) -> None:
         self._cutting = _Cutting(document, policy, token_offsets, window)
-        self._slices = list(self._cutting.slices())
+        self._starts, self._ends = array("I"), array("I")
+        self._paths: list[tuple[str, ...]] = []
+        for start, end, path in self._cutting.slices():
+            self._starts.append(start)
+            self._ends.append(end)
+            self._paths.append(path)
 
     def __len__(self) -> int:
-        return len(self._slices)
+        return len(self._paths)
 
     @overload
     def __getitem__(self, key: int) -> Chunk: ...
     @overload
     def __getitem__(self, key: slice) -> list[Chunk]: ...
     def __getitem__(self, key: int | slice) -> Chunk | list[Chunk]:
-        places = range(len(self._slices))[key]
-        if isinstance(places, range):
-            return [self._cutting.chunk(place, *self._slices[place]) for place in places]
-        return self._cutting.chunk(places, *self._slices[places])
+        places = range(len(self))[key]
+        return [self._made(place) for place in places] if isinstance(places, range) else self._made(places)
+
+    def _made(self, place: int) -> Chunk:
+        return self._cutting.chunk(place, self._starts[place], self._ends[place], self._paths[place])
 
 
 class _Cutting:
