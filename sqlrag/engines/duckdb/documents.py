@@ -472,7 +472,7 @@ def sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table
 
 
 def _one_text(text: str) -> pa.Array:
-    """Return a text as a column without a second copy: of a string that it reads Arrow leaves the bytes in the string."""
+    """Return a text as a column; Arrow would leave its bytes in the string besides, for as long as that lives."""
     data = text.encode()
     return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
 
