@@ -270,7 +270,7 @@ def _links_of(tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
             yield token, plain(tokens[i + 1 : close])
 
 
-_WINDOW = 1 << 20  # characters that are parsed at once
+_WINDOW = 1 << 18  # characters that are parsed at once: their tokens take a hundred times as much memory
 
 
 class Part:
@@ -333,7 +333,7 @@ def blocks_of(text: str, body_start: int = 0) -> Iterator[Part]:
     Inline tokens are not parsed. The blocks of the last document of common size are kept, for those who ask for its
     visible text, its sections and its links one after another.
     """
-    return iter(_last_blocks(text, body_start)) if len(text) - body_start <= _WINDOW // 4 else _parts(text, body_start)
+    return iter(_last_blocks(text, body_start)) if len(text) - body_start <= _WINDOW else _parts(text, body_start)
 
 
 @lru_cache(maxsize=1)

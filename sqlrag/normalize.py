@@ -8,6 +8,7 @@ import decimal
 import math
 import pathlib
 import re
+import sys
 import unicodedata
 import uuid
 from collections.abc import Callable, Mapping
@@ -104,17 +105,18 @@ def normalize(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def is_blank(text: str) -> bool:
+def is_blank(text: str, start: int = 0, end: int = sys.maxsize) -> bool:
     r"""Whether a text shows nothing: it has but blanks, control characters and characters without width or ink.
 
-    ``str.strip`` knows nothing of zero width spaces, soft hyphens, marks of direction and their like.
+    With ``start`` and ``end`` only the part between them counts. ``str.strip`` knows nothing of zero width spaces, soft
+    hyphens, marks of direction and their like.
 
     Examples
     --------
     >>> is_blank("\u200b \u00ad\n"), is_blank("a")
     (True, False)
     """
-    return _VISIBLE.search(text) is None
+    return _VISIBLE.search(text, start, end) is None
 
 
 def clean_metadata(metadata: Mapping[Any, Any]) -> dict[str, Any]:

@@ -3,16 +3,22 @@
 CREATE OR REPLACE TEMP TABLE staged_tokens AS
 WITH chosen AS (SELECT rid, visible(text, shown) AS text, heading_path, chunk_index, metadata_, tags FROM documents WHERE rid IN (FROM staged_chunks)),
 fields AS (
-    SELECT rid, text AS field, 1 AS in_text, 0 AS in_heading FROM chosen
+    SELECT rid, text AS field, true AS in_text FROM chosen
     UNION ALL
-    SELECT rid, fts_main_documents.heading_text(heading_path, chunk_index, metadata_, tags), 0, 1 FROM chosen
+    SELECT rid, fts_main_documents.heading_text(heading_path, chunk_index, metadata_, tags), false FROM chosen
+),
+lists AS (
+    SELECT rid, in_text, fts_main_documents.plain_words(field) AS plain,
+           fts_main_documents.compound_parts(field) || fts_main_documents.run_characters(fts_main_documents.composed(field)) AS more
+    FROM fields
 ),
 tokens AS (
-    SELECT rid, unnest(fts_main_documents.plain_words(field)) AS word, in_text, in_heading, 1 AS counts FROM fields
+    SELECT rid, in_text, unnest(plain) AS word, true AS counts FROM lists
     UNION ALL
-    SELECT rid, unnest(fts_main_documents.compound_parts(field) || fts_main_documents.run_characters(fts_main_documents.composed(field))), in_text, in_heading, 0 FROM fields
+    SELECT rid, in_text, unnest(more), false FROM lists
 )
-SELECT rid, word, CAST(sum(in_text) AS INTEGER) AS tf, CAST(sum(in_heading) AS INTEGER) AS heading_tf,
-       CAST(sum(in_text * counts) AS INTEGER) AS len, CAST(sum(in_heading * counts) AS INTEGER) AS heading_len
+SELECT rid, word, CAST(count(*) FILTER (in_text) AS INTEGER) AS tf, CAST(count(*) FILTER (NOT in_text) AS INTEGER) AS heading_tf,
+       CAST(count(*) FILTER (in_text AND counts) AS INTEGER) AS len,
+       CAST(count(*) FILTER (NOT in_text AND counts) AS INTEGER) AS heading_len
 FROM tokens
 GROUP BY rid, word;

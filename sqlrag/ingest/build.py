@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlrag import arguments
 from sqlrag.engines.duckdb import lexical, metadata
 from sqlrag.engines.duckdb.database import Database, check_replaceable
-from sqlrag.engines.duckdb.documents import insert_rows
+from sqlrag.engines.duckdb.documents import delete_unindexed, insert_rows
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_memory_limit, check_output
 from sqlrag.engines.duckdb.metadata import initialize, policy_text, refresh_counts
@@ -30,13 +30,13 @@ from sqlrag.ingest.run import (
     checked_collection,
     default_overlap,
     fit_to_window,
-    in_batches,
+    in_parts,
     nothing_to_read,
 )
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sqlrag.ingest.run import Cut
     from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Engine, Progress
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # Bytes that DuckDB may take at a build: it needs room for the keys of the chunks, some 25 MB for 65,000 of them; the
 # rest is a cache of what was written.
-_LEAST_MEMORY = 250_000_000
+_LEAST_MEMORY = 150_000_000
 _MOST_MEMORY = 1_000_000_000
 _MEMORY_OF_FILES = 3
 
@@ -275,7 +275,6 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
     from sqlrag.embedders.batching import self_test
 
     began, report = time.perf_counter(), run.report
-    written: set[str] = set()
     if getattr(run.model, "tests_itself", False):
         self_test(run.model)
     initialize(
@@ -287,23 +286,7 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
         llama_index_compatible=settings.llama_index_compatible,
     )
     with tqdm(total=len(files), desc="documents", unit="file", disable=bar_off, leave=False) as bar:
-        for documents, chunks in in_batches(_cuts(run, files, settings.skip_duplicates, bar.update), run):
-            with run.timed("embed"):
-                documents, chunks, vectors = run.embed(documents, chunks)
-            with run.timed("store"), database.transaction() as con:
-                insert_rows(
-                    con,
-                    documents,
-                    chunks,
-                    vectors,
-                    llama_index_compatible=settings.llama_index_compatible,
-                    policy=policy_text(run.policy),
-                )
-            report.documents += len(documents)
-            report.chunks += len(chunks)
-            written.update(document.doc_id for document in documents)
-            if run.outage is not None:
-                break
+        written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates, bar.update))
     if run.outage is not None:
         _report_unfinished(run, files, written, settings.skip_duplicates)
     if not report.documents:
@@ -323,6 +306,40 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
         report.warnings += model_fit(con)
     database.checkpoint()
     run.log.info("%s: %s, %.1f s", run.root, report, time.perf_counter() - began)
+
+
+def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut]) -> set[str]:
+    """Embed and write documents without indexing their words; return the ids of those that are written."""
+    report = run.report
+    written: set[str] = set()
+    refused = ""
+    for part in in_parts(cuts, run):
+        one = part.documents[0].doc_id
+        if one == refused:
+            continue
+        with run.timed("embed"):
+            kept, chunks, vectors = run.embed(part.documents, part.chunks)
+        with run.timed("store"), database.transaction() as con:
+            if not kept and not part.begins:
+                report.chunks -= delete_unindexed(con, one)
+            insert_rows(
+                con,
+                kept,
+                chunks,
+                vectors,
+                llama_index_compatible=settings.llama_index_compatible,
+                policy=policy_text(run.policy),
+                end=part.end,
+                begins=part.begins,
+            )
+        report.chunks += len(chunks)
+        if part.complete:
+            report.documents += len(kept)
+            written.update(document.doc_id for document in kept)
+        refused = "" if kept else one
+        if run.outage is not None:
+            break
+    return written
 
 
 def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable[[int], Any]) -> Iterator[Cut]:

@@ -6,8 +6,9 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, overload
 
 from sqlrag.arguments import items, text
 from sqlrag.cancellation import checkpoint
@@ -27,7 +28,7 @@ from sqlrag.types import PAD, Chunk, ChunkPolicy, ChunkUnit, Document
 from sqlrag.visible import Page, Table, header_row, page_by_type, shown_slice, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     TokenOffsets = Callable[[str], Sequence[tuple[int, int]]]
 
@@ -47,6 +48,8 @@ _PADS = re.compile(f"{PAD}+")
 
 _COUNTED = 1 << 20  # characters whose tokens are counted at once
 
+_TAIL = 256  # characters
+
 
 class Limits(NamedTuple):
     """The greatest size of a piece; the overlap counts characters where these are limited, else tokens."""
@@ -65,8 +68,14 @@ def _skip_space(text: str, start: int, end: int) -> int:
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the borders of ``text[start:end]`` without the blank space at both ends."""
-    piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), max(start, end - len(piece) + len(piece.rstrip()))
+    start = _skip_space(text, start, end)
+    while end > start:  # without a copy of what may be a whole document
+        tail = text[max(start, end - _TAIL) : end]
+        kept = len(tail.rstrip())
+        end += kept - len(tail)
+        if kept:
+            break
+    return start, end
 
 
 class Splitter:
@@ -95,7 +104,7 @@ class Splitter:
     @cached_property
     def _tokens(self) -> array[int]:
         """Where each token begins."""
-        found = array("q")
+        found = array("I")
         start = self.start
         while self._token_offsets is not None and start < self.end:
             # A long stretch is counted in parts, which end with a line, so that its tokens are not all in memory.
@@ -215,16 +224,16 @@ class _Borders:
     @cached_property
     def coarse(self) -> list[array[int]]:
         """Blank lines, line ends, sentence ends."""
-        return [array("q", self._outside(self._find(kind))) for kind in (_BLANK_LINES, _LINE_END, _SENTENCE_END)]
+        return [array("I", self._outside(self._find(kind))) for kind in (_BLANK_LINES, _LINE_END, _SENTENCE_END)]
 
     @cached_property
     def words(self) -> array[int]:
-        return array("q", self._outside(self._find(_SPACE)))
+        return array("I", self._outside(self._find(_SPACE)))
 
     @cached_property
     def words_inside(self) -> array[int]:
         """Words, also those within a link, a tag or code."""
-        return array("q", self._find(_SPACE))
+        return array("I", self._find(_SPACE))
 
     def _outside(self, offsets: Iterator[int]) -> Iterator[int]:
         """Yield the offsets that are not within a link, a tag or code in a line."""
@@ -418,29 +427,86 @@ def iter_chunks(
     window: int | None = None,
 ) -> Iterator[Chunk]:
     """Yield the chunks of :func:`chunk` one by one."""
-    check_policy(policy)
-    if token_offsets is None and (policy.chunk_unit == "tokens" or window is not None):
-        raise InputError("token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone")
-    if window is not None and window < 1:
-        raise InputError(f"window must be at least 1 token, not {window}")
-    document = _as_document(document, policy)
-    page = page_by_type(document.text, document.body_start, document.mime)
-    if not _is_seen(document.text, page, document.body_start, len(document.text)):
-        sections = title_sections(document)
-    else:
-        sections = sections_of(document) if policy.strategy == "markdown" else plain_sections(document)
-    metadata = chunk_metadata(document)
-    slices = _slices(document.text, page, sections, policy, token_offsets, window)
-    # What a reader does not see makes no chunk.
-    seen = (one for one in slices if _is_seen(document.text, page, one[0], one[1]))
-    for index, (start, end, path) in enumerate(seen):
-        yield Chunk(
-            shown=shown_slice(page, start, end),
+    cutting = _Cutting(document, policy, token_offsets, window)
+    yield from (cutting.chunk(index, *one) for index, one in enumerate(cutting.slices()))
+
+
+class Chunks(Sequence[Chunk]):
+    """The chunks of :func:`chunk`, each made whenever it is asked for: a long document's are not all in memory."""
+
+    def __init__(
+        self,
+        document: Document,
+        policy: ChunkPolicy,
+        *,
+        token_offsets: TokenOffsets | None = None,
+        window: int | None = None,
+    ) -> None:
+        self._cutting = _Cutting(document, policy, token_offsets, window)
+        self._starts, self._ends = array("I"), array("I")
+        self._paths: list[tuple[str, ...]] = []
+        for start, end, path in self._cutting.slices():
+            self._starts.append(start)
+            self._ends.append(end)
+            self._paths.append(path)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, key: int) -> Chunk: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Chunk]: ...
+    def __getitem__(self, key: int | slice) -> Chunk | list[Chunk]:
+        places = range(len(self))[key]
+        return [self._made(place) for place in places] if isinstance(places, range) else self._made(places)
+
+    def _made(self, place: int) -> Chunk:
+        return self._cutting.chunk(place, self._starts[place], self._ends[place], self._paths[place])
+
+
+class _Cutting:
+    """A document that is cut, and how each slice of it becomes a chunk."""
+
+    def __init__(
+        self,
+        document: Document | str | Sequence[str],
+        policy: ChunkPolicy,
+        token_offsets: TokenOffsets | None,
+        window: int | None,
+    ) -> None:
+        check_policy(policy)
+        if token_offsets is None and (policy.chunk_unit == "tokens" or window is not None):
+            raise InputError(
+                "token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone"
+            )
+        if window is not None and window < 1:
+            raise InputError(f"window must be at least 1 token, not {window}")
+        self.document = document = _as_document(document, policy)
+        self.page = page_by_type(document.text, document.body_start, document.mime)
+        self.metadata = chunk_metadata(document)
+        self._how = policy, token_offsets, window
+
+    def slices(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+        """Yield (start, end, heading path) of every chunk."""
+        document, page, (policy, token_offsets, window) = self.document, self.page, self._how
+        if not _is_seen(page, document.body_start, len(document.text)):
+            sections = title_sections(document)
+        else:
+            sections = sections_of(document) if policy.strategy == "markdown" else plain_sections(document)
+        slices = _slices(document.text, page, sections, policy, token_offsets, window)
+        # What a reader does not see makes no chunk.
+        return (one for one in slices if _is_seen(page, one[0], one[1]))
+
+    def chunk(self, index: int, start: int, end: int, path: tuple[str, ...]) -> Chunk:
+        document = self.document
+        return Chunk(
+            shown=shown_slice(self.page, start, end),
             doc_id=document.doc_id,
             chunk_index=index,
             content=document.text[start:end],
             tags=document.tags,
-            metadata=dict(metadata),
+            metadata=dict(self.metadata),
             collection=document.collection,
             i_start=start,
             i_end=end,
@@ -449,10 +515,9 @@ def iter_chunks(
         )
 
 
-def _is_seen(text: str, page: Page, start: int, end: int) -> bool:
+def _is_seen(page: Page, start: int, end: int) -> bool:
     """Return whether a slice holds more than blank space and markup."""
-    shown = page.shown[start:end]
-    return not is_blank(visible(shown) if shown != text[start:end] else shown)
+    return not is_blank(page.shown, start, end)
 
 
 def _as_document(given: Document | str | Sequence[str], policy: ChunkPolicy) -> Document:
@@ -481,7 +546,7 @@ def _slices(
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Yield (start, end, heading path) of every chunk."""
     budget = _Budget(policy, token_offsets, window)
-    sections = [section for section in sections if section.level or _is_seen(text, page, section.start, section.end)]
+    sections = [section for section in sections if section.level or _is_seen(page, section.start, section.end)]
     for group in _Packing(text, page, sections, budget, token_offsets).groups():
         checkpoint()
         path, limits = budget.of(group.path)
@@ -522,7 +587,7 @@ class _Packing:
         self.alone = [
             _Group(i, i + 1, section.heading_path, self._tokens(section)) for i, section in enumerate(sections)
         ]
-        self.bare = [section.level > 0 and not _is_seen(text, page, section.body, section.end) for section in sections]
+        self.bare = [section.level > 0 and not _is_seen(page, section.body, section.end) for section in sections]
         self.ends = self._ends()
         # The bare headings that the next section is below: they add nothing to what it says by its path.
         self.leading = [bare and end > i + 1 for i, (bare, end) in enumerate(zip(self.bare, self.ends, strict=True))]

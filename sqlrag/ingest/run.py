@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from sqlrag.arguments import counted
 from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
-from sqlrag.ingest.chunk import chunk
+from sqlrag.ingest.chunk import Chunks
 from sqlrag.ingest.folder import Twin, document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
 from sqlrag.links import links_of
@@ -26,6 +27,7 @@ from sqlrag.normalize import clean_name, without_surrogates
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
+from sqlrag.visible import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -193,10 +195,13 @@ def reasons(skipped: list[SkippedFile]) -> list[tuple[str, int]]:
 
 
 if TYPE_CHECKING:
-    Cut = tuple[Document, list[Chunk]]
+    Cut = tuple[Document, Sequence[Chunk]]
 
 # Chunks that are held in memory, embedded and written together.
 BATCH_CHUNKS = 2048
+
+# Those of a document that has more; its text is in memory besides.
+_PART_CHUNKS = 512
 
 _BATCHES_BEFORE_WRITING = 16
 
@@ -295,7 +300,7 @@ class Run:
         if self._window is None:
             self._window = window_of(model)
         with self.reporting(document.doc_id), self.timed("chunk"):
-            chunks = chunk(document, self.policy, token_offsets=model.token_offsets, window=self._window)
+            chunks = Chunks(document, self.policy, token_offsets=model.token_offsets, window=self._window)
             if not chunks:
                 raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
             return replace(document, links=links_of(document)), chunks
@@ -469,6 +474,35 @@ def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[li
             documents, chunks = [], []
     if documents:
         yield documents, chunks
+
+
+class Part(NamedTuple):
+    """Documents with their chunks, or one long document with some of its chunks.
+
+    ``end`` is where the last chunk of a long document ends, 0 for whole documents. It ``begins`` with the first part
+    and is ``complete`` with the last.
+    """
+
+    documents: list[Document]
+    chunks: list[Chunk]
+    end: int = 0
+    begins: bool = True
+    complete: bool = True
+
+
+def in_parts(cuts: Iterable[Cut], run: Run) -> Iterator[Part]:
+    """Yield documents with their chunks as :func:`in_batches` does, but a long one alone, in parts."""
+    most = min(BATCH_CHUNKS, run.group)
+    for is_long, some in groupby(cuts, lambda cut: len(cut[1]) > most):
+        if not is_long:
+            yield from (Part(documents, chunks) for documents, chunks in in_batches(some, run))
+            continue
+        for document, own in some:
+            size = min(most, _PART_CHUNKS)
+            for start in range(0, len(own), size):
+                chunks = list(own[start : start + size])
+                yield Part([document], chunks, own[-1].i_end, not start, start + size >= len(own))
+            page_of.cache_clear()  # it may be a large part of the memory
 
 
 def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> list[Duplicate]:

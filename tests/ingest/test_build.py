@@ -403,6 +403,59 @@ class TestProvider:
             assert sorted(path.name for path in tmp_path.iterdir()) == made
 
 
+class TestLongDocuments:
+    """A document with many chunks is embedded and written in parts."""
+
+    LONG = (
+        "# Long\n\n"
+        + "".join(f"## Part {i}\n\nword{i} [a](b.md) <b>bold</b>\n\n" for i in range(40))
+        + "<!-- end -->\n"
+    )
+
+    def build(self, tmp_path, monkeypatch, chunks, name, model=None):
+        monkeypatch.setattr(run, "BATCH_CHUNKS", chunks)
+        monkeypatch.setattr(run, "_PART_CHUNKS", chunks)
+        out = tmp_path / f"{name}.duckdb"
+        options = {"chunk_size": 12, "progress": "off", **({"embedder": model} if model else HASHING)}
+        return prepare_embeddings(tmp_path / "docs", out, **options)
+
+    def test_the_file_is_the_same(self, tmp_path, monkeypatch):
+        write(tmp_path / "docs", a_md="alpha", b_md=self.LONG, c_txt=self.LONG, d_md="delta")
+        whole, parts = (self.build(tmp_path, monkeypatch, *one) for one in ((2048, "whole"), (7, "parts")))
+        assert whole.report.chunks > 80
+        assert (whole.report.documents, whole.report.chunks) == (parts.report.documents, parts.report.chunks)
+        for sql in (
+            "FROM documents ORDER BY rid",
+            "SELECT * EXCLUDE (created_at) FROM source_documents ORDER BY doc_id",
+            "FROM document_links ORDER BY ALL",
+            "FROM fts_main_documents.postings ORDER BY ALL",
+        ):
+            assert rows(whole.path, sql) == rows(parts.path, sql)
+        with Store(parts.path, read_only=True) as store:
+            assert store.check() == []
+
+    def test_one_that_cannot_be_embedded_leaves_no_part(self, tmp_path, monkeypatch):
+        write(tmp_path / "docs", a_md="alpha", b_md=self.LONG, d_md="delta")
+        model = Recorder(fails=lambda text: "word30" in text)
+        report = self.build(tmp_path, monkeypatch, 4, "kb", model).report
+        assert [(f.doc_id, f.status) for f in report.failures] == [("b.md", "failed")]
+        assert (report.documents, report.chunks) == (2, 2)
+        found = rows(tmp_path / "kb.duckdb", "SELECT rid, doc_id FROM documents ORDER BY rid")
+        assert found == [(0, "a.md"), (1, "d.md")]
+        for table in ("document_links", "source_documents"):
+            assert rows(tmp_path / "kb.duckdb", f"SELECT * FROM {table} WHERE doc_id = 'b.md'") == []
+
+    def test_one_in_which_the_provider_goes_down_leaves_no_part(self, tmp_path, monkeypatch):
+        write(tmp_path / "docs", a_md="alpha", b_md=self.LONG, d_md="delta")
+        down = []
+        model = Recorder(fails=lambda text: bool(down) or ("word30" in text and not down.append(text)))
+        with pytest.raises(ProviderError, match="1 of 3 documents"):
+            self.build(tmp_path, monkeypatch, 4, "kb", model)
+        assert rows(tmp_path / "kb.duckdb", "SELECT doc_id FROM documents") == [("a.md",)]
+        failed = rows(tmp_path / "kb.duckdb", "SELECT doc_id FROM ingest_failures ORDER BY doc_id")
+        assert failed == [("b.md",), ("d.md",)]
+
+
 def interrupt(monkeypatch, error):
     """Make the build fail after its rows are written."""
 

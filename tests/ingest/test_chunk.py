@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sqlrag.errors import InputError
-from sqlrag.ingest.chunk import check_policy, chunk
+from sqlrag.ingest.chunk import Chunks, check_policy, chunk
 from sqlrag.ingest.folder import find_files, read_document
 from sqlrag.links import MARKDOWN
 from sqlrag.normalize import is_blank, normalize
@@ -45,6 +45,17 @@ def octets(text):
 
 def markdown(text, **fields):
     return Document("a.md", text, file_name="a.md", mime="text/markdown", **fields)
+
+
+def test_chunks_that_are_made_when_they_are_asked_for_are_the_same():
+    document = markdown("# A\n\n" + "".join(f"## {i}\n\none *two* three {i}\n\n" for i in range(50)))
+    policy = replace(CHARS, chunk_size=60)
+    made, expected = Chunks(document, policy), chunk(document, policy)
+    assert len(made) == len(expected) > 20
+    assert list(made) == expected
+    assert (made[3:9], made[-1], made[len(made) :]) == (expected[3:9], expected[-1], [])
+    with pytest.raises(IndexError):
+        made[len(made)]
 
 
 def paths(chunks):

@@ -41,6 +41,9 @@ OTHERS |= dict(zip("ᲀᲁᲂᲃᲄᲅᲆᲇᲈ", "вдосттъѣꙋ", strict=
 # Punctuation that is part of words such as c++, c# and .net.
 IN_WORDS = "＋＃．"
 
+# Where a short range of characters is worth its place in the class of those that never change.
+COMMON = [(0x0, 0x17F), (0x386, 0x52F), (0x2010, 0x2027), (0x3000, 0x30FF), (0xFF00, 0xFF20)]
+
 # Full-width ASCII and half-width Kana, which whole texts are written in: their forms have a table of their own.
 WIDTHS = [chr(point) for point in range(0xFF01, 0xFFA0)]
 
@@ -97,6 +100,29 @@ def written(spans: Iterable[tuple[int, int]]) -> str:
     return "".join(rf"\x{{{low:x}}}" if low == high else rf"\x{{{low:x}}}-\x{{{high:x}}}" for low, high in spans)
 
 
+def unchanged(tables: Any = built_in) -> list[tuple[int, int]]:
+    """Return ranges of characters of which a text may be made in any order without being changed.
+
+    None is spelled out, dropped, reordered or composed with another.
+    """
+    changed = {ord(one) for one in [*forms(tables), *LETTERS, *PAIRS]}
+    for low, high in [*IGNORABLE, *POINTS]:
+        changed.update(range(low, high + 1))
+    for point in range(0x80, 0x30000):
+        parts = tables.decomposition(chr(point))
+        if tables.combining(chr(point)) or tables.normalize("NFC", chr(point)) != chr(point):
+            changed.add(point)
+        if parts and not parts.startswith("<"):
+            changed.update(int(part, 16) for part in parts.split()[1:])
+    borders = [-1, *sorted(changed), 0x30000]
+    spans = [(before + 1, after - 1) for before, after in pairwise(borders) if after - before > 1]
+    return [
+        (low, high)
+        for low, high in spans
+        if (high - low > 255 and low < 0x10000) or any(first <= high and low <= last for first, last in COMMON)
+    ]
+
+
 def macro(tables: Any) -> str:
     """Return the text of the macro."""
     table = forms(tables)
@@ -116,14 +142,16 @@ def macro(tables: Any) -> str:
         text = f"replace({text}, '{letter}', '{pair}')"
     widths = "".join(table.get(character, character) for character in WIDTHS)
     chosen = written(ranges(map(ord, table)))
+    same = written(unchanged(tables))
     return f"""\
 -- A text as its words are read from it: composed (NFC), each compatibility form as its plain characters (full-width and
 -- half-width forms, ligatures, x², ①, ㎏; NFKC of Unicode {tables.unidata_version}); ß as ss, the letters of Latin that
 -- have no decomposition (ł ø đ æ œ …) as those of ASCII, Russian yo as ye, the sigma at the end of a word as any other;
 -- without what has no width (soft hyphens, joiners, variation selectors) and the vowel points of Hebrew and Arabic.
+-- What has but characters that none of this changes, as most texts do, is returned as it is.
 -- Written by tests/support/refresh_composed.py. In the table each character stands before its form.
 CREATE OR REPLACE MACRO fts_main_documents.composed(s) AS
-    CASE WHEN strlen(s) = length(s) THEN s
+    CASE WHEN strlen(s) = length(s) OR NOT regexp_matches(s, '[^{same}]') THEN s
          ELSE translate(regexp_replace(nfc_normalize(list_reduce(
             [{text}]
             || list_distinct(regexp_extract_all(s, '[{chosen}]')),

@@ -240,28 +240,42 @@ def insert_rows(
     *,
     llama_index_compatible: bool,
     policy: str | None = None,
+    end: int = 0,
+    begins: bool = True,
 ) -> int:
     """Insert the rows without indexing their words; return the ``rid`` of the first new chunk.
 
     ``vectors`` are of unit length, one a chunk. ``policy`` says how the documents were chunked and embedded, as JSON;
-    None for chunks that a program made.
+    None for chunks that a program made. A long document may come in parts, ``begins`` with the first, and is then the
+    only one; ``end`` is where its last chunk ends.
     """
     by_id = {document.doc_id: document for document in documents}
-    ends: dict[str, int] = {}
-    for chunk in chunks:
-        ends[chunk.doc_id] = max(chunk.i_end, ends.get(chunk.doc_id, 0))
-    links = ((document.doc_id, links_of(document)) for document in documents)
-    first = _insert_sources(con, sources_table(documents, policy), ends, links)
+    if begins:
+        ends: dict[str, int] = {}
+        for chunk in chunks:
+            ends[chunk.doc_id] = max(chunk.i_end, ends.get(chunk.doc_id, end))
+        links = ((document.doc_id, links_of(document)) for document in documents)
+        seen = [_shown_end(d.text, d.body_start, d.mime, ends.get(d.doc_id, 0)) for d in documents]
+        _insert_sources(con, sources_table(documents, policy), pa.array(seen, pa.int32()), links)
+    first = _next_rid(con)
     if chunks and vectors is not None:
         insert_chunks(con, chunk_columns(by_id, chunks, llama_index_compatible), vectors, first)
     return first
+
+
+def delete_unindexed(con: duckdb.DuckDBPyConnection, doc_id: str) -> int:
+    """Delete a document whose words are not indexed, inside the caller's transaction; return how many chunks it had."""
+    for table in ("document_links", "source_documents"):
+        con.execute(f"DELETE FROM {table} WHERE doc_id = $1", [doc_id])  # noqa: S608 - fixed names only
+    return int(con.execute("DELETE FROM documents WHERE doc_id = $1", [doc_id]).fetchall()[0][0])
 
 
 def insert_tables(
     con: duckdb.DuckDBPyConnection, sources: pa.Table, chunks: pa.Table, vectors: Vectors, llama_index_compatible: bool
 ) -> int:
     """Insert rows by :mod:`sqlrag.engines.contents` as :func:`insert_rows` does; return the ``rid`` of the first."""
-    first = _insert_sources(con, sources, _ends(chunks), links_by_document(sources))
+    _insert_sources(con, sources, _shown_ends(sources, _ends(chunks)), links_by_document(sources))
+    first = _next_rid(con)
     if not len(chunks):
         return first
     checksums = dict(zip(sources["doc_id"].to_pylist(), sources["checksum"].to_pylist(), strict=True))
@@ -327,19 +341,16 @@ def _shown_ends(sources: pa.Table, ends: Mapping[str, int]) -> pa.Array:
 
 
 def _insert_sources(
-    con: duckdb.DuckDBPyConnection,
-    sources: pa.Table,
-    ends: Mapping[str, int],
-    links: Iterable[tuple[str, Sequence[Link]]],
-) -> int:
-    """Insert rows of documents with their links; return the ``rid`` that the next chunk gets.
-
-    ``ends`` are where the last chunk of each document ends.
-    """
-    register(con, "new_sources", sources.append_column("shown_end", _shown_ends(sources, ends)))
+    con: duckdb.DuckDBPyConnection, sources: pa.Table, seen: pa.Array, links: Iterable[tuple[str, Sequence[Link]]]
+) -> None:
+    """Insert rows of documents with their links; ``seen`` is where each ends, as :func:`_shown_end` gives it."""
+    register(con, "new_sources", sources.append_column("shown_end", seen))
     con.execute(read_sql("index/insert_sources"))
     con.unregister("new_sources")
     add_links(con, links)
+
+
+def _next_rid(con: duckdb.DuckDBPyConnection) -> int:
     return int(con.execute("SELECT coalesce(max(rid) + 1, 0) FROM documents").fetchall()[0][0])
 
 
@@ -444,7 +455,7 @@ def _json(value: Mapping[str, Any]) -> str:
 
 def sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table:
     """Return documents as rows of ``source_documents``."""
-    columns = {
+    columns: dict[str, Any] = {
         "doc_id": [d.doc_id for d in documents],
         "file_path": [d.file_path or d.doc_id for d in documents],
         "file_name": [d.file_name or d.doc_id.rpartition("/")[2] for d in documents],
@@ -455,7 +466,15 @@ def sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table
     }
     for name in ("text", "collection", "checksum", "mime", "size_bytes", "modified_at", "body_start"):
         columns[name] = [getattr(d, name) for d in documents]
+    if len(documents) == 1:
+        columns["text"] = _one_text(documents[0].text)
     return pa.Table.from_pydict({name: columns[name] for name in SOURCE_SCHEMA.names}, SOURCE_SCHEMA)
+
+
+def _one_text(text: str) -> pa.Array:
+    """Return a text as a column; Arrow would leave its bytes in the string besides, for as long as that lives."""
+    data = text.encode()
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
 
 
 def chunk_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ import pytest
 from sqlrag.engines.duckdb import lexical
 from sqlrag.search.store import Store
 from sqlrag.types import Chunk, Document
-from tests.support.refresh_composed import IGNORABLE, POINTS, TARGET, form_of
+from tests.support.refresh_composed import IGNORABLE, POINTS, TARGET, form_of, unchanged
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SURROGATES = range(0xD800, 0xE000)
 
 # Characters that this Python knows.
 KNOWN = [
@@ -65,6 +68,27 @@ def _without_marks(text: str) -> str:
     dropped = [range(low, high + 1) for low, high in (*IGNORABLE, *POINTS)]
     composed = unicodedata.normalize("NFC", text)
     return "".join(c for c in composed if not any(ord(c) in span for span in dropped)).translate({0x3C2: "σ"})
+
+
+def test_what_is_returned_as_it_is_is_what_the_whole_macro_returns() -> None:
+    """A ligature behind a text makes the macro look at all of it."""
+    chance = random.Random(7)
+    marks = [c for c in KNOWN if unicodedata.combining(c)]
+    same = [
+        chr(point) for low, high in unchanged() for point in range(low, high + 1) if point and point not in SURROGATES
+    ]
+    kinds = (same, same, same, marks, KNOWN)
+    texts = [
+        *KNOWN,
+        *("".join(chance.choice(chance.choice(kinds)) for _ in range(chance.randint(2, 8))) for _ in range(20_000)),
+    ]
+    con = lexical.word_macros().cursor()
+    con.register("given", pa.table({"c": [text.replace("\ufb01", "") for text in texts]}))
+    wrong = con.execute(
+        "SELECT c FROM given "
+        "WHERE fts_main_documents.composed(c) || ' fi' <> fts_main_documents.composed(c || ' \ufb01')"
+    ).fetchall()
+    assert wrong == []
 
 
 TEXTS = {
