@@ -122,11 +122,13 @@ def test_headings_as_questions(tmp_path):
     found = sqlrag.evaluate(None, path, ["lexical"], measures=["RR@10"])
     # "See also" is in two documents, "Food" one word.
     assert {one.text: list(one.relevant) for one in found.questions} == {
+        "The ducks of Kiel": ["ducks.md"],
         "Why they swim": ["ducks.md"],
+        "The geese of Kiel": ["geese.md"],
         "How they fly": ["geese.md"],
     }
     assert found.means["lexical"]["RR@10"] == 1.0
-    assert "2 of the 2 headings" in found.notices[0]
+    assert "4 of the 4 headings" in found.notices[0]
     assert "Nobody judged them" in found.notices[0]
 
 
