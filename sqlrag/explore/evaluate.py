@@ -245,7 +245,8 @@ class Evaluation:
         """
         pandas = frames("pandas", "Evaluation.df()")
         frame: pd.DataFrame = pandas.DataFrame(self.per_query() if per_query else self.rows())
-        return frame
+        # Whole numbers, one of which is missing.
+        return frame.astype({name: "Int64" for name in Comparison._fields[:3] if name in frame})
 
     def compare(self, plan: str, other: str, measure: str | None = None) -> Comparison:
         """Compare two plans question by question, by the first measure unless another is named.

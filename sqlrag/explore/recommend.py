@@ -187,7 +187,8 @@ def recommend(
     Each knob is turned alone. One half of the questions chooses, by the highest mean; the other half is compared with
     what there is now, and a change is recommended only where it is better there with a p-value of .05 or less (see
     :class:`Comparison`). Anything else is noise, and is said to be. Which half a question is in depends on the SHA-256
-    of its text: the same questions give the same recommendation.
+    of its text: the same questions give the same recommendation. Each knob is a test of its own: of three that change
+    nothing, one passes in about one case of seven.
 
     The file is not changed. For each stemmer it is copied into the temporary folder and its words are indexed again;
     for each chunk size its documents are also rechunked from their stored text and embedded with its model, which takes
@@ -338,6 +339,9 @@ class _Copy:
                 notices.append(
                     f"{self.name}: {counted(len(report.rechunked), 'document')} rechunked into "
                     f"{counted(report.chunks, 'chunk')}, {counted(report.embedded, 'text')} embedded."
+                    if report.rechunked
+                    else f"{self.name} changes nothing: a program made the chunks, or the window of the model is already "
+                    "that of the file."
                 )
             notices += [f"{self.name}: {failure.doc_id}: {failure.reason}" for failure in report.failures[:5]]
             with Store(path, embedder=embedder) as copy:

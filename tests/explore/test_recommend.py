@@ -161,6 +161,19 @@ def test_copies_are_made_of_one_file(path, tmp_path):
         sqlrag.recommend(QUESTIONS, [path, other], WORDS, stemmers=["english"])
 
 
+def test_chunks_that_a_program_made_stay_and_that_is_said(tmp_path):
+    model = HashingEmbedder("hashing-64")
+    with sqlrag.Store.create(tmp_path / "made.duckdb", 64, embedder=model) as store:
+        store.upsert(
+            [sqlrag.Document(f"{stem}.md", f"a {stem}") for stem in STEMS],
+            [sqlrag.Chunk(f"{stem}.md", 0, f"a {stem}") for stem in STEMS],
+            model.embed([f"a {stem}" for stem in STEMS], kind="document"),
+        )
+        found = sqlrag.recommend(QUESTIONS[:6], store, WORDS, chunk_sizes=[20])
+    assert found.notices[0].startswith("chunk_size=20 changes nothing: a program made the chunks")
+    assert found.advice[1].sentence.startswith("Keep chunk_size=")
+
+
 def test_the_command(path, tmp_path):
     table = tmp_path / "questions.csv"
     table.write_text("question,document\n" + "".join(f"{q['query']},{q['relevant'][0]}\n" for q in QUESTIONS))
