@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from sqlrag.explore.map import corpus_map
     from sqlrag.explore.plot import plot_lengths, plot_map, plot_ranks
     from sqlrag.explore.points import CorpusMap
+    from sqlrag.explore.recommend import Advice, Recommendation, recommend
     from sqlrag.explore.viewer import ExportedMap, export_map_html, export_map_parquet
     from sqlrag.formats.convert import FileFacts, convert, file_facts, verify_file
     from sqlrag.formats.exchange import Imported
@@ -114,6 +115,7 @@ logging.getLogger("sqlrag").addHandler(logging.NullHandler())
 
 __all__ = [
     "SPEC_VERSION",
+    "Advice",
     "Answer",
     "AnswerEvent",
     "BackedUp",
@@ -158,6 +160,7 @@ __all__ = [
     "ProviderError",
     "Pushed",
     "RAGFile",
+    "Recommendation",
     "Record",
     "ReembedReport",
     "Repaired",
@@ -239,6 +242,7 @@ __all__ = [
     "push",
     "rag_service",
     "reciprocal_rank_fusion",
+    "recommend",
     "reembed",
     "repair",
     "rerank",
@@ -252,6 +256,7 @@ __all__ = [
 
 # Importing sqlrag loads none of the heavy modules; each name below is imported at its first use.
 _LAZY = {
+    "Advice": "sqlrag.explore.recommend",
     "Answer": "sqlrag.answers.outcome",
     "AnswerEvent": "sqlrag.answers.outcome",
     "ChatModel": "sqlrag.answers.chat_models",
@@ -281,6 +286,7 @@ _LAZY = {
     "Pushed": "sqlrag.formats.push",
     "RAGFile": "sqlrag.formats.ragfile.mapped",
     "Record": "sqlrag.formats.ragfile.mapped",
+    "Recommendation": "sqlrag.explore.recommend",
     "ReembedReport": "sqlrag.ingest.reembed",
     "Repaired": "sqlrag.engines.duckdb.check",
     "Report": "sqlrag.ingest.run",
@@ -354,6 +360,7 @@ _LAZY = {
     "push": "sqlrag.formats.push",
     "rag_service": "sqlrag.formats.service",
     "reciprocal_rank_fusion": "sqlrag.ranking.fusion",
+    "recommend": "sqlrag.explore.recommend",
     "reembed": "sqlrag.ingest.reembed",
     "repair": "sqlrag.engines.duckdb.check",
     "rerank": "sqlrag.blocks.rerank",

@@ -14,7 +14,7 @@ import numpy as np
 from sqlrag import arguments
 from sqlrag.blocks.fuse import checked, order_key, rounded, unit_row, unit_rows
 from sqlrag.cancellation import checkpoint
-from sqlrag.embedders.weights import fetch, silent_onnxruntime
+from sqlrag.embedders.weights import cache_folder, fetch, silent_onnxruntime
 from sqlrag.engines.duckdb.lexical import words_of
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, ProviderError, SqlragError
 from sqlrag.locks import new_lock
@@ -63,7 +63,8 @@ def load_reranker(
     ----------
     model_name
         - A model of fastembed's list (``TextCrossEncoder.list_supported_models()``), such as
-          ``Xenova/ms-marco-MiniLM-L-6-v2``, in any case, from fastembed's cache or downloaded into it;
+          ``Xenova/ms-marco-MiniLM-L-6-v2``, in any case, from fastembed's cache (``FASTEMBED_CACHE_PATH``) or
+          downloaded into it;
         - a local folder with ``model.onnx`` (also below ``onnx/``) and the tokenizer's files (``tokenizer.json``,
           ``tokenizer_config.json``, ``config.json``);
         - else a local folder or a name on the hub that sentence-transformers can load, with the extra ``huggingface``.
@@ -91,7 +92,7 @@ def load_reranker(
     arguments.choice("provider", provider, get_args(RerankProvider))
     if cache_dir is not None:
         arguments.path("cache_dir", cache_dir)
-    key = (model_name, provider, str(cache_dir or ""))
+    key = (model_name, provider, str(cache_folder(cache_dir)))
     with _lock:
         if key not in _loaded:
             try:
@@ -118,13 +119,14 @@ def _load(name: str, provider: RerankProvider, cache_dir: str | Path | None) -> 
     description = models.get(name.strip().lower())
     if description is not None:
         return _OnnxCrossEncoder(name, _fetch_model(description, cache_dir), str(description["model_file"]))
+    near = [str(models[key]["model"]) for key in difflib.get_close_matches(name.lower(), models, n=3, cutoff=0.4)]
+    similar = f"; similar names: {', '.join(near)}" if near else ""
     if provider == "onnx":
-        near = [str(models[key]["model"]) for key in difflib.get_close_matches(name.lower(), models, n=3, cutoff=0.4)]
         raise ModelUnavailableError(
             f"There is no cross-encoder {name!r} in fastembed's list, and no folder of that name with model.onnx"
-            + (f"; similar names: {', '.join(near)}." if near else ".")
+            f"{similar}."
         )
-    return _HuggingFaceCrossEncoder(name, cache_dir)
+    return _HuggingFaceCrossEncoder(name, cache_dir, similar)
 
 
 def _fetch_model(description: dict[str, Any], cache_dir: str | Path | None) -> Path:
@@ -133,9 +135,9 @@ def _fetch_model(description: dict[str, Any], cache_dir: str | Path | None) -> P
     except ModelUnavailableError as error:
         cause = str(error.__cause__ or error).strip().partition("\n")[0]
         raise ModelUnavailableError(
-            f"The cross-encoder {description['model']!r} is not in the cache, and the Hugging Face hub cannot provide "
-            f"it: {cause}. Set FASTEMBED_CACHE_PATH to a cache from a machine with network, or pass the path of a "
-            "local folder with the model's files."
+            f"The cross-encoder {description['model']!r} is not in the cache {cache_folder(cache_dir)}, and the "
+            f"Hugging Face hub cannot provide it: {cause}. Set FASTEMBED_CACHE_PATH (or cache_dir) to a cache from a "
+            "machine with network, or pass the path of a local folder with the model's files."
         ) from error
 
 
@@ -171,12 +173,13 @@ class _OnnxCrossEncoder:
 
 
 class _HuggingFaceCrossEncoder:
-    def __init__(self, name: str, cache_dir: str | Path | None) -> None:
+    def __init__(self, name: str, cache_dir: str | Path | None, similar: str = "") -> None:
         try:
             from sentence_transformers import CrossEncoder
             from transformers import AutoConfig
         except ImportError as error:
-            raise MissingExtraError(f"The cross-encoder {name!r} (not in fastembed's list)", "huggingface") from error
+            known = f"not in fastembed's list{similar}"
+            raise MissingExtraError(f"The cross-encoder {name!r} ({known})", "huggingface") from error
         folder = None if cache_dir is None else str(cache_dir)
         heads = AutoConfig.from_pretrained(name, cache_dir=folder).architectures or []
         if heads and all(head.endswith(_HEADLESS) for head in heads):

@@ -233,9 +233,11 @@ def _placeholder_vector(store: Queries) -> list[float]:
 
 
 Questions = Annotated[
-    Path,
+    Path | None,
     typer.Argument(
-        metavar="QUESTIONS", help="JSONL of query and relevant, or a folder in BEIR layout.", show_default=False
+        metavar="[QUESTIONS]",
+        help="A CSV with the columns question and document, JSONL of query and relevant, or a folder in BEIR layout.",
+        show_default=False,
     ),
 ]
 
@@ -260,23 +262,44 @@ def _plans(given: list[str]) -> dict[str, Any] | None:
     return plans or None
 
 
+def _parts(given: str | None) -> list[str]:
+    return [part.strip() for part in (given or "").split(",") if part.strip()]
+
+
+def _sizes(given: str | None) -> list[int]:
+    for part in _parts(given):
+        if not part.isascii() or not part.isdigit():
+            raise typer.BadParameter(f"--chunk-sizes takes whole numbers, such as 200,400, not {part!r}.")
+    return [int(part) for part in _parts(given)]
+
+
 @command(
     "evaluate",
     "Measure how well searches rank.",
-    "sqlrag evaluate questions.jsonl --db kb.duckdb",
+    "sqlrag evaluate questions.csv --db kb.duckdb",
+    "sqlrag evaluate --headings --db kb.duckdb",
     'sqlrag evaluate scifact --db scifact.duckdb --plan rrf --plan \'tuned={"fusion": "convex", "alpha": 0.6}\' '
     "--measure nDCG@10",
+    "sqlrag evaluate questions.csv --db kb.duckdb --recommend --stemmers english,none --chunk-sizes 100,400",
 )
 def evaluate(
-    questions: Questions,
+    questions: Questions = None,
     db: Dbs = NO_FILES,
+    headings: Annotated[
+        bool,
+        option("--headings", help="Ask for the file's own headings: shows whether it works, and judges nothing."),
+    ] = False,
     plan: Annotated[
         list[str] | None,
         option(
             "--plan",
             metavar="NAME",
-            help="lexical, vector, rrf, weighted or convex; or NAME={options as JSON}. Repeatable. [these five]",
+            help="lexical, vector, rrf, weighted, convex or adaptive; or NAME={options as JSON}. Repeatable. [all six]",
         ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        option("--against", metavar="NAME", help="The plan to compare with. [adaptive, or else the first]"),
     ] = None,
     measure: Annotated[
         list[str] | None,
@@ -284,14 +307,56 @@ def evaluate(
     ] = None,
     depth: Annotated[int, option("--depth", help="How many chunks each search returns.", show_default=True)] = 100,
     per_query: Annotated[bool, option("--per-query", help="One row for each plan and question.")] = False,
+    recommend: Annotated[
+        bool,
+        option(
+            "--recommend",
+            help="Choose by half of the questions, check by the other: fusion, alpha, and what follows.",
+        ),
+    ] = False,
+    stemmers: Annotated[
+        str | None,
+        option(
+            "--stemmers",
+            metavar="NAME,…",
+            help="Recommend a stemmer, too. Each is tried on a temporary copy of the file, whose words are reindexed.",
+        ),
+    ] = None,
+    chunk_sizes: Annotated[
+        str | None,
+        option(
+            "--chunk-sizes",
+            metavar="N,…",
+            help="Recommend a chunk size, too. For each a temporary copy of the file is rechunked and embedded, which "
+            "takes as long as building it.",
+        ),
+    ] = None,
     trec: Trec = None,
     form: FormatName = Format.table,
 ) -> None:
-    """Measure how well searches rank what people judged relevant, as a table of plans and measures."""
+    """Measure how well searches rank what people judged relevant, as a table of plans and measures.
+
+    Each plan is compared with one of them question by question: "real" is a difference that chance would hardly give,
+    by a paired randomisation test (p-value of .05 or less).
+    """
+    if headings == (questions is not None):
+        raise typer.BadParameter("Name a file or folder of questions, or give --headings; one of the two.")
+    if recommend or stemmers or chunk_sizes:
+        if headings or per_query or trec is not None or len(measure or []) > 1:
+            raise typer.BadParameter("--recommend takes no --headings, --per-query and --trec, and one --measure.")
+        _recommend(questions, db, _plans(plan or []), against, measure, depth, _parts(stemmers), chunk_sizes, form)
+        return
     from sqlrag.explore.evaluate import DEFAULT_MEASURES
     from sqlrag.explore.evaluate import evaluate as run
 
-    found = run(questions, where(db), _plans(plan or []), measures=measure or DEFAULT_MEASURES, depth=depth)
+    found = run(
+        questions,
+        where(db),
+        _plans(plan or []),
+        measures=measure or DEFAULT_MEASURES,
+        against=against,
+        depth=depth,
+    )
     for notice in found.notices:
         write_message(f"note: {notice}")
     if trec is not None:
@@ -299,3 +364,35 @@ def evaluate(
             write_message(f"wrote {path}")
     rows = found.per_query() if per_query else found.rows()
     write_rows(rows, list(rows[0]), form, found.table(per_query=per_query))
+
+
+def _recommend(
+    questions: Any,
+    db: list[Path],
+    plans: dict[str, Any] | None,
+    against: str | None,
+    measure: list[str] | None,
+    depth: int,
+    stemmers: list[str],
+    chunk_sizes: str | None,
+    form: Format,
+) -> None:
+    sizes = _sizes(chunk_sizes)
+    from sqlrag.explore.recommend import recommend
+
+    found = recommend(
+        questions,
+        where(db),
+        plans,
+        stemmers=stemmers,
+        chunk_sizes=sizes,
+        against=against,
+        measure=measure[0] if measure else "nDCG@10",
+        depth=depth,
+    )
+    for notice in found.notices:
+        write_message(f"note: {notice}")
+    if form is Format.json:
+        write_json(found.to_dict())
+    else:
+        write_rows(found.rows(), list(found.rows()[0]), form, str(found))

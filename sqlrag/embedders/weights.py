@@ -131,7 +131,7 @@ def fetch(description: dict[str, Any], cache_dir: str | Path | None) -> Path:
         The model is not in the cache and cannot be downloaded.
     """
     name, repository = str(description["model"]), description["sources"]["hf"]
-    cache = _cache_folder(cache_dir)
+    cache = cache_folder(cache_dir)
     cached = _in_cache(description, cache)
     if cached is not None:
         return cached
@@ -154,7 +154,7 @@ def fetch(description: dict[str, Any], cache_dir: str | Path | None) -> Path:
 
 def cached_models() -> list[str]:
     """Return the names of the models whose files are in the cache, in alphabetical order."""
-    cache = _cache_folder(None)
+    cache = cache_folder(None)
     if not any(cache.glob("models--*/snapshots/*")):
         return []  # before fastembed is imported, which takes a second
     silent_onnxruntime()
@@ -179,7 +179,8 @@ def _in_cache(description: dict[str, Any], cache: Path) -> Path | None:
     return next((folder for folder in folders if all((folder / file).exists() for file in needed)), None)
 
 
-def _cache_folder(cache_dir: str | Path | None) -> Path:
+def cache_folder(cache_dir: str | Path | None) -> Path:
+    """Return the folder of the downloaded models."""
     default = Path(tempfile.gettempdir()) / "fastembed_cache"  # as fastembed has it, so that its cache is shared
     return Path(cache_dir or os.getenv("FASTEMBED_CACHE_PATH") or default)
 

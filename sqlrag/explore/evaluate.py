@@ -1,189 +1,42 @@
-"""Evaluates searches by questions with relevance judgements: reads these, runs the searches, computes measures."""
+"""Evaluates searches by questions with relevance judgements: runs them, computes measures, compares plans."""
 
 from __future__ import annotations
 
 import html
 import inspect
-import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
+import numpy as np
+
 from sqlrag.arguments import choice, counted, items, mapping, not_blank, path, shown, whole
+from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.failures import public
-from sqlrag.errors import InputError, MissingExtraError, NotFoundError
+from sqlrag.errors import InputError, MissingExtraError
+from sqlrag.explore.questions import heading_questions, read_questions, unit_of
 from sqlrag.ingest.run import bars
-from sqlrag.normalize import clean_name
 from sqlrag.ranking.results import frames
 from sqlrag.search.open import open_store
 from sqlrag.types import Candidate, RetrievePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    import os
+    from collections.abc import Callable, Collection
 
     import pandas as pd
 
+    from sqlrag.explore.questions import Question
     from sqlrag.search.open import AnyStores
     from sqlrag.search.store import Store
     from sqlrag.types import Progress
 
-_KEYS = {"id": ("id", "_id", "query_id"), "query": ("query", "text", "query_text", "question")}
-
-_GRADE = re.compile(r"-?[0-9]{1,4}(\.0+)?")
-
-_EXAMPLE = '[{"query": "How do I filter?", "relevant": ["guides/filters.md"]}]'
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question, the grade of each document or chunk that was judged for it, and its vector if given."""
-
-    query_id: str
-    text: str
-    relevant: dict[str, int]
-    query_vector: Any = None
-
-
 Search: TypeAlias = "Callable[[Any, Question, int], list[tuple[str, str]]]"
-
-
-def read_questions(questions: object) -> list[Question]:
-    """Return the questions with a judgement, in their order.
-
-    Raises
-    ------
-    InputError
-        There is none, an id occurs twice, or the form is not that of :func:`sqlrag.evaluate`.
-    NotFoundError
-        A file does not exist.
-    """
-    if isinstance(questions, (str, os.PathLike)):
-        path = Path(questions)
-        if not path.exists():
-            raise NotFoundError(f"There is no file or folder {path}.")
-        judged = _of_jsonl(path) if path.suffix == ".jsonl" else _of_beir(path)
-    else:
-        judged = [
-            _question(one, number, "questions") for number, one in enumerate(items("questions", questions, _EXAMPLE))
-        ]
-    seen: set[str] = set()
-    for one in judged:
-        if one.query_id in seen:
-            raise InputError(f"There are two questions with the id {one.query_id!r}.")
-        seen.add(one.query_id)
-    judged = [
-        replace(one, relevant={clean_name(name): grade for name, grade in one.relevant.items()})
-        for one in judged
-        if any(grade > 0 for grade in one.relevant.values())
-    ]
-    if not judged:
-        raise InputError("No question has a relevant document or chunk.")
-    return judged
-
-
-def _of_jsonl(path: Path) -> list[Question]:
-    return [_question(row, number, str(path)) for number, row in enumerate(_json_lines(path))]
-
-
-def _of_beir(path: Path) -> list[Question]:
-    """Read ``queries.jsonl`` and a table of judgements: a folder's ``qrels/test.tsv``, or the table at the path."""
-    if path.is_dir():
-        candidates = [path / "qrels" / "test.tsv", path / "qrels.tsv"]
-        table = next((one for one in candidates if one.exists()), candidates[0])
-    else:
-        table = path
-    places = [folder / "queries.jsonl" for folder in (table.parent, table.parent.parent)]
-    queries = next((one for one in places if one.exists()), None)
-    if not table.exists() or queries is None:
-        raise NotFoundError(f"{path} is not in BEIR layout: it needs queries.jsonl and qrels/test.tsv.")
-    texts = {str(row.get("_id")): row.get("text") for row in _json_lines(queries)}
-    judged: dict[str, dict[str, int]] = {}
-    for line, text in _lines(table):
-        row = text.split("\t")
-        if line == 1 and row[0] in ("query-id", "query_id"):
-            continue
-        if len(row) < 3 or not _GRADE.fullmatch(row[-1]):
-            raise InputError(f"{table}, line {line}: expected query-id, corpus-id and score, separated by tabs.")
-        # TREC's own tables have four columns; the second is an iteration.
-        judged.setdefault(row[0], {})[row[-2]] = int(float(row[-1]))
-    missing = sorted(set(judged) - set(texts))
-    if missing:
-        raise InputError(f"{queries} has no question {missing[0]!r}, which {table} judges.")
-    return [
-        Question(query_id, not_blank(f"The question {query_id}", texts[query_id]), relevant)
-        for query_id, relevant in judged.items()
-    ]
-
-
-def _json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    for line, text in _lines(path):
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {line} is not JSON: {error}") from error
-        if not isinstance(row, Mapping):
-            raise InputError(f"{path}, line {line} is not a JSON object.")
-        yield row
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the non-blank lines of a file with their numbers."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            yield from ((line, text.rstrip("\n")) for line, text in enumerate(file, start=1) if text.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as UTF-8 text: {error}") from error
-
-
-def _question(row: Any, number: int, where: str) -> Question:
-    place = f"{where}[{number}]"
-    if not isinstance(row, Mapping):
-        raise InputError(f"{place} must be a dict, as in {_EXAMPLE}, not {shown(row)}.")
-    found = {kind: next((row[key] for key in keys if key in row), None) for kind, keys in _KEYS.items()}
-    relevant = row.get("relevant")
-    if isinstance(relevant, str):
-        relevant = [relevant]
-    if not isinstance(relevant, Mapping):
-        relevant = dict.fromkeys(items(f"{place}['relevant']", relevant, "['guides/filters.md']"), 1)
-    grades = {
-        not_blank(f"An id in {place}['relevant']", key): whole(f"{place}['relevant'][{key!r}]", grade, -10, 1000)
-        for key, grade in relevant.items()
-    }
-    query_id = str(number + 1) if found["id"] is None else str(found["id"])
-    return Question(query_id, not_blank(f"{place}['query']", found["query"]), grades, row.get("query_vector"))
-
-
-def unit_of(rows: Sequence[tuple[str, str]], judged: Iterable[Question]) -> tuple[str, list[str]]:
-    """Return what was judged, "doc_id" or "node_id", and a notice about ids that the store does not have.
-
-    ``rows`` are the ``doc_id`` and ``node_id`` of each chunk.
-
-    Raises
-    ------
-    InputError
-        The store has none of the ids, or some are documents and others chunks.
-    """
-    ids = {judged_id for one in judged for judged_id in one.relevant}
-    known = {unit: ids & {row[place] for row in rows} for place, unit in enumerate(("doc_id", "node_id"))}
-    unknown = sorted(ids - known["doc_id"] - known["node_id"])
-    some = ", ".join(map(repr, unknown[:3]))
-    if len(unknown) == len(ids):
-        raise InputError(f"The file has no document and no chunk of the ids in the judgements, such as {some}.")
-    documents = sorted(known["doc_id"] - known["node_id"])
-    chunks = sorted(known["node_id"] - known["doc_id"])
-    if documents and chunks:
-        raise InputError(
-            f"Judgements are of documents ({documents[0]!r}) and of chunks ({chunks[0]!r}); use only one of these."
-        )
-    notice = f"The file has no {some}{' …' if len(unknown) > 3 else ''}: {counted(len(unknown), 'judged id')} of "
-    notice += f"{len(ids):,} cannot be found, and count as missed."
-    return "node_id" if chunks else "doc_id", [notice] if unknown else []
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -236,6 +89,8 @@ def _by_options(
     mode: str, options: Mapping[str, Any], store: Any, question: Question, depth: int
 ) -> list[tuple[str, str]]:
     more: dict[str, Any] = {"top_k": depth, **options}
+    if mode == "hybrid":
+        more = {"strict": True, **more}  # half of a search must not be measured as the whole
     if mode != "lexical":
         more["query_vector"] = question.query_vector
     found = getattr(store, f"{mode}_query")(question.text, **more)
@@ -258,14 +113,29 @@ def _by_function(
     ]
 
 
-# A question must not control the terminal or break a row.
 _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+
+
+SIGNIFICANT = 0.05
+
+LEAST = 6  # questions: 2 / 2**5 > SIGNIFICANT >= 2 / 2**6
+
+_DRAWS = 10_000
 
 
 class Comparison(NamedTuple):
     """Two plans compared question by question: how many each wins, the mean difference, and its significance.
 
-    ``p_value`` is that of the two-sided sign test over the questions without a tie, 0..1.
+    ``p_value`` is that of the paired randomisation test, 0..1: if both plans were equally good, each question's
+    difference could as well have the other sign. It is the share of all ``2**n`` ways to choose the signs, ``n`` being
+    the number of questions without a tie, for which the sum of the differences is at least as far from 0. From 14 such
+    questions on it is ``(1 + hits) / (1 + 10,000)`` over 10,000 ways that are drawn, always the same ones.
+
+    References
+    ----------
+    Smucker, Allan, Carterette: A Comparison of Statistical Significance Tests for Information Retrieval Evaluation,
+    CIKM 2007, section 3.3. Davison, Hinkley: Bootstrap Methods and their Application, 1997, section 4.2, for the 1 that
+    is added.
     """
 
     wins: int
@@ -273,6 +143,16 @@ class Comparison(NamedTuple):
     ties: int
     difference: float
     p_value: float
+
+    @property
+    def verdict(self) -> str:
+        """What the difference is: "real", "noise", or "too few questions" where no outcome could be called real.
+
+        Real is a ``p_value`` of .05 or less. It takes 6 questions without a tie: of 5 that are all won, it is .0625.
+        """
+        if self.p_value <= SIGNIFICANT:
+            return "real"
+        return "noise" if self.wins + self.losses >= LEAST else "too few questions"
 
 
 class Evaluation:
@@ -292,6 +172,8 @@ class Evaluation:
         Plan → ``query_id`` → the ids that the search found, best first.
     notices
         Remarks for the reader, such as judged ids that the store does not have.
+    against
+        The plan that the others are compared with; None: the first.
     """
 
     def __init__(
@@ -303,6 +185,7 @@ class Evaluation:
         scores: Mapping[str, Mapping[str, Mapping[str, float]]],
         ranked: Mapping[str, Mapping[str, Sequence[str]]],
         notices: Sequence[str] = (),
+        against: str | None = None,
     ) -> None:
         self.measures = tuple(measures)
         self.unit = unit
@@ -310,6 +193,7 @@ class Evaluation:
         self.scores = scores
         self.ranked = ranked
         self.notices = list(notices)
+        self.against = next(iter(scores)) if against is None else against
 
     @property
     def means(self) -> dict[str, dict[str, float]]:
@@ -320,16 +204,36 @@ class Evaluation:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one dict per plan: ``plan``, ``questions`` and the mean of each measure."""
-        return [{"plan": plan, "questions": len(self.questions), **of} for plan, of in self.means.items()]
+        """Return one dict per plan: ``plan``, ``questions`` and the mean of each measure.
+
+        Of two plans or more each also has its :class:`Comparison` with the plan ``against`` by the first measure:
+        ``difference``, ``wins``, ``losses``, ``ties``, ``p_value`` and ``verdict``, None for that plan itself.
+        """
+        rows: list[dict[str, Any]] = [
+            {"plan": plan, "questions": len(self.questions), **of} for plan, of in self.means.items()
+        ]
+        for row in rows if len(rows) > 1 else ():
+            compared = None if row["plan"] == self.against else self.compare(row["plan"], self.against)
+            row |= {name: compared and getattr(compared, name) for name in COMPARED}
+        return rows
 
     def per_query(self) -> list[dict[str, Any]]:
-        """Return one dict per plan and question: ``plan``, ``query_id``, ``query_text`` and each measure."""
-        return [
+        """Return one dict per plan and question: ``plan``, ``query_id``, ``query_text`` and each measure.
+
+        Of two plans or more each also has the ``difference`` from the plan ``against`` by the first measure, and the
+        ``outcome``: "won", "lost" or "tied"; None for that plan itself.
+        """
+        rows: list[dict[str, Any]] = [
             {"plan": plan, "query_id": one.query_id, "query_text": one.text, **of[one.query_id]}
             for plan, of in self.scores.items()
             for one in self.questions
         ]
+        for row in rows if len(self.scores) > 1 else ():
+            gap = self._gap(row["plan"], self.against, row["query_id"], self.measures[0])
+            itself = row["plan"] == self.against
+            row["difference"] = None if itself else gap
+            row["outcome"] = None if itself else "won" if gap > 0 else "lost" if gap < 0 else "tied"
+        return rows
 
     def df(self, *, per_query: bool = False) -> pd.DataFrame:
         """Return :meth:`rows`, or :meth:`per_query`, as a pandas DataFrame.
@@ -341,7 +245,8 @@ class Evaluation:
         """
         pandas = frames("pandas", "Evaluation.df()")
         frame: pd.DataFrame = pandas.DataFrame(self.per_query() if per_query else self.rows())
-        return frame
+        # Whole numbers, one of which is missing.
+        return frame.astype({name: "Int64" for name in Comparison._fields[:3] if name in frame})
 
     def compare(self, plan: str, other: str, measure: str | None = None) -> Comparison:
         """Compare two plans question by question, by the first measure unless another is named.
@@ -352,12 +257,23 @@ class Evaluation:
             There is no such plan or measure.
         """
         name = self._measure(measure)
-        one, two = (self.scores[choice("plan", given, self.scores)] for given in (plan, other))
-        gaps = [round(one[query_id][name] - two[query_id][name], 9) for query_id in one]
+        for given in (plan, other):
+            choice("plan", given, self.scores)
+        gaps = [self._gap(plan, other, one.query_id, name) for one in self.questions]
         wins, losses = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
-        return Comparison(
-            wins, losses, len(gaps) - wins - losses, math.fsum(gaps) / len(gaps), _sign_test(wins, losses)
-        )
+        difference = math.fsum(gaps) / len(gaps)
+        return Comparison(wins, losses, len(gaps) - wins - losses, difference, _randomisation_test(gaps))
+
+    def sentence(self, plan: str, other: str | None = None, measure: str | None = None) -> str:
+        """Return :meth:`compare` in words, with what the difference is worth; ``other`` is by default ``against``.
+
+        Raises
+        ------
+        InputError
+            There is no such plan or measure.
+        """
+        name, other = self._measure(measure), self.against if other is None else other
+        return in_words(self, name, self.compare(plan, other, name), {plan: plan, other: other})
 
     def worst(self, plan: str, n: int = 5, measure: str | None = None) -> list[dict[str, Any]]:
         """Return the questions with the lowest values of a plan, lowest first; ties in the order of the questions.
@@ -396,27 +312,19 @@ class Evaluation:
 
     def table(self, *, per_query: bool = False) -> str:
         """Return :meth:`rows`, or :meth:`per_query`, in columns for a terminal."""
-        rows = self._table(per_query=per_query)
-        texts = len(rows[0]) - len(self.measures)  # texts are left-aligned, values right-aligned
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if at < texts else cell.rjust(width)
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        )
+        return in_columns(*self._table(per_query=per_query))
 
     def __repr__(self) -> str:
         return "\n".join([self.table(), *(f"Note: {notice}" for notice in self.notices)])
 
     def _repr_html_(self) -> str:
-        head, *rows = self._table()
+        head, rows = self._table()
         best = [max((row[at] for row in rows), default="") for at in range(len(head))]
 
         def cells(row: list[str]) -> str:
             marked = (
-                ("b" if at > 1 and cell == best[at] else "span", html.escape(cell)) for at, cell in enumerate(row)
+                ("b" if head[at] in self.measures and cell == best[at] else "span", html.escape(cell))
+                for at, cell in enumerate(row)
             )
             return "".join(f"<td><{tag}>{cell}</{tag}></td>" for tag, cell in marked)
 
@@ -425,15 +333,13 @@ class Evaluation:
         notes = "".join(f"<p><em>Note: {html.escape(notice)}</em></p>" for notice in self.notices)
         return f"<div>{notes}<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
 
-    def _table(self, *, per_query: bool = False) -> list[list[str]]:
-        """Return the cells, the header row first."""
+    def _table(self, *, per_query: bool = False) -> tuple[list[str], list[list[str]]]:
+        """Return the names of the columns and the cells of the rows."""
         rows = self.per_query() if per_query else self.rows()
-        named = [name for name in rows[0] if name not in self.measures]
-        cells = [
-            [_UNPRINTABLE.sub(" ", str(row[name])) for name in named] + [f"{row[name]:.4f}" for name in self.measures]
-            for row in rows
-        ]
-        return [[*named, *self.measures], *cells]
+        return list(rows[0]), [[cell(name, value) for name, value in row.items()] for row in rows]
+
+    def _gap(self, plan: str, other: str, query_id: str, name: str) -> float:
+        return round(self.scores[plan][query_id][name] - self.scores[other][query_id][name], 9)
 
     def _measure(self, measure: str | None) -> str:
         return self.measures[0] if measure is None else choice("measure", measure, self.measures)
@@ -453,10 +359,62 @@ class Evaluation:
         ]
 
 
-def _sign_test(wins: int, losses: int) -> float:
-    """Return the exact two-sided probability that a fair coin deviates at least as far."""
-    total, fewer = wins + losses, min(wins, losses)
-    return min(1.0, float(2 * sum(math.comb(total, k) for k in range(fewer + 1)) / 2**total))
+COMPARED = (*Comparison._fields[3:4], *Comparison._fields[:3], "p_value", "verdict")
+
+_TO_THE_LEFT = ("plan", "questions", "query_id", "query_text")
+
+
+def cell(name: str, value: object) -> str:
+    """Return a value for a table of people; a text must not control the terminal or break a row."""
+    if isinstance(value, float):
+        return f"{value:+.4f}" if name == "difference" else f"{value:.4f}"
+    return "" if value is None else _UNPRINTABLE.sub(" ", str(value))
+
+
+def in_columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = _TO_THE_LEFT) -> str:
+    """Return a table for a terminal; the columns named in ``left`` are aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if name in left else text.rjust(width)
+            for name, text, width in zip(head, row, widths, strict=True)
+        ).rstrip()
+        for row in (head, *rows)
+    )
+
+
+def in_words(evaluation: Evaluation, measure: str, found: Comparison, names: Mapping[str, str]) -> str:
+    """Return a comparison as sentences; ``names`` are what the two plans are called."""
+    values = ", ".join(f"{name} {evaluation.means[plan][measure]:.4f}" for plan, name in names.items())
+    said = {
+        "real": f"Chance alone would hardly give that (p = {found.p_value:.4f}).",
+        "noise": f"That is noise: chance alone gives it easily (p = {found.p_value:.4f}).",
+        "too few questions": f"Too few questions differ to tell; it takes {LEAST} (p = {found.p_value:.4f}).",
+    }
+    return (
+        f"{measure} over {counted(len(evaluation.questions), 'question')}: {values}; {found.difference:+.4f}, "
+        f"{found.wins} won, {found.losses} lost, {found.ties} tied. {said[found.verdict]}"
+    )
+
+
+def _randomisation_test(gaps: Sequence[float]) -> float:
+    """Return the two-sided probability of a sum as far from 0 if the sign of each gap were chance."""
+    # Whole numbers, whose sums are exact, in one order: swapped plans and other orders of questions give the same.
+    sizes = np.array(sorted(abs(round(gap * 1e9)) for gap in gaps if gap), dtype=np.float64)
+    observed, n = abs(round(math.fsum(gaps) * 1e9)), len(sizes)
+    if not n:
+        return 1.0
+
+    def as_far(positive: Any) -> int:
+        return int(np.sum(np.abs(2 * (positive @ sizes) - sizes.sum()) >= observed))
+
+    if 2**n <= _DRAWS:
+        return as_far(np.arange(2**n)[:, None] >> np.arange(n) & 1) / float(2**n)
+    drawn, hits, rows = np.random.PCG64(0), 0, 1000
+    for _ in range(_DRAWS // rows):
+        words = drawn.random_raw(-(-rows * n // 64)).astype("<u8")  # the same bits in every release of numpy
+        hits += as_far(np.unpackbits(words.view(np.uint8))[: rows * n].reshape(rows, n))
+    return (1 + hits) / (1 + _DRAWS)
 
 
 def _field(text: str) -> str:
@@ -468,13 +426,14 @@ DEFAULT_MEASURES = ("nDCG@10", "R@100", "RR@10")
 
 @public
 def evaluate(
-    questions: str | os.PathLike[str] | Sequence[Mapping[str, Any]],
+    questions: str | os.PathLike[str] | Sequence[Mapping[str, Any]] | None,
     db_path: AnyStores,
     plans: Mapping[str, Mapping[str, Any] | RetrievePlan | Callable[[Store, str], Sequence[Any]]]
     | Sequence[str]
     | None = None,
     *,
     measures: Sequence[str] = DEFAULT_MEASURES,
+    against: str | None = None,
     depth: int = 100,
     progress: Progress = "auto",
 ) -> Evaluation:
@@ -485,16 +444,21 @@ def evaluate(
     questions
         A list of dicts with ``query`` and ``relevant``: ids, or a dict of ids to grades (integers, 0 is not
         relevant). They may have an ``id``, else they are numbered from 1, and a ``query_vector``. Or a ``.jsonl`` file
-        of such objects, a folder in BEIR layout (``queries.jsonl``, ``qrels/test.tsv``), or the path of its qrels.
+        of such objects; a ``.csv`` with a row for each relevant document, whose first line names the columns
+        ``question`` and ``document`` and perhaps ``id`` and ``grade``; a folder in BEIR layout (``queries.jsonl``,
+        ``qrels/test.tsv``), or the path of its qrels. None: headings of the file, each relevant to its document. That
+        shows whether the search works at all; it judges nothing.
     db_path
         The file or files, as in :func:`hybrid_query`.
     plans
         The searches by name. Each is a dict of the options of :func:`hybrid_query` (with ``mode`` "vector" or
         "lexical" those of :func:`vector_query` or :func:`lexical_query`), a :class:`RetrievePlan`, or a function of a
         store and a question that returns results or candidates. A list names some of "lexical", "vector", "rrf",
-        "weighted" and "convex"; None is all of these.
+        "weighted", "convex" and "adaptive"; None is all of these.
     measures
-        Names of ir-measures, such as "nDCG@10", "R@100", "RR@10", "AP" or "Success@5".
+        Names of ir-measures, such as "nDCG@10", "R@100", "RR@10", "AP" or "Success@5". Plans are compared by the first.
+    against
+        The plan that the others are compared with. None: "adaptive" where it is among them, else the first.
     depth
         How many chunks each search returns, 1 or more; each leg returns as many candidates. Measures use no more.
     progress
@@ -503,7 +467,8 @@ def evaluate(
     Returns
     -------
     Evaluation
-        The means of each plan as a table, and every question's values. Judgements name documents by ``doc_id`` or
+        The means of each plan as a table, with how far and how surely it differs from the plan ``against``, and every
+        question's values. Judgements name documents by ``doc_id`` or
         chunks by ``node_id``; a document has the rank of its best chunk. Questions without anything relevant are
         left out. Ids that the store does not have are reported in ``notices`` and count as missed.
 
@@ -523,29 +488,66 @@ def evaluate(
     --------
     >>> evaluate([{"query": "fill a pool", "relevant": ["pools.md"]}], "kb.duckdb", ["rrf"])  # doctest: +SKIP
     """
-    wanted = _parsed(measures)
-    judged = read_questions(questions)
+    wanted = parsed_measures(measures)
+    judged, notices = ([], []) if questions is None else read_questions(questions)
     named = searches(plans)
+    against = baseline(named, against)
     depth = whole("depth", depth, 1)
-    bar_off = bars(True, choice("progress", progress, ("auto", "on", "off")))  # type: ignore[arg-type]
-    from tqdm.auto import tqdm
-
+    bar_off = bar_is_off(progress)
     with open_store(db_path) as store:
-        unit, notices = unit_of(store.select("evaluating/known_ids"), judged)
-        ranked: dict[str, dict[str, list[str]]] = {name: {} for name in named}
-        with tqdm(total=len(judged), desc="questions", unit="question", disable=bar_off, leave=False) as bar:
-            for question in judged:  # the outer loop, so that a question is embedded once for all plans
-                for name, search in named.items():
-                    found = search(store, question, depth)
-                    ranked[name][question.query_id] = list(dict.fromkeys(pair[unit == "node_id"] for pair in found))
-                bar.update()
-    scores = {name: _calculated(wanted, judged, runs) for name, runs in ranked.items()}
+        if questions is None:
+            judged, notices = heading_questions(store.select("evaluating/headings"))
+        unit, unknown = unit_of(store.select("evaluating/known_ids"), judged)
+        ranked = run_searches(store, judged, named, depth, unit, bar_off)
+    scores = {name: calculated(wanted, judged, runs) for name, runs in ranked.items()}
     return Evaluation(
-        measures=tuple(wanted), unit=unit, questions=tuple(judged), scores=scores, ranked=ranked, notices=notices
+        measures=tuple(wanted),
+        unit=unit,
+        questions=judged,
+        scores=scores,
+        ranked=ranked,
+        notices=[*notices, *unknown],
+        against=against,
     )
 
 
-def _parsed(measures: Sequence[str]) -> dict[str, Any]:
+def baseline(plans: Collection[str], against: str | None) -> str:
+    """Return the plan that others are compared with."""
+    if against is None:
+        return "adaptive" if "adaptive" in plans else next(iter(plans))
+    return choice("against", against, plans)
+
+
+def bar_is_off(progress: Progress) -> bool | None:
+    """Return what the parameter ``disable`` of a bar of tqdm is."""
+    return bars(True, choice("progress", progress, ("auto", "on", "off")))  # type: ignore[arg-type]
+
+
+def run_searches(
+    store: Any,
+    judged: Sequence[Question],
+    named: Mapping[str, Search],
+    depth: int,
+    unit: str,
+    bar_off: bool | None,
+    title: str = "questions",
+) -> dict[str, dict[str, list[str]]]:
+    """Return what each search finds for each question, best first: plan → ``query_id`` → ids."""
+    from tqdm.auto import tqdm
+
+    ranked: dict[str, dict[str, list[str]]] = {name: {} for name in named}
+    with tqdm(total=len(judged), desc=title, unit="question", disable=bar_off, leave=False) as bar:
+        for question in judged:  # the outer loop, so that a question is embedded once for all plans
+            checkpoint()
+            for name, search in named.items():
+                found = search(store, question, depth)
+                ranked[name][question.query_id] = list(dict.fromkeys(pair[unit == "node_id"] for pair in found))
+            bar.update()
+    return ranked
+
+
+def parsed_measures(measures: Sequence[str]) -> dict[str, Any]:
+    """Return measures of ir-measures by the names that they were given."""
     try:
         import ir_measures
     except ImportError as error:
@@ -567,7 +569,7 @@ def _parsed(measures: Sequence[str]) -> dict[str, Any]:
     return parsed
 
 
-def _calculated(
+def calculated(
     measures: Mapping[str, Any], judged: Sequence[Question], ranked: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, float]]:
     """Return the values by question and measure. Scores are negative ranks, to keep the order of the search."""

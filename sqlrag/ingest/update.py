@@ -433,6 +433,40 @@ def update_embeddings(
     return report
 
 
+def apply_settings(
+    db_path: str | os.PathLike[str],
+    *,
+    chunk_size: int | None = None,
+    stemmer: str | None = None,
+    embedder: Embedder | None = None,
+    bar_off: bool | None = True,
+) -> UpdateReport:
+    """Rechunk every document from its stored text, or reindex every chunk with another stemmer; no folder is read.
+
+    Chunks that a program made stay as they are.
+
+    Raises
+    ------
+    InputError
+        The size is not a whole number above 0.
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
+        The file cannot be written.
+    ModelMismatchError, ModelUnavailableError, MissingExtraError, ProviderError
+        The model cannot be loaded, is not that of the file, or fails; the file is then of both settings.
+    """
+    report = UpdateReport()
+    run = Run("update", Path(), DEFAULT_COLLECTION, report)
+    run.input_dir = ""
+    with Database.open(db_path, read_only=False) as database:
+        update = Update(database, run, report, embedder, None)
+        update.choose_policy({} if chunk_size is None else {"chunk_size": chunk_size})
+        states, policy = read_states(database.cursor()), policy_text(run.policy)
+        planner = Planner(run, states, policy, patterns=None, max_bytes=MAX_BYTES, prune=False, skip_duplicates=False)
+        update.run(Plan(), planner, stemmer, bar_off)
+    run.stop_if_down("The file is partly of the new settings.")
+    return report
+
+
 class Update:
     """One update of one file."""
 

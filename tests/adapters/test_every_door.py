@@ -148,6 +148,17 @@ def evaluated(where):
     return sqlrag.evaluate(JUDGED, where, ["lexical", "rrf"], progress="off").ranked
 
 
+def recommended(where):
+    pytest.importorskip("ir_measures", reason="needs ir-measures, of the extra explore")
+    judged = [*JUDGED, {"query": "seal", "relevant": ["guides/pump.md"]}]
+    return sqlrag.recommend(judged, where, progress="off").to_dict()
+
+
+def headings(where):
+    with open_store(where) as store:
+        return sorted(store.select("evaluating/headings"))
+
+
 # What each is asked, and what the open store says to that.
 PYTHON = {
     "hybrid_query": (lambda at: ranked(sqlrag.hybrid_query(QUESTION, at)), lambda s: ranked(s.hybrid_query(QUESTION))),
@@ -211,6 +222,8 @@ PYTHON = {
         lambda s: found(s.retrieve(QUESTION, RetrievePlan(fusion="adaptive"))),
     ),
     "evaluate": (evaluated, evaluated),
+    "recommend": (recommended, recommended),
+    "headings of evaluate": (headings, headings),
 }
 
 

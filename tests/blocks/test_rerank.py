@@ -389,13 +389,66 @@ def test_a_model_of_fastembeds_list_is_fetched_by_its_description(tmp_path, monk
     assert list(model("cat", ["fish"])) == [150.25]
 
 
-def test_a_hub_out_of_reach_leaves_the_order_with_a_notice(tmp_path, monkeypatch):
+@pytest.fixture
+def offline_cache(tmp_path, monkeypatch):
+    """Return fastembed's cache, which has nothing, on a machine without network."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path))
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def in_cache(cache, name, revision):
+    """Make the cross-encoder as the hub's own download would leave it; return its folder."""
+    from fastembed.rerank.cross_encoder import TextCrossEncoder
+
+    (known,) = (one for one in TextCrossEncoder.list_supported_models() if one["model"] == name)
+    repository = cache / f"models--{known['sources']['hf'].replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True, exist_ok=True)
+    (repository / "refs" / "main").write_text(revision)
+    return make_cross_encoder(repository / "snapshots" / revision, file=known["model_file"])
+
+
+@pytest.mark.parametrize("name", ["Xenova/ms-marco-MiniLM-L-6-v2", "BAAI/bge-reranker-base"])
+def test_a_model_of_the_list_by_name_from_the_cache_without_network(offline_cache, name):
+    in_cache(offline_cache, name, "3bdba2f")
+    before = found("dog dog", "cat fish", "a cat")
+    after = rerank("fish", before, model=name, strict=True)
+    assert [(c.doc_id, c.score, c.score_type) for c in after] == [
+        ("b", 26.75, "rerank"),
+        ("c", 26.5, "rerank"),
+        ("a", 24.0, "rerank"),
+    ]
+    assert rerank("fish", before, name.lower(), strict=True) == after
+    # However many there are, and in whatever order: each has the score that it has alone.
+    many = found(*[f"cat {'fish ' * (n % 7)}dog" for n in range(70)])
+    alone = {c.doc_id: rerank("fish", [c], name, strict=True)[0].score for c in many}
+    assert {c.doc_id: c.score for c in rerank("fish", many[::-1], name, strict=True)} == alone
+    assert rerank("fish", many, name) == rerank("fish", many[::-1], name)
+
+
+def test_a_model_of_the_list_whose_files_are_not_there_or_not_whole(offline_cache):
+    name = "Xenova/ms-marco-MiniLM-L-6-v2"
+    with pytest.raises(
+        ModelUnavailableError, match=r"not in the cache .*cache, .*HF_HUB_OFFLINE.*FASTEMBED_CACHE_PATH"
+    ):
+        load_reranker(name)
+    folder = in_cache(offline_cache, name, "3bdba2f")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelUnavailableError, match=r"'Xenova/ms-marco-MiniLM-L-6-v2' cannot be loaded: .*tokenizer"):
+        load_reranker(name)
+    in_cache(offline_cache, name, "3bdba2f")
+    assert list(load_reranker(name)("cat", ["fish"])) == [150.25]
+    # What was loaded from one cache is not taken for another.
+    with pytest.raises(ModelUnavailableError, match="other, and the Hugging"):
+        load_reranker(name, cache_dir=offline_cache / "other")
+
+
+def test_a_hub_out_of_reach_leaves_the_order_with_a_notice(offline_cache):
     name = "Xenova/ms-marco-MiniLM-L-6-v2"
     before = found("cat", "dog")
     after = rerank("fish", before, name)
     assert after == before
+    assert f"is not in the cache {offline_cache}, and" in after.notices[0]
     assert "FASTEMBED_CACHE_PATH" in after.notices[0]
     with pytest.raises(ModelUnavailableError, match="cross-encoder 'Xenova/ms-marco-MiniLM-L-6-v2'"):
         rerank("fish", before, name, strict=True)
@@ -416,6 +469,10 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch):
     with pytest.raises(MissingExtraError, match=r"sqlrag-duckdb\[huggingface\]") as caught:
         rerank("fish", found("cat"), "some/cross-encoder")
     assert caught.value.extra == "huggingface"
+    with pytest.raises(
+        MissingExtraError, match=r"not in fastembed's list; similar names: Xenova/ms-marco-MiniLM-L-6-v2"
+    ):
+        rerank("fish", found("cat"), "Xenova/ms-marco-MiniLM-L6")
 
 
 def test_sentence_transformers_gets_the_pairs(monkeypatch, tmp_path):

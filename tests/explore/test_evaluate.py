@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 
 import ir_measures
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import sqlrag
 from sqlrag.cli import app
+from sqlrag.explore.questions import Question
 from tests.support.stores import make_small_store
 
 # Of tests/support/stores.py: a.md "duck pond" and "duck duck bread", b.md "goose pond water pond", c.pdf "bread oven".
@@ -95,13 +98,81 @@ def test_beir_and_jsonl_give_what_a_list_gives(small, tmp_path):
 
 def test_comparisons_best_and_worst(small):
     found = sqlrag.evaluate(QUESTIONS, small, {**LEXICAL, "nothing": lambda store, text: []})
-    # Two questions won of two that differ: the sign test gives 2 * (1/2)^2 = 0.5.
+    # Two questions won of two that differ: of the four ways to choose the signs two are as far from 0.
     assert found.compare("bm25", "nothing") == (2, 0, 1, pytest.approx(found.means["bm25"]["nDCG@10"]), 0.5)
     assert found.compare("bm25", "bm25").p_value == 1.0
     assert [one["query_id"] for one in found.worst("bm25", 1)] == ["none"]
     assert found.best("bm25", 1, "RR@10")[0]["query_id"] == "pond"
     with pytest.raises(sqlrag.InputError, match="measure"):
         found.worst("bm25", measure="AP")
+    assert found.sentence("nothing") == (
+        f"nDCG@10 over 3 questions: nothing 0.0000, bm25 {found.means['bm25']['nDCG@10']:.4f}; "
+        f"{-found.means['bm25']['nDCG@10']:+.4f}, 0 won, 2 lost, 1 tied. Too few questions differ to tell; it takes 6 "
+        "(p = 0.5000)."
+    )
+
+
+def compared(gaps):
+    """Return the comparison of two plans whose values differ by these gaps, question by question."""
+    questions = [Question(str(n), f"question {n}", {"a.md": 1}) for n in range(len(gaps))]
+    values = {"new": [max(gap, 0) for gap in gaps], "old": [max(-gap, 0) for gap in gaps]}
+    scores = {plan: {str(n): {"AP": value} for n, value in enumerate(of)} for plan, of in values.items()}
+    evaluation = sqlrag.Evaluation(
+        measures=["AP"], unit="doc_id", questions=questions, scores=scores, ranked={}, against="old"
+    )
+    return evaluation.compare("new", "old")
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [[0.1], [0.5, -0.5], [0.3, 0.1, 0.2, -0.1, 0], [0.25] * 5, [0.25] * 6, [0.1, -0.3, 0.2, 0.7, 0.05, 0.4, -0.1, 0.6]],
+)
+def test_the_p_value_is_that_of_every_choice_of_signs(gaps):
+    sums = [sum(s * gap for s, gap in zip(signs, gaps, strict=True)) for signs in product((1, -1), repeat=len(gaps))]
+    as_far = sum(abs(one) >= abs(sum(gaps)) - 1e-12 for one in sums)
+    assert compared(gaps).p_value == as_far / len(sums)
+
+
+def test_the_p_value_of_many_questions_is_drawn_near_the_exact_one_and_always_the_same():
+    gaps = [((7 * n) % 11 - 4) / 20 for n in range(18)]
+    signs = 1 - 2 * (np.arange(2**18)[:, None] >> np.arange(18) & 1)
+    exact = np.mean(np.abs(signs @ np.array(gaps)) >= abs(sum(gaps)) - 1e-12)
+    drawn = compared(gaps).p_value
+    assert 0.05 < exact < 0.5
+    assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 10_000) ** 0.5)
+    assert drawn == compared(gaps[::-1]).p_value == compared([-gap for gap in gaps]).p_value
+    assert compared([0.1] * 200).p_value == 1 / 10_001
+    assert compared([0.0] * 20).p_value == 1.0
+
+
+def test_what_a_difference_is_worth():
+    assert compared([0.2] * 5).verdict == "too few questions"  # p = 2 / 32, and it cannot be less
+    assert compared([0.2] * 6).verdict == "real"
+    assert compared([-0.2] * 6).verdict == "real"
+    assert compared([0.2, -0.2] * 10).verdict == "noise"
+
+
+def test_a_row_compares_its_plan_with_the_one_in_use(small):
+    found = sqlrag.evaluate(QUESTIONS, small, {"nothing": lambda store, text: [], **LEXICAL}, against="bm25")
+    first, bm25, _ = found.rows()
+    assert [first[name] for name in ("wins", "losses", "ties", "p_value", "verdict")] == [
+        0, 2, 1, 0.5, "too few questions",
+    ]  # fmt: skip
+    assert first["difference"] == -found.means["bm25"]["nDCG@10"]
+    assert bm25["difference"] is bm25["p_value"] is None
+    outcomes = {row["query_id"]: row["outcome"] for row in found.per_query() if row["plan"] == "nothing"}
+    assert outcomes == {"pond": "lost", "bread": "lost", "none": "tied"}
+    assert repr(found).splitlines()[1].split()[-4:] == ["0.5000", "too", "few", "questions"]
+    assert sqlrag.evaluate(QUESTIONS, small, LEXICAL).against == "bm25"  # the first, where none is "adaptive"
+    with pytest.raises(sqlrag.InputError, match="against"):
+        sqlrag.evaluate(QUESTIONS, small, LEXICAL, against="rrf")
+
+
+def test_half_a_search_is_not_measured_as_the_whole(small):
+    # The store names no model, so that the question has no vector.
+    with pytest.raises(sqlrag.SqlragError):
+        sqlrag.evaluate(QUESTIONS, small, ["rrf"])
+    assert sqlrag.evaluate(QUESTIONS, small, {"as it comes": {"fusion": "rrf", "strict": False}}).means
 
 
 def test_it_is_text_a_frame_html_and_trec_files(small, tmp_path):

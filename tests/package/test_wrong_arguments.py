@@ -97,6 +97,11 @@ CALLS = {
         sqlrag.evaluate,
         {"questions": [{"query": "zebra", "relevant": ["a.md"]}], "db_path": "store", "plans": ["lexical"]},
     ),
+    "recommend": (
+        sqlrag.recommend,
+        {"questions": [{"query": f"{n} zebras", "relevant": ["a.md"]} for n in "ab"], "db_path": "store",
+         "plans": ["lexical"]},
+    ),
     "highlight": (sqlrag.highlight, {"query_text": "zebra", "texts": ["a zebra"], "db_path": "store"}),
     "validate_embedding_model": (sqlrag.validate_embedding_model, {"db_path": "store", "model_name": "hashing-64"}),
     "delete_documents": (sqlrag.delete_documents, {"db_path": "writable", "doc_ids": ["a.md"]}),

@@ -65,6 +65,7 @@ WITHOUT_ROUTE = {
         ("plot_lengths", "plot_map", "plot_ranks"), "It returns a live Python object, a figure of matplotlib."
     ),
     "evaluate": "It runs many searches for one answer: run the command of that name.",
+    "recommend": "It runs many searches for one answer: run sqlrag evaluate --recommend.",
     "attach_sql": "It is for a DuckDB session on the machine that has the file.",
     "models": "It lists the models in the folders of the server's machine.",
     "print_results": "It writes to a terminal.",

@@ -62,6 +62,9 @@ CALLS = {
     "delete_documents": lambda f, kb: sqlrag.delete_documents(kb, doc_ids=["a.md"]),
     "evaluate": lambda f, kb: sqlrag.evaluate(_asked(), kb),
     "explain": lambda f, kb: sqlrag.explain("common", "a.md#0", kb),
+    "recommend": lambda f, kb: sqlrag.recommend(
+        [*_asked(), *_asked("word")], kb, ["lexical", "rrf"], stemmers=["english"], chunk_sizes=[20]
+    ),
     "export_faiss_json": lambda f, kb: sqlrag.export_faiss_json(kb, f / "vectors-o.faiss"),
     "export_map_html": lambda f, kb: sqlrag.export_map_html(kb, f / "o.html"),
     "export_map_parquet": lambda f, kb: sqlrag.export_map_parquet(kb, f / "o.map"),
