@@ -246,7 +246,7 @@ def _chosen(pieces: list[_Piece], limit: int, margin: float) -> tuple[list[_Piec
 
 
 def _cut(piece: _Piece, limit: int, size: Callable[[Context], int]) -> _Piece | None:
-    """Return the beginning of a piece that fits, None if not even a few words do."""
+    """Return a piece without its context, or the beginning of it that fits; None if not even a few words do."""
 
     def beginning(chars: int) -> _Piece:
         item = cut_item(piece.item, chars)
@@ -254,6 +254,8 @@ def _cut(piece: _Piece, limit: int, size: Callable[[Context], int]) -> _Piece | 
         return _Piece(piece.place, item, context, size(context))
 
     text = piece.context.text
+    if piece.context.context is not None and beginning(len(text)).tokens <= limit:
+        return beginning(len(text))
     chars = bisect_right(range(len(text)), limit, lo=1, key=lambda chars: beginning(chars).tokens) - 1
     while chars > 0:
         end = next((end for _, end in Splitter(text, 0, len(text)).pieces(Limits(chars=chars))), 0)

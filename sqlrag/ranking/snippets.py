@@ -63,7 +63,7 @@ def snippet(text: str, words: Sequence[WeighedWord], columns: int) -> str:
     heading; an ellipsis stands where the text goes on. ``words`` are in the order of the text.
     """
     size = max(1, (columns - 2) * len(text) // max(1, columns_of(text)))
-    start = 0 if len(text) <= size else _start(text, words, size)
+    start = 0 if columns_of(text) <= columns else _start(text, words, size)
     marks = _MARKS.match(text, start)
     start = marks.end() if marks and marks.end() < len(text) else start
     return cut(("…" if text[:start].strip("#> \n") else "") + text[start:], columns)

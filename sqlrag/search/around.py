@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import replace
 from itertools import takewhile
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from sqlrag.engines.base import Engine
     from sqlrag.ranking.plan import SearchOptions
     from sqlrag.types import Candidate
+
+
+_HEADING = re.compile(r"#+ [^\n]*")
 
 
 class _Near(NamedTuple):
@@ -97,7 +101,11 @@ def _around(
     given = shares(lengths, max(0, plan.context_chars - len(content)))
     markdown = is_markdown(candidate.metadata.get("mime"))
     starts = (first for first, _ in _borders(before, start - given[0], text, markdown=markdown))
-    ends = (last for _, last in _borders(after, end + given[1], text, markdown=markdown))
+    ends = (
+        last
+        for first, last in _borders(after, end + given[1], text, markdown=markdown)
+        if not (markdown and _HEADING.fullmatch(text, first, last))  # what it is of does not follow
+    )
     begin = min([start, *(one for one in starts if one >= start - given[0])])
     stop = max([end, *(one for one in ends if one <= end + given[1])])
     return replace(
