@@ -80,28 +80,30 @@ def joined(items: Sequence[Item]) -> list[Item]:
     placed = [i for i, one in enumerate(contexts) if _has_place(one)]
     placed.sort(key=lambda i: (contexts[i].doc_id, contexts[i].context_start, i))
     groups: list[list[int]] = []
+    doc_id, stop = None, 0
     for i in placed:
-        last = groups[-1] if groups else []
-        same = last and contexts[last[0]].doc_id == contexts[i].doc_id
-        if same and _start_of(contexts[i]) < max(_end_of(contexts[j]) for j in last):
-            last.append(i)
+        one = contexts[i]
+        if one.doc_id == doc_id and _start_of(one) < stop:
+            groups[-1].append(i)
+            stop = max(stop, one.context_end or 0)
         else:
             groups.append([i])
+            doc_id, stop = one.doc_id, one.context_end or 0
     merged = {min(group): _union(items[min(group)], [contexts[i] for i in group]) for group in groups if group[1:]}
     gone = {i for group in groups if group[1:] for i in group} - merged.keys()
     return [merged.get(i, item) for i, item in enumerate(items) if i not in gone]
 
 
 def _has_place(one: Context) -> bool:
-    return bool(one.context is not None and one.spans and one.context_start is not None and one.context_end is not None)
+    """Return whether it has a context whose place, and that of the text in it, is known."""
+    start, end = one.context_start, one.context_end
+    if one.context is None or start is None or end != start + len(one.context):
+        return False
+    return bool(one.spans) and start <= one.spans[0][0] and one.spans[-1][1] <= end
 
 
 def _start_of(one: Context) -> int:
     return one.context_start or 0
-
-
-def _end_of(one: Context) -> int:
-    return one.context_end or 0
 
 
 def _union(best: Item, group: Sequence[Context]) -> Item:

@@ -317,6 +317,21 @@ class TestSourceDocuments:
         assert given(beyond)["documents"][0]["text"] == ""
         assert given(beyond)["notices"] == ["short.txt has only 6 characters, none from start=50."]
 
+    def test_what_is_around_is_left_out_before_a_text_is_cut(self, kb, monkeypatch):
+        whole = sqlrag.hybrid_query("mango", kb, context="neighbours")
+        most = sum(len(row["text"]) for row in whole) * 17 // 10
+        monkeypatch.setattr(tools, "MOST_CHARACTERS", most)
+        (result,) = ask(in_process(kb), ("hybrid_query", {"query_text": "mango", "context": "neighbours"}))
+        rows = given(result)["results"]
+        assert [row["text"] for row in rows] == [row["text"] for row in whole]
+        kept = [row["context"] for row in rows if row["context"] is not None]
+        assert 0 < len(kept) < len(rows)
+        assert sum(len(row["text"]) for row in whole) + sum(map(len, kept)) <= most
+        left_out = [row["node_id"] for row in rows if row["context"] is None]
+        assert given(result)["notices"] == [
+            f"What is around {node_id} is left out; request fewer results, or its document." for node_id in left_out
+        ]
+
     def test_texts_of_results_share_the_room(self, kb, monkeypatch):
         monkeypatch.setattr(tools, "MOST_CHARACTERS", 60)
         (result,) = ask(in_process(kb), ("hybrid_query", {"query_text": "mango"}))

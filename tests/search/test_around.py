@@ -203,6 +203,18 @@ class TestPrompts:
         assert [row["heading_path"][-1] for row in found] == ["Ponds", "Beds"] or len(found) == 2
         assert len(build_prompt("?", found).sources) == 2
 
+    def test_contexts_that_are_not_what_they_say_are_not_joined(self, garden):
+        with Store(garden) as store:
+            found = book(store.lexical_query("pond pump newts", top_k=9, context="section"))
+        whole = len(build_prompt("?", found).sources)
+        assert whole < len(found)
+        for change in ({"context_end": 9}, {"context_start": 0}, {"context_start": None}, {"i_start": 0, "i_end": 0}):
+            changed = [row | change for row in found]
+            sources = build_prompt("?", changed).sources
+            assert [source["node_id"] for source in sources] == [row["node_id"] for row in found]
+        with pytest.raises(InputError, match="context of a context"):
+            build_prompt("?", [found[0] | {"context": 5}])
+
     def test_candidates_are_joined_like_results(self, garden):
         with Store(garden) as store:
             plan = RetrievePlan(mode="lexical", k=9, context="section")

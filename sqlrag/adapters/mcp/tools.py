@@ -152,13 +152,15 @@ def hybrid_query(query_text: str, db_path: AnyStores, **arguments: Any) -> Found
     """Return the results of :func:`sqlrag.hybrid_query`, their texts cut if they are too long in total."""
     results = sqlrag.hybrid_query(query_text, db_path, **arguments)
     notices = list(results.notices)
+    lengths = [len(row["text"]) + len(row["context"] or "") for row in results]
+    for row, length, part in zip(results, lengths, shares(lengths, MOST_CHARACTERS), strict=True):
+        if part < length and row["context"] is not None:
+            row |= NO_CONTEXT
+            notices.append(f"What is around {row['node_id']} is left out; request fewer results, or its document.")
     parts = shares([len(row["text"]) + len(row["context"] or "") for row in results], MOST_CHARACTERS)
     rows: list[Any] = []
     for row, part in zip(results, parts, strict=True):
         known = {key: value for key, value in row.items() if key in Hit.__annotations__}
-        if part < len(row["text"]) + len(row["context"] or "") and row["context"] is not None:
-            known |= {key: value for key, value in NO_CONTEXT.items() if key in known}
-            notices.append(f"What is around {row['node_id']} is left out; request fewer results, or its document.")
         rows.append({**known, "text": row["text"][:part]})
         if part < len(row["text"]):
             notices.append(f"{_cut(row['node_id'], part, len(row['text']))}; request fewer results, or its document.")
