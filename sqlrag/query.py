@@ -20,7 +20,7 @@ from sqlrag.ranking.plan import (
 )
 from sqlrag.ranking.results import print_results as print_results
 from sqlrag.search.open import open_store
-from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT
+from sqlrag.types import DEFAULT_ALPHA, DEFAULT_CONTEXT_CHARS, DEFAULT_FEEDBACK_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlrag.ranking.explanation import Explanation
     from sqlrag.ranking.results import Results
     from sqlrag.search.open import AnyStores
-    from sqlrag.types import Fusion
+    from sqlrag.types import Around, Fusion
 
 log = logging.getLogger("sqlrag.query")
 
@@ -72,6 +72,8 @@ def hybrid_query(
     expansion: int = 0,
     syntax: bool = False,
     per_document: int = 0,
+    context: Around = "chunk",
+    context_chars: int = DEFAULT_CONTEXT_CHARS,
 ) -> Results:
     """Search by meaning and by words at once, and fuse both rankings.
 
@@ -143,6 +145,11 @@ def hybrid_query(
     per_document
         At most so many chunks of a document, the best of them; 0: as many as there are. ``.further`` of the results
         names the others. Each leg then gives 200 candidates unless told otherwise.
+    context, context_chars
+        What to read around each result, in its ``context``: ``"chunk"``, nothing more; ``"neighbours"``, what stands
+        before and after it; ``"section"``, that, but only of the section that it is in, with the sections below. At
+        most so many characters (1 to 100,000), but always the whole chunk; it begins and ends with a chunk or a
+        sentence. ``text``, ``i_start`` and ``i_end`` stay those of the chunk.
 
     Returns
     -------
@@ -199,7 +206,7 @@ def vector_query(
         As in :func:`hybrid_query`.
     collection, tags_any, tags_all, metadata
         Filters, as in :func:`hybrid_query`.
-    query_vector, exact, min_similarity, per_document, include_source_docs
+    query_vector, exact, min_similarity, per_document, context, context_chars, include_source_docs
         As in :func:`hybrid_query`.
 
     Returns
@@ -229,7 +236,7 @@ def lexical_query(query_text: str, db_path: AnyStores, top_k: int = 5, **options
     ----------
     query_text
         The words.
-    db_path, top_k, per_document, include_source_docs
+    db_path, top_k, per_document, context, context_chars, include_source_docs
         As in :func:`hybrid_query`.
     k1, b, heading_weight, fields
         Of BM25, as in :func:`hybrid_query`.

@@ -32,11 +32,16 @@ DEFAULT_ALPHA = 0.75
 # The share of the best chunks' vectors in a question's vector after feedback, chosen in the same way.
 DEFAULT_FEEDBACK_WEIGHT = 0.4
 
+# Of a chunk with what stands around it: half a page.
+DEFAULT_CONTEXT_CHARS = 2000
+
 TextKind = Literal["document", "query"]
 
 ChunkUnit = Literal["tokens", "chars"]
 
 Fusion = Literal["adaptive", "rrf", "weighted", "convex"]
+
+Around = Literal["chunk", "neighbours", "section"]
 
 Progress = Literal["auto", "on", "off"]
 
@@ -124,7 +129,9 @@ class Candidate:
     kind: "vector" (cosine, -1..1), "bm25", "adaptive", "rrf", "weighted", "convex", "rerank" or "mmr".
     ``vector_score`` is a cosine, ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are
     None where the leg did not return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless
-    given.
+    given. ``created_at`` is when the document was stored, in ISO 8601 (UTC). ``context`` is the part of the document
+    with the chunk in it that the search was asked to read, ``document.text[context_start:context_end]``, and
+    ``context_shown`` that as a reader of the page sees it, as ``shown`` is of the chunk; None where it was not asked.
     """
 
     doc_id: str
@@ -146,6 +153,11 @@ class Candidate:
     node_id: str = ""
     shown: str | None = None
     checksum: str = ""
+    created_at: str = ""
+    context: str | None = None
+    context_start: int | None = None
+    context_end: int | None = None
+    context_shown: str | None = None
 
     @property
     def visible(self) -> str:
@@ -155,6 +167,10 @@ class Candidate:
     def __post_init__(self) -> None:
         if isinstance(self.node_id, str) and not self.node_id:
             object.__setattr__(self, "node_id", f"{self.doc_id}#{self.chunk_index}")
+
+
+# The fields of a candidate, and keys of a result, that say what is around it.
+NO_CONTEXT: dict[str, Any] = dict.fromkeys(("context", "context_start", "context_end", "context_shown"))
 
 
 class Candidates(list[Candidate]):
@@ -200,6 +216,8 @@ class RetrievePlan:
     ``alpha`` the share of the vector leg in "convex" fusion, ``vector_weight`` that in "weighted". ``fusion`` is "rrf"
     here, unlike in :func:`sqlrag.hybrid_query`, whose "adaptive" has to be asked for. A chunk passes if it
     is in one of the collections, has one of ``tags_any`` and all of ``tags_all``, and its metadata equal ``metadata``.
+    ``context`` is what to read around each candidate, ``"neighbours"`` or its ``"section"``, in at most
+    ``context_chars`` characters.
     """
 
     mode: Literal["hybrid", "vector", "lexical"] = "hybrid"
@@ -216,6 +234,8 @@ class RetrievePlan:
     vector_weight: float = 0.5
     min_similarity: float | None = None
     exact: bool = False
+    context: Around = "chunk"
+    context_chars: int = DEFAULT_CONTEXT_CHARS
 
 
 @dataclass(frozen=True)

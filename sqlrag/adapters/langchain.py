@@ -35,8 +35,8 @@ class SqlragRetriever(BaseRetriever):
     of every retriever of LangChain and label its runs: filters of these names are ``search_kwargs``.
 
     The ``id`` of a document is the ``node_id`` of the chunk. ``metadata`` are those of the chunk, every other key of a
-    result but ``shown``, and ``source``, the path below the input folder. ``notices`` is present if a leg could not
-    answer.
+    result but ``shown`` and ``context_shown``, and ``source``, the path below the input folder. ``notices`` is present
+    if a leg could not answer.
     """
 
     db_path: Any
@@ -110,6 +110,9 @@ def _documents(results: sqlrag.Results) -> list[Document]:
     return [Document(row["text"], id=row["node_id"], metadata=_metadata(row) | notices) for row in results]
 
 
+_ELSEWHERE = ("node_id", "text", "metadata", "shown", "context_shown")
+
+
 def _metadata(row: dict[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in row.items() if name not in ("node_id", "text", "metadata", "shown")}
+    own = {name: value for name, value in row.items() if name not in _ELSEWHERE}
     return {"source": row["metadata"].get("file_path", row["doc_id"]), **row["metadata"], **own}

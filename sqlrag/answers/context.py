@@ -9,13 +9,14 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import arguments
+from sqlrag.blocks.compress import JOINER
 from sqlrag.cancellation import checkpoint
 from sqlrag.errors import InputError
-from sqlrag.types import DEFAULT_COLLECTION, Candidate
+from sqlrag.types import DEFAULT_COLLECTION, NO_CONTEXT, Candidate
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     Item = Mapping[str, Any] | Candidate
 
@@ -29,7 +30,8 @@ class Context:
     """A text that a prompt quotes, and its source.
 
     ``spans`` are its ranges in the source document, ``source.text[start:end]``, in characters; several if it was
-    compressed, none if its place is unknown. ``file`` is the path below the input folder.
+    compressed, none if its place is unknown. ``file`` is the path below the input folder. ``context``, if there is one,
+    is what the prompt shows instead of the text, which is a part of it: ``source.text[context_start:context_end]``.
     """
 
     node_id: str
@@ -45,11 +47,16 @@ class Context:
     checksum: str | None = None
     spans: tuple[tuple[int, int], ...] = ()
     shown: str | None = None
+    context: str | None = None
+    context_start: int | None = None
+    context_end: int | None = None
+    context_shown: str | None = None
 
     @property
     def visible(self) -> str:
-        """What the model sees: the text without its markup."""
-        return self.text if self.shown is None else _GAPS.sub("\n\n", visible(self.shown)).strip()
+        """What the model sees: the text, or its context, without markup."""
+        text, shown = (self.text, self.shown) if self.context is None else (self.context, self.context_shown)
+        return text if shown is None else _GAPS.sub("\n\n", visible(shown)).strip()
 
 
 def contexts_of(items: Iterable[Item], checksums: Mapping[str, str] | None = None) -> list[Context]:
@@ -63,6 +70,72 @@ def contexts_of(items: Iterable[Item], checksums: Mapping[str, str] | None = Non
     return [_context(item, checksums or {}) for item in arguments.items("contexts", items, "what a query returned")]
 
 
+def joined(items: Sequence[Item]) -> list[Item]:
+    """Return the items, those of a document whose contexts overlap as one, in the place of the best.
+
+    It has the fields of the best, the whole of both contexts, and the chunks of all as its ``spans``, so that nothing
+    is shown twice, and what was found is cited as before.
+    """
+    contexts = contexts_of(items)
+    placed = [i for i, one in enumerate(contexts) if _has_place(one)]
+    placed.sort(key=lambda i: (contexts[i].doc_id, contexts[i].context_start, i))
+    groups: list[list[int]] = []
+    doc_id, stop = None, 0
+    for i in placed:
+        one = contexts[i]
+        if one.doc_id == doc_id and _start_of(one) < stop:
+            groups[-1].append(i)
+            stop = max(stop, one.context_end or 0)
+        else:
+            groups.append([i])
+            doc_id, stop = one.doc_id, one.context_end or 0
+    merged = {min(group): _union(items[min(group)], [contexts[i] for i in group]) for group in groups if group[1:]}
+    gone = {i for group in groups if group[1:] for i in group} - merged.keys()
+    return [merged.get(i, item) for i, item in enumerate(items) if i not in gone]
+
+
+def _has_place(one: Context) -> bool:
+    """Return whether it has a context whose place, and that of the text in it, is known."""
+    start, end = one.context_start, one.context_end
+    if one.context is None or start is None or end != start + len(one.context):
+        return False
+    return bool(one.spans) and start <= one.spans[0][0] and one.spans[-1][1] <= end
+
+
+def _start_of(one: Context) -> int:
+    return one.context_start or 0
+
+
+def _union(best: Item, group: Sequence[Context]) -> Item:
+    """Return an item with the contexts of a group, which are in the order of the document and overlap."""
+    begin = _start_of(group[0])
+    text, seen = "", ""
+    for one in group:
+        done = len(text) - (_start_of(one) - begin)
+        shown = one.context if one.context_shown is None else one.context_shown
+        text, seen = text + (one.context or "")[done:], seen + (shown or "")[done:]
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(span for one in group for span in one.spans):
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    parts = [{"start": start, "end": end, "text": text[start - begin : end - begin]} for start, end in spans]
+    row = {**vars(best), "text": best.content} if isinstance(best, Candidate) else dict(best)
+    return {
+        **row,
+        "text": JOINER.join(str(part["text"]) for part in parts),
+        "shown": JOINER.join(seen[start - begin : end - begin] for start, end in spans),
+        "spans": parts,
+        "i_start": spans[0][0],
+        "i_end": spans[-1][1],
+        "context": text,
+        "context_start": begin,
+        "context_end": begin + len(text),
+        "context_shown": seen,
+    }
+
+
 def notices_of(items: object) -> list[str]:
     """Return the notices of results or candidates, if they have any."""
     notices = getattr(items, "notices", ())
@@ -70,7 +143,7 @@ def notices_of(items: object) -> list[str]:
 
 
 def cut_item(item: Item, end: int) -> Item:
-    """Return an item cut to the first ``end`` characters of its text, with matching offsets.
+    """Return an item cut to the first ``end`` characters of its text, with matching offsets and without its context.
 
     A compressed passage keeps whole spans and the beginning of one, never a part of a joiner.
     """
@@ -78,10 +151,12 @@ def cut_item(item: Item, end: int) -> Item:
     if isinstance(item, Candidate):
         return replace(
             item,
+            **NO_CONTEXT,
             content=context.text[:end],
             i_end=_until(item.i_start, item.i_end, end),
             shown=_until_there(item.shown, end),
         )
+    item = {**item, **{name: None for name in NO_CONTEXT if name in item}}
     if item.get("spans") is None or not item["spans"]:
         cut = {"text": context.text[:end], "i_end": _until(item.get("i_start"), item.get("i_end"), end)}
         return {**item, **cut, **({"shown": _until_there(item["shown"], end)} if "shown" in item else {})}
@@ -150,7 +225,22 @@ def _context(item: Item, checksums: Mapping[str, str]) -> Context:
         checksum=_string(row, "checksum") or _string(metadata, "checksum") or checksums.get(doc_id),
         spans=tuple(_spans(row)),
         shown=_shown(row),
+        **_around(row),
     )
+
+
+def _around(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the context of a row, if it has one."""
+    text = row.get("context")
+    if text is None:
+        return {}
+    shown = row.get("context_shown")
+    return {
+        "context": arguments.text("context of a context", text),
+        "context_start": _whole(row, "context_start"),
+        "context_end": _whole(row, "context_end"),
+        "context_shown": shown if isinstance(shown, str) and len(shown) >= len(text) else None,
+    }
 
 
 def _string(row: Mapping[str, Any], name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlrag import arguments
-from sqlrag.answers.context import Context, contexts_of
+from sqlrag.answers.context import Context, contexts_of, joined
 from sqlrag.errors import InputError
 from sqlrag.normalize import is_blank, without_surrogates
 
@@ -48,6 +48,9 @@ _LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+"
 
 _LONGEST_NAME = 200  # characters
 
+# Fields of a context that a source has under other names, or not.
+_UNTOLD = ("text", "spans", "shown", "context_shown")
+
 # Markers that servers interpret as the border of a turn or of a document, even inside of a text: ChatML, Llama,
 # Mistral, Gemma, DeepSeek, GLM, Qwen, SmolVLM, T5, StarCoder. Everything that begins with <| is one.
 _TURNS = re.compile(
@@ -69,8 +72,9 @@ class Prompt:
     prompt: ``number`` (from 1), ``node_id``, ``doc_id``, ``chunk_index``, ``collection``, ``file`` (below the input
     folder), ``page`` (from 1, or None), ``heading_path``, ``checksum`` (SHA-256 of the file in hex, None if unknown),
     ``spans`` (``[start, end]`` in characters of the source document, each ``source.text[start:end]``), ``i_start``,
-    ``i_end`` (the outer ends of the spans), ``score``, ``score_type`` and ``quote``, the text of the spans, which the
-    model sees without its markup.
+    ``i_end`` (the outer ends of the spans), ``score``, ``score_type``, ``quote``, the text of the spans, and
+    ``context``, ``context_start`` and ``context_end``: the text around them and its place, where it was asked for. The
+    model sees the context, or else the quote, without its markup.
     """
 
     question: str
@@ -97,7 +101,8 @@ def build_prompt(
     question
         Not blank.
     contexts
-        Results, candidates or compressed passages, best first: ``[1]`` is the first. May be empty.
+        Results, candidates or compressed passages, best first: ``[1]`` is the first. May be empty. Those whose
+        ``context`` overlaps that of a better one are joined with it into one source, with the spans of both.
     template
         The user's message as a Jinja2 template, run in a sandbox in which an unknown name is an error. It gets
         ``question``, ``fence``, and ``contexts``: each with ``block`` (its source line and its fenced text), ``text``
@@ -142,7 +147,8 @@ def build_prompt(
     ([[7, 26]], 'Open the red valve.')
     """
     arguments.texts(template=template, system=system)
-    return prompt_of(question, contexts_of(contexts), template, system)
+    items = joined(arguments.items("contexts", contexts, "what a query returned"))
+    return prompt_of(question, contexts_of(items), template, system)
 
 
 def prompt_of(question: str, contexts: Sequence[Context], template: str | None, system: str | None) -> Prompt:
@@ -160,7 +166,10 @@ def prompt_of(question: str, contexts: Sequence[Context], template: str | None, 
 def fence_of(contexts: Iterable[Context]) -> str:
     """Return a line of backticks that is longer than any run of them in the contexts, three at least."""
     runs = (
-        run for context in contexts for text in (context.text, *context.heading_path) for run in _RUNS.findall(text)
+        run
+        for context in contexts
+        for text in (context.text, context.context or "", *context.heading_path)
+        for run in _RUNS.findall(text)
     )
     return _FENCE * max(3, 1 + max(map(len, runs), default=0))
 
@@ -208,7 +217,7 @@ def _is_finite(score: float | None) -> bool:
 
 def _source(context: Context, number: int) -> dict[str, Any]:
     spans = [list(span) for span in context.spans]
-    known = {key: value for key, value in asdict(context).items() if key not in ("text", "spans", "shown")}
+    known = {key: value for key, value in asdict(context).items() if key not in _UNTOLD}
     return {
         "number": number,
         **known,

@@ -332,6 +332,8 @@ class PromptRun:
         items = items[:keep]
         names = {context.node_id for context in contexts_of(items)}
         if wanted.compress:
+            if any(context.context is not None for context in contexts_of(items)):
+                self.note("context has no effect with compress, whose policy has neighbours.")
             with measured("compress", self.timings, parent=self.whole):
                 items, more = distinct(shortened(without_surrogates(self.question), items, store, wanted.compress))
             repeats += more

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from sqlrag import arguments
-from sqlrag.answers.context import Context, contexts_of, cut_item, notices_of
+from sqlrag.answers.context import Context, contexts_of, cut_item, joined, notices_of
 from sqlrag.answers.prompt import block, fence_of
 from sqlrag.arguments import counted
 from sqlrag.cancellation import checkpoint
@@ -146,12 +146,13 @@ def fit_context(
     The best comes first; among scores that are almost the same, a chunk of the document with the fewest chosen chunks
     comes first. The first chunk that no longer fits is cut, and those after it are left out, so that no chunk takes the
     place of a better one. It is cut at a blank line, the end of a line or of a sentence if the second half of what fits
-    has one; what is shorter than 64 tokens is left out, unless nothing else fits.
+    has one, and loses its ``context`` first; what is shorter than 64 tokens is left out, unless nothing else fits.
 
     Parameters
     ----------
     results
-        Results, candidates or compressed passages, best first; their order is kept, regardless of scores.
+        Results, candidates or compressed passages, best first; their order is kept, regardless of scores. Those whose
+        ``context`` overlaps that of a better one are joined with it, so that nothing is shown twice.
     max_tokens
         Space for the chunks with their source lines and fences, in tokens, 1 or more.
     count_tokens
@@ -187,7 +188,7 @@ def fit_context(
     margin = arguments.number("margin", margin, 0, 1)
     count = token_counter(count_tokens)
     notices = notices_of(results)
-    items = arguments.items("results", results, "what a query returned")
+    items = joined(arguments.items("results", results, "what a query returned"))
     contexts = contexts_of(items)
     fence = fence_of(contexts)
     # Sizes are counted with the highest number, since the final numbers are not known yet.
@@ -201,7 +202,7 @@ def fit_context(
         if cut is not None and (not chosen or cut.tokens >= _SHORTEST):
             chosen.append(cut)
             left_out = left_out[1:]
-            whole, kept = len(longer.context.text), len(cut.context.text)
+            whole, kept = len(longer.context.context or longer.context.text), len(cut.context.text)
             notices.append(
                 f"{longer.context.node_id or 'A chunk without an id'} is cut to {kept:,} of its {whole:,} characters."
             )
@@ -245,7 +246,7 @@ def _chosen(pieces: list[_Piece], limit: int, margin: float) -> tuple[list[_Piec
 
 
 def _cut(piece: _Piece, limit: int, size: Callable[[Context], int]) -> _Piece | None:
-    """Return the beginning of a piece that fits, None if not even a few words do."""
+    """Return a piece without its context, or the beginning of it that fits; None if not even a few words do."""
 
     def beginning(chars: int) -> _Piece:
         item = cut_item(piece.item, chars)
@@ -253,6 +254,8 @@ def _cut(piece: _Piece, limit: int, size: Callable[[Context], int]) -> _Piece | 
         return _Piece(piece.place, item, context, size(context))
 
     text = piece.context.text
+    if piece.context.context is not None and beginning(len(text)).tokens <= limit:
+        return beginning(len(text))
     chars = bisect_right(range(len(text)), limit, lo=1, key=lambda chars: beginning(chars).tokens) - 1
     while chars > 0:
         end = next((end for _, end in Splitter(text, 0, len(text)).pieces(Limits(chars=chars))), 0)

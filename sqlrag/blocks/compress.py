@@ -23,6 +23,7 @@ from sqlrag.ranking.fusion import DECIMALS
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import idf
 from sqlrag.search.open import opened_for
+from sqlrag.types import NO_CONTEXT
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def compress(
     index (stop words only if there is nothing else). No model is needed. Markdown (as the metadata ``mime`` says) is
     split by blocks: a code block or a row of a table is one sentence. If no sentence has a word of the question, as for
     a candidate that only its vector found, the whole text is kept, or as much of its beginning as ``max_chars`` allows.
+    What a search read around a candidate, its ``context``, is not looked at: ``neighbours`` is.
 
     Parameters
     ----------
@@ -318,6 +320,7 @@ def _row(
     terms = {term for i in chosen for term in matches[i].terms}
     return {
         **as_row(best, None),
+        **NO_CONTEXT,
         "tags": list(best.tags),
         "text": JOINER.join(str(span["text"]) for span in spans),
         "shown": None if best.shown is None else JOINER.join(parts),

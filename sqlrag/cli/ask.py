@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 _SOURCE_COLUMNS = (
     *("number", "node_id", "file", "page", "heading_path", "score", "score_type", "doc_id", "chunk_index"),
-    *("collection", "checksum", "spans", "i_start", "i_end", "quote"),
+    *("collection", "checksum", "spans", "i_start", "i_end", "quote", "context", "context_start", "context_end"),
 )
 
 TopK = Annotated[int, option("--top-k", "-k", help="How many chunks to search for.", show_default=True)]
 
-_OPTIONS = ("mode", "fusion", "collection", "tags_any", "tags_all", "metadata", "min_similarity")
+_OPTIONS = (
+    *("mode", "context", "context_chars", "fusion", "collection", "tags_any", "tags_all", "metadata"),
+    "min_similarity",
+)
 
 Rerank = Annotated[
     str | None,

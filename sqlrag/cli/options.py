@@ -67,6 +67,7 @@ _SHELL: dict[str, dict[str, Any]] = {
     },
     "conjunctive": {"flags": ("--all-words",)},
     "per_document": {"default": 2, "more": " Not with --sql."},  # a person wants to see several documents
+    "context": {"more": " Not with --sql."},
     "include_source_docs": {"flags": ("--source-docs",)},
     "model_name": {"flags": ("--model",)},
 }

@@ -28,6 +28,7 @@ from sqlrag.cli.options import (
 from sqlrag.cli.printing import Format, write, write_json, write_message, write_rows
 from sqlrag.ranking.plan import (
     Mode,
+    OfResults,
     StoreExplainOptions,
     StoreHybridOptions,
     StoreLexicalOptions,
@@ -168,6 +169,8 @@ def _answer(
         raise typer.BadParameter("--sql does not search, so --explain has nothing to explain. Leave one of them out.")
     if len(db) > 1 and (sql or explain):
         raise typer.BadParameter("--sql and --explain take one file. Leave them out, or merge the files: sqlrag merge")
+    if sql and given["context"] != "chunk":
+        raise typer.BadParameter("The SQL macros have no counterpart of --context. Leave it out, or leave --sql out.")
     given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
     from sqlrag.ranking.results import RESULT_KEYS, format_results
@@ -179,7 +182,7 @@ def _answer(
         vector = {"query_vector": _placeholder_vector(store)} if sql and mode != "lexical" else {}
         results = getattr(store, f"{mode}_query")(query_text, **given, **vector)
         known = "query_embeddings" not in results.sql or _is_embedded(store, query_text)
-        del given["include_source_docs"], given["per_document"]
+        given = {name: value for name, value in given.items() if name not in OfResults.__optional_keys__}
         explanations = [store.explain(query_text, row["node_id"], mode=mode, **given) for row in results if explain]
     for notice in results.notices if not sql else ():  # --sql searched with a placeholder vector
         write_message(f"note: {notice}")
@@ -188,7 +191,8 @@ def _answer(
             write_message(f"{leg} leg: {method}")
         write_message(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
-        columns, rows, text = RESULT_KEYS, list(results), format_results(list(results), query_text)
+        results.notices = []  # they are on standard error
+        columns, rows, text = RESULT_KEYS, list(results), format_results(results, query_text)
         if results.further:
             text = "\n".join([text, "", *(f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items())])
         if results.files:

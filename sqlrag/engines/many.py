@@ -389,6 +389,7 @@ class ManyEngine:
             self.metadata["stemmer"],
             syntax=plan.syntax,
             conjunctive=plan.conjunctive,
+            chunks=int(self._known().totals[0]),
             dictionary=dictionary,
         )
         return ManyTerms.of(terms, dictionary)

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 from sqlrag.arguments import Range, choice, flag, items, shown, text, weights, whole
 from sqlrag.errors import InputError
-from sqlrag.types import DEFAULT_ALPHA, DEFAULT_FEEDBACK_WEIGHT, Fusion, RetrievePlan
+from sqlrag.types import (
+    DEFAULT_ALPHA,
+    DEFAULT_CONTEXT_CHARS,
+    DEFAULT_FEEDBACK_WEIGHT,
+    Around,
+    Fusion,
+    RetrievePlan,
+)
 
 if TYPE_CHECKING:
     from sqlrag.ranking.filters import Filters
@@ -37,6 +44,8 @@ _DEEPER_POOL = 200
 ADAPTIVE_POOL = 100
 
 DEFAULT_HEADING_WEIGHT = 3.0
+
+MOST_CONTEXT_CHARS = 100_000  # beyond, include_source_docs is meant
 
 HEADING_WEIGHT = Range(ge=0, le=1000)
 
@@ -97,6 +106,24 @@ class SearchOptions:
             "At most so many chunks of a document; 0: all.",
         ),
     ] = 0
+    context: Annotated[
+        Around,
+        Said(
+            'What to read around each result, in its ``context``: ``"chunk"``: nothing more (default); '
+            '``"neighbours"``: what stands before and after it; ``"section"``: that, but only of the section that it '
+            "is in, with the sections below.",
+            "Show more around each result.",
+        ),
+    ] = "chunk"
+    context_chars: Annotated[
+        int,
+        Range(ge=1, le=MOST_CONTEXT_CHARS),
+        Said(
+            "The most characters of a ``context``, 1 to 100,000. It holds the chunk whole, however long that is, and "
+            "begins and ends with a chunk or a sentence.",
+            "The most characters of that.",
+        ),
+    ] = DEFAULT_CONTEXT_CHARS
     fusion: Annotated[
         Fusion,
         Said(
@@ -364,6 +391,8 @@ class SearchOptions:
             ]
             unused += [] if self.feedback else [("feedback_weight", "without feedback")]
             unused += [("codes_pool", "with exact=True")] if self.exact else []
+        if self.context == "chunk":
+            unused.append(("context_chars", 'with context="chunk"'))
         if self.heading_weight and not self.bm25.heading_weight:
             unused.append(("heading_weight", "where the headings are not searched"))
         given = [(name, getattr(self, name), why) for name, why in unused]
@@ -442,8 +471,12 @@ class _Filters(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
 
 
-class _OfResults(TypedDict, total=False):
+class OfResults(TypedDict, total=False):
+    """The options of what is made of the ranking, which no explanation of it has."""
+
     per_document: int
+    context: Around
+    context_chars: int
     include_source_docs: bool
 
 
@@ -475,11 +508,11 @@ class _OfBoth(TypedDict, total=False):
     strict: bool
 
 
-class VectorOptions(_Filters, _OfVectors, _OfResults, total=False):
+class VectorOptions(_Filters, _OfVectors, OfResults, total=False):
     """What :func:`sqlrag.vector_query` takes beside its own arguments."""
 
 
-class LexicalOptions(_Filters, _OfWords, _OfResults, total=False):
+class LexicalOptions(_Filters, _OfWords, OfResults, total=False):
     """What :func:`sqlrag.lexical_query` takes beside its own arguments."""
 
     conjunctive: bool
@@ -510,7 +543,7 @@ class StoreLexicalOptions(LexicalOptions, total=False):
     top_k: int
 
 
-class StoreHybridOptions(_OfBoth, _Filters, _OfWords, _OfVectors, _OfResults, total=False):
+class StoreHybridOptions(_OfBoth, _Filters, _OfWords, _OfVectors, OfResults, total=False):
     """What the method ``hybrid_query`` of a store takes."""
 
     top_k: int

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-import re
 import sys
-import unicodedata
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO, overload
 
 from sqlrag.arguments import counted
 from sqlrag.errors import MissingExtraError
+from sqlrag.ranking.snippets import body_of, clean, columns_of, cut, fitting, snippet
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from sqlrag.ranking.snippets import WeighedWord
     from sqlrag.types import Candidate
+
+    Weighed = Callable[[Sequence[str]], list[list[WeighedWord]]]
 
 
 def frames(library: Literal["pandas", "polars"], method: str) -> Any:
@@ -55,20 +57,24 @@ COLUMN_TYPES = {
     "shown": "string",
     "tags": "list<string>",
     "checksum": "string",
+    "created_at": "string",
+    "context": "string",
+    "context_start": "int32",
+    "context_end": "int32",
+    "context_shown": "string",
 }
 
 RESULT_KEYS = tuple(COLUMN_TYPES)
 
 _WIDTH = 100  # columns of a terminal
 
-_TEXT_COLUMNS = 280  # of a chunk's text in the terminal: three lines
+TEXT_COLUMNS = 280  # of a chunk's text in the terminal: three lines
 
 _TEXT_COLUMNS_HTML = 200
 
-_ROWS_OF_REPR = 10
+_TEXT_COLUMNS_LINE = 60
 
-# Control characters, text direction overrides and lone surrogates: a document must not steer the terminal.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_ROWS_OF_REPR = 10
 
 
 class Results(list[dict[str, Any]]):
@@ -81,13 +87,15 @@ class Results(list[dict[str, Any]]):
     rows
         One dict per result. ``metadata`` is a dict, ``heading_path`` a list of str (outermost first), ``page``
         counts from 1, ``i_start`` and ``i_end`` are characters of the source document, ranks count from 1. ``tags`` is
-        a list of str, ``checksum`` the SHA-256 of the document's bytes in hex ("" where it has none).
+        a list of str, ``checksum`` the SHA-256 of the document's bytes in hex ("" where it has none), ``created_at``
+        when the document was stored, such as "2024-05-01T12:00:00Z". ``context`` is what was to be read around the
+        chunk, ``context_start`` and ``context_end`` its characters of the source document; None where nothing was.
     query_text
         What was asked.
     sql
         A statement that gives the same rows in the DuckDB shell, once ``sqlrag embed`` has stored the question's
-        vector. It lacks what the macros have no option for: ``rrf_weights``, ``min_similarity``, ``per_document`` and a
-        number of candidates that differs between the legs.
+        vector. It lacks what the macros have no option for: ``rrf_weights``, ``min_similarity``, ``per_document``,
+        ``context`` and a number of candidates that differs between the legs.
     notices
         What the caller should know of the answer, such as a leg that was missing.
     timings
@@ -137,6 +145,8 @@ class Results(list[dict[str, Any]]):
         self.found: tuple[Candidate, ...] = ()
         # Finds the words that were looked for in texts, as (start, end); it needs no file.
         self.marks: Callable[[Sequence[str]], list[list[tuple[int, int]]]] | None = None
+        # Finds them with what each counts as, and how much.
+        self.weighed: Weighed | None = None
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
@@ -154,12 +164,8 @@ class Results(list[dict[str, Any]]):
                 methods=self.methods,
                 candidates=self.candidates,
             )
-            part.files, part.further, part.marks, part.request_id = (
-                self.files,
-                self.further,
-                self.marks,
-                self.request_id,
-            )
+            for name in ("files", "further", "marks", "weighed", "request_id"):
+                setattr(part, name, getattr(self, name))
             return part
         return super().__getitem__(key)
 
@@ -209,20 +215,22 @@ class Results(list[dict[str, Any]]):
         return made
 
     def __repr__(self) -> str:
-        lines = [f"Results for {_clean(self.query_text)!r}: {len(self) or 'none'}"]
-        for rank, row in enumerate(self[:_ROWS_OF_REPR], start=1):
-            parts = [f"{rank:>2}", _score(row), _place(row), _headings(row), _preview(row)]
+        lines = [f"Results for {clean(self.query_text)!r}: {len(self) or 'none'}"]
+        first = self[:_ROWS_OF_REPR]
+        texts = snippets_of(first, _TEXT_COLUMNS_LINE, self.weighed)
+        for rank, (row, text) in enumerate(zip(first, texts, strict=True), start=1):
+            parts = [f"{rank:>2}", _score(row), _place(row), _title(row), clean(text)]
             lines.append("  ".join(part for part in parts if part))
         if len(self) > _ROWS_OF_REPR:
             lines.append(f"    and {len(self) - _ROWS_OF_REPR} more")
-        lines += [f"Note: {_clean(notice)}" for notice in self.notices]
-        return "\n".join(_cut(line, _WIDTH) for line in lines)
+        lines += [f"Note: {clean(notice)}" for notice in self.notices]
+        return "\n".join(cut(line, _WIDTH) for line in lines)
 
     def _repr_html_(self) -> str:
         optional = [name for name, known in _COLUMNS_WHERE_KNOWN.items() if any(known(row) for row in self)]
         titles = ["#", "Score", *(name for name in optional if name != "Page"), "Document", "Section"]
         titles += [*(name for name in optional if name == "Page"), "Text"]
-        texts = [_preview(row) for row in self]
+        texts = [clean(text) for text in snippets_of(self, _TEXT_COLUMNS_HTML, self.weighed)]
         found = [[] for _ in texts] if self.marks is None or not texts else self.marks(texts)
         marked = [_marked(text, spans) for text, spans in zip(texts, found, strict=True)]
         head = "".join(f'<th style="text-align:left">{title}</th>' for title in titles)
@@ -242,9 +250,10 @@ class Results(list[dict[str, Any]]):
 def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str:
     """Format results for reading: plain text without colours, at most 100 columns wide.
 
-    Each result gives its rank, score, id, heading path, page, its rank and raw score in both legs, and the beginning
-    of its text. A fused score orders the results of one query; how near a chunk is says the cosine, how well its
-    words match the BM25 score.
+    Each result gives its rank, score, id, document and headings, page, its rank and raw score in both legs, and the
+    part of its text that holds most of what was asked, by the weight of the words; its beginning where only the text is
+    known. What was to be read around it is shown whole, with a bar before the lines of the chunk. A fused score orders
+    the results of one query; how near a chunk is says the cosine, how well its words match the BM25 score.
 
     Parameters
     ----------
@@ -267,21 +276,22 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
     1 result
     <BLANKLINE>
      1. a.md#0 (0.0328 rrf)
-        Guide > Greeting
+        Guide › Greeting
         vector #1 (cosine 0.7100), lexical -
     <BLANKLINE>
         Say hello.
     """
-    lines = _wrap(f"Query: {_clean(query_text)}")
+    lines = _wrap(f"Query: {clean(query_text)}")
     lines.append(counted(len(results), "result") if results else "No results")
     for notice in getattr(results, "notices", ()):
-        lines += _wrap(f"Note: {_clean(notice)}")
-    for rank, row in enumerate(results, start=1):
+        lines += _wrap(f"Note: {clean(notice)}")
+    texts = snippets_of(results, TEXT_COLUMNS, getattr(results, "weighed", None))
+    for rank, (row, text) in enumerate(zip(results, texts, strict=True), start=1):
         page = "" if row.get("page") is None else f"page {row['page']}"
         lines += ["", *_wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
-        lines += _wrap(", ".join(filter(None, [_headings(row), page])), "    ")
+        lines += _wrap(", ".join(filter(None, [_title(row), page])), "    ")
         lines += _wrap(_legs(row), "    ")
-        lines += ["", *_wrap(_cut(_preview(row), _TEXT_COLUMNS), "    ")]
+        lines += ["", *(_around(row) or _wrap(text, "    "))]
     return "\n".join(lines)
 
 
@@ -308,27 +318,48 @@ def _to_json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _clean(text: object) -> str:
-    """Make one line of a text: no control characters, single spaces."""
-    return " ".join(_UNPRINTABLE.sub(" ", str(text)).split())
-
-
 def _escape(text: object) -> str:
-    return html.escape(_clean(text))
+    return html.escape(clean(text))
 
 
 def _score(row: Mapping[str, Any]) -> str:
-    return f"{row['score']:.4f} {_clean(row.get('score_type') or '')}".rstrip()
+    return f"{row['score']:.4f} {clean(row.get('score_type') or '')}".rstrip()
 
 
 def _place(row: Mapping[str, Any]) -> str:
     """Return the id of the chunk, and the document unless the id begins with it."""
-    node_id, doc_id = _clean(row.get("node_id") or ""), _clean(row.get("doc_id") or "")
+    node_id, doc_id = clean(row.get("node_id") or ""), clean(row.get("doc_id") or "")
     return node_id if node_id.startswith(doc_id) else f"{doc_id} [{node_id}]"
 
 
-def _headings(row: Mapping[str, Any]) -> str:
-    return " > ".join(_clean(title) for title in row.get("heading_path") or ())
+def _title(row: Mapping[str, Any]) -> str:
+    """Return the title of the document, and the headings: "document › heading"."""
+    titles = [clean(title) for title in row.get("heading_path") or ()]
+    metadata = row.get("metadata")
+    own = metadata.get("title") if isinstance(metadata, dict) else None
+    if isinstance(own, str) and clean(own) and clean(own) not in titles[:1]:
+        titles = [clean(own), *titles]
+    return " › ".join(titles)
+
+
+def snippets_of(rows: Sequence[Mapping[str, Any]], columns: int, weighed: Weighed | None) -> list[str]:
+    """Return the part of each text to show, so many columns at most; its beginning where the question is unknown."""
+    texts = [body_of(row) for row in rows]
+    words = weighed(texts) if weighed and texts else [[] for _ in texts]
+    return [snippet(text, found, columns) for text, found in zip(texts, words, strict=True)]
+
+
+def _around(row: Mapping[str, Any]) -> list[str]:
+    """Return the lines of what was to be read around a chunk, those of the chunk with a bar; none for nothing."""
+    seen, start, end = row.get("context_shown") or row.get("context"), row.get("context_start"), row.get("i_start")
+    if not isinstance(seen, str) or start is None or end is None:
+        return []
+    own, after = end - start, end - start + len(row["text"])
+    lines = []
+    for bar, part in (("    ", seen[:own]), ("  | ", seen[own:after]), ("    ", seen[after:])):
+        for line in visible(part).splitlines():
+            lines += _wrap(clean(line), bar)
+    return lines
 
 
 def _legs(row: Mapping[str, Any]) -> str:
@@ -338,16 +369,6 @@ def _legs(row: Mapping[str, Any]) -> str:
         unit = "ts_rank_cd" if leg == "lexical" and row.get("score_type") == "ts_rank_cd" else unit
         parts.append((leg, _leg(row, leg, decimals).replace("(", f"({unit} ")))
     return ", ".join(f"{leg} {known or '-'}" for leg, known in parts) if any(known for _, known in parts) else ""
-
-
-def _preview(row: Mapping[str, Any]) -> str:
-    """Return the text in one line, without the headings at its beginning that the heading path shows already."""
-    titles = {_clean(title) for title in row.get("heading_path") or ()}
-    lines = visible(str(row.get("shown") or row.get("text") or "")).splitlines()
-    start = 0
-    while start < len(lines) and (not lines[start].strip() or _clean(lines[start].strip("# ")) in titles):
-        start += 1
-    return _clean(" ".join(lines[start:])) or _clean(" ".join(lines))
 
 
 def _leg(row: Mapping[str, Any], leg: str, decimals: int) -> str:
@@ -367,53 +388,19 @@ _COLUMNS_WHERE_KNOWN: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def _html_row(made: Mapping[str, str], row: Mapping[str, Any], titles: Sequence[str]) -> str:
     """Return a line of the table; the cells in ``made`` are HTML already."""
-    cells = {"Score": _score(row), "Document": _place(row), "Section": _headings(row)}
+    cells = {"Score": _score(row), "Document": _place(row), "Section": _title(row)}
     cells |= {title: known(row) for title, known in _COLUMNS_WHERE_KNOWN.items() if title in titles}
     html_cells = {**{title: _escape(cell) for title, cell in cells.items()}, **made}
     return "<tr>" + "".join(f'<td style="text-align:left">{html_cells[title]}</td>' for title in titles) + "</tr>"
 
 
 def _marked(text: str, found: Sequence[tuple[int, int]]) -> str:
-    """Return the part of a text where words of the question first stand, escaped, with these marked."""
-    start = 0
-    if found and found[0][0] > _TEXT_COLUMNS_HTML // 2:
-        # Some words before the first one are shown as well.
-        start = text.rfind(" ", 0, found[0][0] - _TEXT_COLUMNS_HTML // 4) + 1
-    shown = ("…" if start else "") + text[start:]
-    cut = _cut(shown, _TEXT_COLUMNS_HTML)
-    kept, offset = len(cut) - (cut != shown), start - (1 if start else 0)
+    """Return a text escaped, with these parts of it marked."""
     parts, done = [], 0
-    for begin, end in ((begin - offset, min(end - offset, kept)) for begin, end in found):
-        if begin >= kept:
-            break
-        parts += [html.escape(cut[done:begin]), f"<mark>{html.escape(cut[begin:end])}</mark>"]
+    for begin, end in found:
+        parts += [html.escape(text[done:begin]), f"<mark>{html.escape(text[begin:end])}</mark>"]
         done = end
-    return "".join([*parts, html.escape(cut[done:])])
-
-
-def _columns(text: str) -> int:
-    """Count the columns of a terminal: 2 for a wide character (Han, Kana, Hangul), 0 for a combining one."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
-
-
-def _fitting(text: str, columns: int) -> int:
-    """Return how many characters of the text fit into so many columns."""
-    for index, char in enumerate(text):
-        columns -= _columns(char)
-        if columns < 0:
-            return index
-    return len(text)
-
-
-def _cut(text: str, columns: int) -> str:
-    """Cut a line to so many columns, at a space if there is one near the end, and say so by an ellipsis."""
-    if _fitting(text, columns) == len(text):
-        return text
-    head = text[: _fitting(text, columns - 1)]
-    space = head.rfind(" ", len(head) * 3 // 4)
-    return (head[:space] if space > 0 else head).rstrip(" .,;:") + "…"
+    return "".join([*parts, html.escape(text[done:])])
 
 
 def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
@@ -424,11 +411,11 @@ def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     indent = first if rest is None else rest
     lines, line = [], first
     for word in text.split():
-        while _columns(line) + _columns(word) > _WIDTH:
+        while columns_of(line) + columns_of(word) > _WIDTH:
             if line not in (first, indent):
                 lines.append(line.rstrip())
             else:
-                fits = _fitting(word, _WIDTH - len(line))
+                fits = fitting(word, _WIDTH - len(line))
                 lines.append(line + word[:fits])
                 word = word[fits:]
             line = indent

@@ -41,7 +41,8 @@ class Terms:
     from, ``required`` those that a chunk must hold, ``phrases`` are words that must follow each other, with blanks
     around and between them; these three are empty for plain words, as are ``texts`` and ``prefixes``, which the clauses
     stand for, in their order. ``boosts`` multiply what a term adds. ``asked`` is the question that they come from;
-    ``unknown`` are its plain words that no chunk holds, each with the nearest words of the store.
+    ``unknown`` are its plain words that no chunk holds, each with the nearest words of the store. ``weights`` are the
+    inverse document frequencies of its words, by the term that they count as.
     """
 
     termids: list[int] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Terms:
     prefixes: list[str] = field(default_factory=list)
     asked: Asked | None = field(default=None, compare=False)
     unknown: dict[str, list[str]] = field(default_factory=dict, compare=False)
+    weights: dict[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def unreachable(self) -> bool:
@@ -140,4 +142,11 @@ def boosted(terms: Terms, added: Sequence[tuple[int, int, float]], weight: float
         dfs[termid] = df
     scale = len(terms.termids)
     boosts = [scale * own[termid] for termid in own]
-    return Terms(list(own), [dfs[termid] for termid in own], terms.wanted, boosts=boosts, asked=terms.asked)
+    return Terms(
+        list(own),
+        [dfs[termid] for termid in own],
+        terms.wanted,
+        boosts=boosts,
+        asked=terms.asked,
+        weights=terms.weights,
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from sqlrag import arguments
 from sqlrag.embedders.base import as_embedder, check_stored
 from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.lexical import weighed_words
 from sqlrag.engines.duckdb.metadata import nested_metadata
-from sqlrag.errors import InputError
+from sqlrag.errors import InputError, NotFoundError
 from sqlrag.normalize import clean_name, is_blank, without_surrogates
 from sqlrag.ranking.filters import Filters, strings
 from sqlrag.ranking.plan import (
@@ -21,6 +23,7 @@ from sqlrag.ranking.plan import (
     StoreVectorOptions,
     takes,
 )
+from sqlrag.ranking.results import TEXT_COLUMNS, snippets_of
 from sqlrag.types import Candidates
 
 if TYPE_CHECKING:
@@ -129,6 +132,48 @@ class Queries:
         ]
         syntax = arguments.flag("syntax", syntax)
         return self._engine.spans(query_text, given, syntax=syntax)
+
+    def snippets(
+        self, query_text: str, node_ids: Sequence[str], *, syntax: bool = False
+    ) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Return the part of each chunk that holds most of what was asked, as results show it, and its matching words.
+
+        Parameters
+        ----------
+        query_text
+            The question.
+        node_ids
+            Keys of chunks, in any order.
+        syntax
+            Read quotes and stars in the question as :func:`lexical_query` does.
+
+        Returns
+        -------
+        list
+            For each chunk a text of 280 columns at most, as a reader of the page sees it, without the headings that
+            the heading path has; and the spans in it, as of :meth:`highlight`.
+
+        Raises
+        ------
+        InputError
+            The question is blank, or ``node_ids`` no list of strings.
+        NotFoundError
+            The store has no such chunk.
+        """
+        query_text = without_surrogates(arguments.not_blank("query_text", query_text))
+        wanted = strings("node_ids", node_ids) or []
+        plan = SearchOptions(syntax=arguments.flag("syntax", syntax))
+
+        def read(engine: Engine) -> list[tuple[str, list[tuple[int, int]]]]:
+            rows = engine.chunk_rows(wanted)
+            if missing := [node_id for node_id in wanted if node_id not in rows]:
+                raise NotFoundError(f"{engine.path} holds no chunk {missing[0]!r}. Take its node_id from a result.")
+            terms = engine.query_terms(query_text, plan)
+            weighed = partial(weighed_words, query_text, terms.asked, terms.weights, engine.metadata["stemmer"])
+            texts = snippets_of([rows[node_id] for node_id in wanted], TEXT_COLUMNS, weighed)
+            return list(zip(texts, engine.spans(query_text, texts, syntax=plan.syntax), strict=True))
+
+        return self._engine.read(read)
 
     def sources(self, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""

@@ -22,7 +22,7 @@ from sqlrag.embedders.base import GIVEN, same_model
 from sqlrag.embedders.batching import question_waits
 from sqlrag.engines.base import NoLexicalIndexError
 from sqlrag.engines.duckdb.legs import EXPANSION_CHUNKS, EXPANSION_WEIGHT, moved_vector
-from sqlrag.engines.duckdb.lexical import marks
+from sqlrag.engines.duckdb.lexical import marks, weighed_words
 from sqlrag.engines.duckdb.metadata import model_identity
 from sqlrag.engines.duckdb.rows import as_row, rows_of
 from sqlrag.errors import (
@@ -40,6 +40,7 @@ from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
 from sqlrag.ranking.vectors import checked_vector
+from sqlrag.search.around import with_context
 from sqlrag.telemetry import measured, request, request_id_of
 from sqlrag.types import Candidate
 
@@ -384,7 +385,8 @@ class Run:
         if score_type == "adaptive" and self.trust and self.trust.value < NOISE and self.lexical_hits.hits:
             self.notices.append(_NOISE.format(trust=self.trust, rest="the order is by words"))
         fused = time.perf_counter()
-        found = self._found(hits, score_type)
+        found, notices = with_context(self.engine, self._found(hits, score_type), plan)
+        self.notices += notices
         sources = {}
         if plan.include_source_docs:
             sources = self.engine.source_documents([candidate.doc_id for candidate in found])
@@ -410,8 +412,10 @@ class Run:
             if hit.doc_id in shown_documents:
                 results.further.setdefault(hit.doc_id, []).append(node_ids[hit.rid])
         results.files = self.engine.files_of([candidate.node_id for candidate in found])
+        stemmer = self.engine.metadata["stemmer"]
+        results.weighed = partial(weighed_words, self.query_text, self.terms.asked, self.terms.weights, stemmer)
         if self.terms.asked is not None:
-            results.marks = partial(marks, self.terms.asked, self.engine.metadata["stemmer"])
+            results.marks = partial(marks, self.terms.asked, stemmer)
         return results
 
     def fused(self, parts: dict[int, Parts] | None = None) -> tuple[list[FusedHit], str]:

@@ -97,6 +97,15 @@ def reference(kind, files, request):
         yield store
 
 
+AROUND = {"context": "section", "context_chars": 60}
+AROUND_FIELDS = ("node_id", "text", "i_start", "i_end", "context", "context_start", "context_end", "created_at", "tags")
+
+
+def around(results):
+    """Return what is around each result, and what else every surface says of it."""
+    return [[row[name] for name in AROUND_FIELDS] for row in results]
+
+
 def ranked(results):
     return [(row["node_id"], row["score"]) for row in results]
 
@@ -178,6 +187,18 @@ PYTHON = {
     "alexical_query": (
         lambda at: ranked(asyncio.run(sqlrag.alexical_query(QUESTION, at))),
         lambda s: ranked(s.lexical_query(QUESTION)),
+    ),
+    "context of hybrid_query": (
+        lambda at: around(sqlrag.hybrid_query(QUESTION, at, **AROUND)),
+        lambda s: around(s.hybrid_query(QUESTION, **AROUND)),
+    ),
+    "context of retrieve": (
+        lambda at: [vars(one) for one in sqlrag.retrieve(QUESTION, RetrievePlan(k=3, **AROUND), at)],
+        lambda s: [vars(one) for one in s.retrieve(QUESTION, RetrievePlan(k=3, **AROUND))],
+    ),
+    "context of prepare_prompt": (
+        lambda at: prepare_prompt(QUESTION, at, plan=RetrievePlan(fusion="adaptive", **AROUND))[0].user,
+        lambda s: prepare_prompt(QUESTION, s, plan=RetrievePlan(fusion="adaptive", **AROUND))[0].user,
     ),
     "open_store": (opened, lambda s: ranked(s.hybrid_query(QUESTION))),
     "retrieve": (
@@ -311,6 +332,10 @@ COMMANDS = {
         )
         for mode in ("hybrid", "vector", "lexical")
     },
+    "context of hybrid-query": (
+        lambda at: around(run("hybrid-query", QUESTION, *with_db(at), "--context", "section", "--context-chars", 60)),
+        lambda s: around(s.hybrid_query(QUESTION, **AROUND)),
+    ),
     "get-source-documents": (
         lambda at: [one["text"] for one in run("get-source-documents", CHUNK, *with_db(at))],
         lambda s: [one["text"] for one in s.get_source_documents([CHUNK])],
@@ -379,6 +404,12 @@ def check_rest(application, reference):
         for mode in ("hybrid", "vector", "lexical"):
             expected = ranked(getattr(reference, f"{mode}_query")(QUESTION))
             assert ranked(post(f"/{mode}_query", query_text=QUESTION)["results"]) == expected
+            found_around = around(getattr(reference, f"{mode}_query")(QUESTION, **AROUND))
+            assert around(post(f"/{mode}_query", query_text=QUESTION, **AROUND)["results"]) == found_around
+        node_ids = [row["node_id"] for row in reference.lexical_query(QUESTION)]
+        snippets = post("/snippets", query_text=QUESTION, node_ids=node_ids)["snippets"]
+        wanted = reference.snippets(QUESTION, node_ids)
+        assert [[one["text"], one["spans"]] for one in snippets] == plain(wanted)
         answer = post("/retrieve", query=QUESTION, plan={"k": 3})
         assert [(one["node_id"], one["score"]) for one in answer["candidates"]] == found(
             reference.retrieve(QUESTION, RetrievePlan(k=3))
@@ -471,6 +502,8 @@ def ask_mcp(server, tool, **arguments):
 def check_mcp(server, reference):
     results = ask_mcp(server, "hybrid_query", query_text=QUESTION)["results"]
     assert ranked(results) == ranked(reference.hybrid_query(QUESTION))
+    results = ask_mcp(server, "hybrid_query", query_text=QUESTION, **AROUND)["results"]
+    assert around(results) == around(reference.hybrid_query(QUESTION, **AROUND))
     documents = ask_mcp(server, "get_source_documents", chunk_ids=[CHUNK])["documents"]
     assert [one["text"] for one in documents] == [one["text"] for one in reference.get_source_documents([CHUNK])]
     told = ask_mcp(server, "answer_sources", question=QUESTION)["sources"]
@@ -504,12 +537,18 @@ def of_nodes(nodes):
 
 
 def test_retriever_of_llama_index(where, reference):
+    from llama_index.core.schema import MetadataMode
+
     from sqlrag.adapters.llama_index import SqlragRetriever
 
     retriever = SqlragRetriever(where, top_k=3)
     expected = ranked(reference.hybrid_query(QUESTION, top_k=3))
     assert of_nodes(retriever.retrieve(QUESTION)) == expected
     assert of_nodes(asyncio.run(retriever.aretrieve(QUESTION))) == expected
+    found = [one.node for one in SqlragRetriever(where, top_k=3, **AROUND).retrieve(QUESTION)]
+    contexts = [row["context"] for row in reference.hybrid_query(QUESTION, top_k=3, **AROUND)]
+    assert [node.metadata["context"] for node in found] == contexts
+    assert not any("context_start" in node.get_content(MetadataMode.LLM) for node in found)
 
 
 def test_vector_store_of_llama_index(kind, where, reference):
@@ -530,6 +569,8 @@ def test_vector_store_of_llama_index(kind, where, reference):
         name = "hybrid_query" if mode is VectorStoreQueryMode.HYBRID else "lexical_query"
         expected = ranked(getattr(reference, name)(QUESTION, top_k=3))
         assert list(zip(answer.ids, answer.similarities, strict=True)) == expected
+    contexts = [row["context"] for row in reference.lexical_query(QUESTION, top_k=3, **AROUND)]
+    assert [node.metadata["context"] for node in store.query(asked, **AROUND).nodes] == contexts
     if is_open:
         with pytest.raises(InputError, match="client"):
             SqlragIndex.from_path(where)
@@ -547,3 +588,5 @@ def test_retriever_of_langchain(mode, where, reference):
     expected = ranked(getattr(reference, f"{mode}_query")(QUESTION, top_k=3))
     for documents in (retriever.invoke(QUESTION), asyncio.run(retriever.ainvoke(QUESTION))):
         assert [(one.id, one.metadata["score"]) for one in documents] == expected
+    contexts = [row["context"] for row in getattr(reference, f"{mode}_query")(QUESTION, top_k=3, **AROUND)]
+    assert [one.metadata["context"] for one in retriever.invoke(QUESTION, **AROUND)] == contexts

@@ -25,6 +25,7 @@ PAGES = {
     "notes_txt": "A shopping list: mango, lychee and a pump.\n",
 }
 QUESTION = "mango fruit"
+ELSEWHERE = ("node_id", "text", "metadata", "shown", "context_shown")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,9 @@ class TestStandard(RetrieversIntegrationTests):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "lexical"])
-@pytest.mark.parametrize("options", [{}, {"tags_any": ["fruit"]}, {"metadata": {"year": 2023}}, {"k": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"tags_any": ["fruit"]}, {"metadata": {"year": 2023}}, {"k": 2}, {"context": "section"}]
+)
 def test_ids_order_and_scores_are_those_of_the_function(kb, mode, options):
     search = getattr(sqlrag, f"{mode}_query")
     arguments = {("top_k" if name == "k" else name): value for name, value in options.items()}
@@ -76,8 +79,8 @@ def test_ids_order_and_scores_are_those_of_the_function(kb, mode, options):
         assert [document.id for document in found] == ids(expected)
         for document, row in zip(found, expected, strict=True):
             assert document.page_content == row["text"]
-            own = {name: value for name, value in row.items() if name not in ("node_id", "text", "metadata", "shown")}
-            assert "shown" not in document.metadata  # a second text
+            own = {name: value for name, value in row.items() if name not in ELSEWHERE}
+            assert not {"shown", "context_shown"} & document.metadata.keys()  # second texts
             assert {name: document.metadata[name] for name in own} == own  # to the last bit
 
 

@@ -185,13 +185,14 @@ class TestTools:
             {"query_text": "mango pump", "tags_any": ["machine", "fruit"], "metadata": {"year": 2024}},
             {"query_text": '"sweet fruit"', "syntax": True, "collection": "default"},
             {"query_text": "nothing of it", "tags_all": ["none"]},
+            {"query_text": "sweet mango", "context": "section", "context_chars": 100},
         ],
         ids=lambda arguments: arguments["query_text"],
     )
     def test_results_are_those_of_python(self, kb, make, arguments):
         expected = sqlrag.hybrid_query(db_path=kb, **arguments)
         (found,) = ask(make(kb), ("hybrid_query", arguments))
-        left_out = ("source_doc", "shown", "tags", "checksum")
+        left_out = ("source_doc", "shown", "context_shown")
         rows = [{key: value for key, value in row.items() if key not in left_out} for row in expected]
         assert given(found) == {"results": rows, "notices": expected.notices}  # floats to the last bit
 
@@ -315,6 +316,21 @@ class TestSourceDocuments:
         assert given(rest)["documents"][0]["text"] == text[994 : 994 + 60_000]
         assert given(beyond)["documents"][0]["text"] == ""
         assert given(beyond)["notices"] == ["short.txt has only 6 characters, none from start=50."]
+
+    def test_what_is_around_is_left_out_before_a_text_is_cut(self, kb, monkeypatch):
+        whole = sqlrag.hybrid_query("mango", kb, context="neighbours")
+        most = sum(len(row["text"]) for row in whole) * 17 // 10
+        monkeypatch.setattr(tools, "MOST_CHARACTERS", most)
+        (result,) = ask(in_process(kb), ("hybrid_query", {"query_text": "mango", "context": "neighbours"}))
+        rows = given(result)["results"]
+        assert [row["text"] for row in rows] == [row["text"] for row in whole]
+        kept = [row["context"] for row in rows if row["context"] is not None]
+        assert 0 < len(kept) < len(rows)
+        assert sum(len(row["text"]) for row in whole) + sum(map(len, kept)) <= most
+        left_out = [row["node_id"] for row in rows if row["context"] is None]
+        assert given(result)["notices"] == [
+            f"What is around {node_id} is left out; request fewer results, or its document." for node_id in left_out
+        ]
 
     def test_texts_of_results_share_the_room(self, kb, monkeypatch):
         monkeypatch.setattr(tools, "MOST_CHARACTERS", 60)

@@ -208,7 +208,14 @@ def test_results_are_those_of_python(visit, address, handbook):
     assert nodes(page) == [row["node_id"] for row in expected]
     first = page.locator("#list li").first
     row = expected[0]
-    expect(first.locator("h3 a")).to_have_text(row["heading_path"][-1])
+    titles = list(dict.fromkeys([row["heading_path"][0], row["heading_path"][-1]]))
+    expect(first.locator("h3 a")).to_have_text(" › ".join(titles))
+    with sqlrag.Store(handbook) as store:
+        snippets = store.snippets(QUESTION, [row["node_id"] for row in expected])
+    shown = page.locator("#list .excerpt").all_text_contents()
+    assert shown == [text for text, _ in snippets]
+    marked = [text[start:end] for text, spans in snippets for start, end in spans]
+    assert page.locator("#list mark.term").all_text_contents() == marked
     expect(first.locator(".path")).to_have_text(row["doc_id"])
     expect(first.locator(".leg.vector")).to_contain_text(f"#{row['vector_rank']} cosine {row['vector_score']:.3f}")
     expect(first.locator(".leg.lexical")).to_contain_text(f"#{row['lexical_rank']} BM25 {row['lexical_score']:.2f}")
@@ -235,6 +242,22 @@ def test_modes_and_filters(visit, address, handbook, mode, function):
     page.click("#clear")
     expect(page.locator("#list .open")).not_to_have_count(0)
     assert "tag=" not in page.url
+
+
+def test_there_is_more_around_a_passage(visit, address, handbook):
+    page = visit(f"{address}?q={QUESTION}")
+    rows = sqlrag.hybrid_query(QUESTION, handbook, top_k=10, per_document=2, context="neighbours")
+    item = page.locator("#list li").first
+    expect(item.locator("mark.passage")).to_be_hidden()
+    item.get_by_text("More around it").click()
+    expect(item.locator("mark.passage")).to_be_visible()
+
+    def words(text):
+        return text.replace("\xad", "").split()
+
+    assert len(rows[0]["context"]) > len(rows[0]["text"])
+    assert words(item.locator(".around").text_content()) == words(rows[0]["context_shown"])
+    assert words(item.locator("mark.passage").text_content()) == words(rows[0]["shown"][: len(rows[0]["text"])])
 
 
 def test_more_results(visit, address):

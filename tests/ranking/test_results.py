@@ -70,7 +70,8 @@ def test_the_keys_and_their_order():
     # As the design lists them.
     listed = (
         "node_id text metadata score score_type source_doc doc_id chunk_index collection heading_path page "
-        "i_start i_end vector_score vector_rank lexical_score lexical_rank shown tags checksum"
+        "i_start i_end vector_score vector_rank lexical_score lexical_rank shown tags checksum "
+        "created_at context context_start context_end context_shown"
     )
     assert " ".join(RESULT_KEYS) == listed
 
@@ -127,7 +128,7 @@ def test_arrow_holds_the_values(results):
     for got, want in zip(rows, results, strict=True):
         assert {k: v for k, v in got.items() if COLUMN_TYPES[k] != "json"} == {
             k: v
-            for k, v in {"shown": None, "tags": None, "checksum": None, **want}.items()
+            for k, v in {**dict.fromkeys(RESULT_KEYS), **want}.items()
             if COLUMN_TYPES[k] != "json"
         }
 
@@ -196,7 +197,7 @@ def test_html_table(results):
         "#", "Score", "Vector rank (cosine)", "Lexical rank (BM25)", "Document", "Section", "Page", "Text",
     ]  # fmt: skip
     assert parsed.cells[8:16] == [
-        "1", "0.0328 rrf", "#1 (0.7123)", "#2 (9.81)", "guides/install.md#0", "Installing > Linux", "",
+        "1", "0.0328 rrf", "#1 (0.7123)", "#2 (9.81)", "guides/install.md#0", "Installing › Linux", "",
         "Unpack the archive.",
     ]  # fmt: skip
     assert parsed.cells[19] == ""  # the second result is none of the lexical leg
@@ -261,13 +262,13 @@ def test_format_results_whole(results):
         "Note: so it is\n"
         "\n"
         " 1. guides/install.md#0 (0.0328 rrf)\n"
-        "    Installing > Linux\n"
+        "    Installing › Linux\n"
         "    vector #1 (cosine 0.7123), lexical #2 (BM25 9.81)\n"
         "\n"
         "    Unpack the archive.\n"
         "\n"
         " 2. guides/install.md#1 (0.0328 rrf)\n"
-        "    Installing > Linux, page 3\n"
+        "    Installing › Linux, page 3\n"
         "    vector #1 (cosine 0.7123), lexical -\n"
         "\n"
         "    Unpack the archive."
@@ -294,7 +295,7 @@ def test_a_score_without_a_rank_has_no_number():
 
 
 def test_a_text_of_nothing_but_its_heading_is_shown():
-    assert format_results([row(text="## Linux\n")], "x").endswith("\n    ## Linux")
+    assert format_results([row(text="## Linux\n")], "x").endswith("\n    Linux")
 
 
 def test_the_text_is_cut_to_three_lines():
@@ -357,14 +358,14 @@ def test_a_text_that_fits_is_not_cut():
 
 def test_headings_at_the_beginning_of_the_text_are_not_shown_twice():
     text = "\n# Installing #\n\n## Linux\n\n## Archive\nUnpack it.\n## Linux\n"
-    assert format_results([row(text=text)], "x").endswith("\n    ## Archive Unpack it. ## Linux")
+    assert format_results([row(text=text)], "x").endswith("\n    Archive Unpack it. ## Linux")
 
 
 def test_repr_is_short(results):
     assert repr(results) == (
         "Results for 'how to install?': 2\n"
-        " 1  0.0328 rrf  guides/install.md#0  Installing > Linux  Unpack the archive.\n"
-        " 2  0.0328 rrf  guides/install.md#1  Installing > Linux  Unpack the archive.\n"
+        " 1  0.0328 rrf  guides/install.md#0  Installing › Linux  Unpack the archive.\n"
+        " 2  0.0328 rrf  guides/install.md#1  Installing › Linux  Unpack the archive.\n"
         "Note: so it is"
     )
     many = Results([row(n) for n in range(40)], query_text="x")

@@ -73,6 +73,8 @@ WRONG = {
     "fusion": ("borda", "RRF", "", 0, 5, True, ["rrf"]),
     "fields": (5, True, NAN, "title", [], ["title"], [5], [["text"]], {"text": 1}, b"text", np.array(1)),
     "per_document": ("2", None, True, 1.5, NAN, -1, np.float32(1)),
+    "context": ("chunks", "Section", "", None, 0, True, 5, ["chunk"]),
+    "context_chars": ("2", None, True, 1.5, NAN, 0, -1, 100_001, np.float32(1)),
     "feedback": ("2", None, True, 1.5, NAN, -1, 51, np.float32(1)),
     "expansion": ("2", None, True, 1.5, NAN, -1, 1001, np.float32(1)),
     "query_vector": (5, "zebra", {}, [None] * 64, [NAN] * 64, [0.0] * 64, True),

@@ -16,7 +16,7 @@ from sqlrag.normalize import clean_name
 from sqlrag.types import Candidate, Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.schema import BaseNode, NodeWithScore
     from llama_index.core.vector_stores.types import MetadataFilter, VectorStoreQuery
@@ -140,6 +140,17 @@ def nodes_of(store: Store | Stores | PostgresStore, node_ids: Sequence[str]) -> 
     found = [node_id for node_id in dict.fromkeys(map(clean_name, node_ids)) if node_id in chunks]
     rows = store.vectors(found).tolist()
     return [node_of(chunks[node_id], row) for node_id, row in zip(found, rows, strict=True)]
+
+
+def add_contexts(nodes: Sequence[BaseNode], results: Sequence[Mapping[str, Any]]) -> None:
+    """Put what results have around their chunks into the metadata of the nodes, where models do not see it."""
+    names = ("context", "context_start", "context_end")
+    found = {row["node_id"]: {name: row[name] for name in names} for row in results if row["context"] is not None}
+    for node in nodes:
+        if node.node_id in found:
+            node.metadata = {**node.metadata, **found[node.node_id]}
+            node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *names]
+            node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *names]
 
 
 def candidates_of(scored: Sequence[NodeWithScore]) -> list[Candidate]:

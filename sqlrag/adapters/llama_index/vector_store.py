@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
 
 from sqlrag.adapters import check_names, only_fields
-from sqlrag.adapters.llama_index.nodes import chunk_of, condition_of, nodes_of, restrictions, vectors_of
+from sqlrag.adapters.llama_index.nodes import add_contexts, chunk_of, condition_of, nodes_of, restrictions, vectors_of
 from sqlrag.arguments import number
 from sqlrag.blocks.rerank import rerank
 from sqlrag.cancellation import in_thread
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
+    from sqlrag.ranking.results import Results
     from sqlrag.search.postgres_store import PostgresStore
     from sqlrag.types import AnyEmbedder
 
@@ -217,8 +218,8 @@ _OF_THE_QUERY = {"query_vector", "top_k"}
 
 def search(
     store: Store | PostgresStore, query: VectorStoreQuery, options: dict[str, Any]
-) -> tuple[list[tuple[str, float]], list[str]]:
-    """Return (node_id, score), best first, and the notices of a query; ``options`` are further arguments of the search.
+) -> tuple[list[tuple[str, float]], Results]:
+    """Return (node_id, score), best first, and the results of a query; ``options`` are further arguments of the search.
 
     Raises
     ------
@@ -241,7 +242,7 @@ def search(
         results = store.hybrid_query(text, **{**_hybrid(query), **options})
     else:
         results = store.lexical_query(text, top_k=query.sparse_top_k or top_k, **options)
-    return [(row["node_id"], row["score"]) for row in results], results.notices
+    return [(row["node_id"], row["score"]) for row in results], results
 
 
 def _hybrid(query: VectorStoreQuery) -> dict[str, Any]:
@@ -257,7 +258,7 @@ def _hybrid(query: VectorStoreQuery) -> dict[str, Any]:
 
 def _diverse(
     store: Store | PostgresStore, query: VectorStoreQuery, options: dict[str, Any]
-) -> tuple[list[tuple[str, float]], list[str]]:
+) -> tuple[list[tuple[str, float]], Results]:
     """Return the nodes that Maximal Marginal Relevance selects from the nearest ones."""
     threshold = options.pop("mmr_threshold", query.mmr_threshold)
     threshold = 0.5 if threshold is None else number("mmr_threshold", threshold, 0, 1)
@@ -267,7 +268,7 @@ def _diverse(
         vector = store.query_vector(query.query_str or "")
     results = store.vector_query(query.query_str or "", top_k=pool, query_vector=vector, **options)
     if not results:
-        return [], results.notices
+        return [], results
     picked = rerank(
         query.query_str or "a vector",  # vectors alone are compared
         results.found,
@@ -276,7 +277,7 @@ def _diverse(
         vectors=store.vectors([row["node_id"] for row in results]),
         query_vector=vector,
     )
-    return [(one.node_id, one.score) for one in picked], results.notices
+    return [(one.node_id, one.score) for one in picked], results
 
 
 class SqlragVectorStore(StoreAccess):
@@ -346,8 +347,9 @@ class SqlragVectorStore(StoreAccess):
         with self._open() as store:
             if self._embedder is not None and Mode(query.mode) not in OF_WORDS:
                 self._check(store, self._embedder)
-            ranked, notices = search(store, query, kwargs)
+            ranked, results = search(store, query, kwargs)
             nodes = nodes_of(store, [node_id for node_id, _ in ranked])
-        for notice in notices:
+        add_contexts(nodes, results)
+        for notice in results.notices:
             log.warning(notice)
         return VectorStoreQueryResult(nodes, [score for _, score in ranked], [node_id for node_id, _ in ranked])

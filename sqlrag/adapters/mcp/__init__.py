@@ -48,7 +48,7 @@ _FILTERS = _types_of("collection", "tags_any", "tags_all", "metadata", "min_simi
 
 _HYBRID_QUERY = {
     "query_text": _QUESTION,
-    **_types_of("top_k", "fusion", "alpha"),
+    **_types_of("top_k", "context", "context_chars", "fusion", "alpha"),
     "fusion": OPTIONS["fusion"].kind | None,
     **_FILTERS,
     **_types_of("syntax"),
@@ -66,6 +66,7 @@ _ANSWER_SOURCES = {
     "context_window": Annotated[int, Field(ge=256, le=32_000)],
     **_FILTERS,
     "compress": bool,
+    **_types_of("context", "context_chars"),
 }
 
 # For each tool: the function, the one whose docstring describes it, its arguments and its result type.

@@ -9,16 +9,22 @@ from typing_extensions import TypedDict  # pydantic supports that of typing from
 import sqlrag
 from sqlrag.answers.answer import prepare_prompt
 from sqlrag.engines.duckdb.rows import KINDS, counted_names
+from sqlrag.search.around import shares
 from sqlrag.search.open import open_store
+from sqlrag.types import DEFAULT_CONTEXT_CHARS, NO_CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sqlrag.search.open import AnyStores
+    from sqlrag.types import Around
 
 
 class Hit(TypedDict):
-    """A passage: ``text`` is ``source.text[i_start:i_end]``, complete unless a notice says that it was cut."""
+    """A passage: ``text`` is ``source.text[i_start:i_end]``, complete unless a notice says that it was cut.
+
+    ``context`` is the text with what is around it, ``source.text[context_start:context_end]``, where it was asked for.
+    """
 
     node_id: str
     text: str
@@ -36,6 +42,12 @@ class Hit(TypedDict):
     vector_rank: int | None
     lexical_score: float | None
     lexical_rank: int | None
+    tags: list[str]
+    checksum: str
+    created_at: str
+    context: str | None
+    context_start: int | None
+    context_end: int | None
 
 
 class Found(TypedDict):
@@ -81,6 +93,8 @@ class Source(TypedDict):
     spans: list[list[int]]
     i_start: int | None
     i_end: int | None
+    context_start: int | None
+    context_end: int | None
 
 
 class AnswerSources(TypedDict):
@@ -116,24 +130,6 @@ class Corpus(TypedDict):
     metadata_fields: list[Count]
 
 
-def shares(lengths: Sequence[int], limit: int) -> list[int]:
-    """Return how much of each text fits, so that all take at most ``limit`` characters.
-
-    Each gets an equal part; what short ones do not use goes to the longer ones.
-
-    Examples
-    --------
-    >>> shares([10, 500, 300], 400), shares([10, 20], 400)
-    ([10, 195, 195], [10, 20])
-    """
-    given = [0] * len(lengths)
-    shortest_first = sorted(range(len(lengths)), key=lengths.__getitem__)
-    for left, place in enumerate(shortest_first):
-        given[place] = min(lengths[place], limit // (len(lengths) - left))
-        limit -= given[place]
-    return given
-
-
 INSTRUCTIONS = """\
 Searches the documents of one file by meaning and by words. corpus_info describes the file and the names for filters; \
 hybrid_query finds passages; get_source_documents returns the text around them; answer_sources returns numbered \
@@ -156,15 +152,16 @@ def hybrid_query(query_text: str, db_path: AnyStores, **arguments: Any) -> Found
     """Return the results of :func:`sqlrag.hybrid_query`, their texts cut if they are too long in total."""
     results = sqlrag.hybrid_query(query_text, db_path, **arguments)
     notices = list(results.notices)
-    parts = shares([len(row["text"]) for row in results], MOST_CHARACTERS)
+    lengths = [len(row["text"]) + len(row["context"] or "") for row in results]
+    for row, length, part in zip(results, lengths, shares(lengths, MOST_CHARACTERS), strict=True):
+        if part < length and row["context"] is not None:
+            row |= NO_CONTEXT
+            notices.append(f"What is around {row['node_id']} is left out; request fewer results, or its document.")
+    parts = shares([len(row["text"]) + len(row["context"] or "") for row in results], MOST_CHARACTERS)
     rows: list[Any] = []
     for row, part in zip(results, parts, strict=True):
-        rows.append(
-            {
-                **{key: value for key, value in row.items() if key in Hit.__annotations__},
-                "text": row["text"][:part],
-            }
-        )
+        known = {key: value for key, value in row.items() if key in Hit.__annotations__}
+        rows.append({**known, "text": row["text"][:part]})
         if part < len(row["text"]):
             notices.append(f"{_cut(row['node_id'], part, len(row['text']))}; request fewer results, or its document.")
     return {"results": rows, "notices": notices}
@@ -212,6 +209,8 @@ def answer_sources(
     metadata: Mapping[str, Any] | None = None,
     min_similarity: float | None = None,
     compress: bool = False,
+    context: Around = "chunk",
+    context_chars: int = DEFAULT_CONTEXT_CHARS,
 ) -> AnswerSources:
     """Find numbered passages to answer a question from, as many of the best as fit; no chat model is called.
 
@@ -231,6 +230,8 @@ def answer_sources(
         Filters, as of hybrid_query.
     compress
         Keep the sentences that match the question, so that more passages fit.
+    context, context_chars
+        What to read around each passage, as of hybrid_query.
     """
     plan = sqlrag.RetrievePlan(
         mode=mode,
@@ -241,12 +242,14 @@ def answer_sources(
         tags_all=tuple(tags_all or ()),
         metadata=metadata or {},
         min_similarity=min_similarity,
+        context=context,
+        context_chars=context_chars,
     )
     prompt, notices = prepare_prompt(
         question, db_path, plan=plan, compress=compress, template=_BLOCKS, max_tokens=1, context_window=context_window
     )
-    # Without the quote, which is in the context.
-    rows: list[Any] = [{key: value for key, value in row.items() if key != "quote"} for row in prompt.sources]
+    # Without the texts, which are in the context.
+    rows: list[Any] = [{key: row[key] for key in Source.__annotations__} for row in prompt.sources]
     return {"instructions": prompt.system, "context": prompt.user.strip(), "sources": rows, "notices": notices}
 
 

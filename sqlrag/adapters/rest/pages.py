@@ -11,7 +11,10 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from sqlrag.adapters.rest.routes import PROBLEMS, with_etag
+import sqlrag
+from sqlrag import adapters
+from sqlrag.adapters.rest.routes import PROBLEMS, typed, with_etag
+from sqlrag.adapters.rest.schemas import request_model
 from sqlrag.adapters.server import Refused, as_json
 from sqlrag.engines.duckdb.rows import counted_names
 from sqlrag.engines.duckdb.schema import read_sql
@@ -38,7 +41,7 @@ MOST_NAMES = 500
 
 
 def add_facets(app: FastAPI, service: Service) -> None:
-    """Add ``/facets`` and ``/passage``."""
+    """Add ``/facets``, ``/passage`` and ``/snippets``."""
 
     @app.get("/facets", operation_id="facets", response_model=None, responses=PROBLEMS)
     async def facets(request: Request) -> Response:
@@ -51,6 +54,27 @@ def add_facets(app: FastAPI, service: Service) -> None:
         """Return the place of a chunk in its document: its spans in characters, empty if unknown, and its page."""
         content = await service.on_store(request, lambda store: as_json(_passage(store, node_id)))
         return with_etag(request, content)
+
+    async def snippets(request: Request, body: Any) -> Response:
+        def read(store: Store) -> bytes:
+            found = store.snippets(body.query_text, body.node_ids, syntax=body.syntax)
+            return as_json({"snippets": [{"text": text, "spans": spans} for text, spans in found]})
+
+        return Response(await service.on_store(request, read), media_type="application/json")
+
+    method = sqlrag.Store.snippets
+    app.add_api_route(
+        "/snippets",
+        typed(snippets, request_model(method, without=("self",), instead={}, options=service.options), _ASKED),
+        methods=["POST"],
+        operation_id="snippets",
+        description=adapters.without_roles(adapters.lead(method)),
+        response_model=None,
+        responses=PROBLEMS,
+    )
+
+
+_ASKED = {"query_text": "How do I filter by tag?", "node_ids": ["guides/filters.md#0"]}
 
 
 def _facets(store: Store, service: Service) -> dict[str, Any]:

@@ -28,7 +28,10 @@ MOST_RESULTS = 1000
 # JavaScript and other JSON readers represent greater integers inexactly.
 _LARGEST = 2**53 - 1
 
-# Limited like the integers among the search options.
+# Integers among the search options that count no results.
+_LENGTHS = ("context_chars",)
+
+# Limited like the others.
 _COUNTS = ("k", "candidate_pool", "depth", "top_n")
 
 _QUESTIONS = ("query_text", "query", "question")
@@ -188,7 +191,7 @@ def _hints(of: Any, names: list[str]) -> dict[str, Any]:
     for cls in reversed(getattr(of, "__mro__", (of,))):
         annotations.update(getattr(cls, "__annotations__", {}))
     known = {**_NAMES, **{name: getattr(sqlrag, name) for name in sqlrag.__all__ if name[0].isupper()}}
-    known |= {name: getattr(sqlrag.types, name) for name in ("Fusion", "ChunkUnit", "TextKind", "Progress")}
+    known |= {name: getattr(sqlrag.types, name) for name in ("Around", "Fusion", "ChunkUnit", "TextKind", "Progress")}
     known["Annotated"] = Annotated
     stub = type("Annotated", (), {"__annotations__": {name: annotations[name] for name in names}})
     while True:
@@ -212,7 +215,7 @@ def _limits(name: str, hint: Any, span: Range | None) -> dict[str, Any]:
     limits: dict[str, float] = {"ge": -_LARGEST, "le": _LARGEST} if hint is int else {}
     if span is not None and numeric and get_origin(hint) is not tuple:
         limits.update(span.limits())
-    counts = name in _COUNTS or (int in numeric and ALIASES.get(name, name) in OPTIONS)
+    counts = name in _COUNTS or (int in numeric and ALIASES.get(name, name) in OPTIONS and name not in _LENGTHS)
     most = MOST_RESULTS if counts else 100 if name in _COUNTS_OF_TEXT else None
     if most is not None:
         limits["le"] = min(most, limits.get("le", most))

@@ -271,6 +271,7 @@ class FileEngine:
                 self.metadata["stemmer"],
                 syntax=plan.syntax,
                 conjunctive=plan.conjunctive,
+                chunks=self.chunks(),
             )
         except duckdb.CatalogException as error:
             raise NoLexicalIndexError(str(error)) from error

@@ -18,6 +18,7 @@ from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.engines.duckdb.statements import register, select_by_key
 from sqlrag.errors import InputError
 from sqlrag.normalize import without_surrogates
+from sqlrag.ranking.snippets import WeighedWord
 from sqlrag.ranking.terms import (
     ASCII_NAME,
     ASCII_WORD,
@@ -28,11 +29,12 @@ from sqlrag.ranking.terms import (
     ascii_parts,
     ascii_words,
     compound_parts,
+    idf,
     parse,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlrag.ranking.terms import Dictionary
 
@@ -214,14 +216,17 @@ def query_terms(
     *,
     syntax: bool = False,
     conjunctive: bool = False,
+    chunks: int | None = None,
     dictionary: Dictionary | None = None,
 ) -> Terms:
     """Look up the terms of a question. Stop words count only in quotes, or where there is nothing else.
 
-    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation. ``dictionary`` is that of
-    the file unless given.
+    With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation. ``chunks`` is how many
+    there are, and ``dictionary`` their terms; those of the file unless given.
     """
     dictionary = FileDictionary(con) if dictionary is None else dictionary
+    if chunks is None:
+        chunks = con.execute("SELECT count(*) FROM documents").fetchall()[0][0]
     question = asked(con, query_text, stemmer, syntax=syntax)
     quoted, prefixes = question.phrases, question.prefixes
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
@@ -229,7 +234,12 @@ def query_terms(
     found = dictionary.look_up(wanted)
     unknown = _unknown(dictionary, question, {term for term, _, _ in found})
     terms = Terms(
-        [termid for _, termid, _ in found], [df for _, _, df in found], len(wanted), asked=question, unknown=unknown
+        [termid for _, termid, _ in found],
+        [df for _, _, df in found],
+        len(wanted),
+        asked=question,
+        unknown=unknown,
+        weights={term: idf(df, chunks) for term, _, df in found},
     )
     if not quoted and not prefixes:
         return terms
@@ -395,6 +405,16 @@ def spans(
 
 def spans_of(con: duckdb.DuckDBPyConnection, question: Asked, texts: Sequence[str], stemmer: str) -> list[list[Span]]:
     """Return the same for a question that has been split; ``con`` needs the macros of a store, not the store."""
+    return [_merged(span for span, _ in found) for found in _words_asked(con, question, texts, stemmer)]
+
+
+def _words_asked(
+    con: duckdb.DuckDBPyConnection, question: Asked, texts: Sequence[str], stemmer: str
+) -> list[list[tuple[Span, str]]]:
+    """Return every place of a word that counts, with what it counts as: a term, or the beginning of words.
+
+    That of a stop word in a phrase is "". Those of a text are in no order.
+    """
     texts = [without_surrogates(text) for text in texts]  # as many characters as before
     words = [
         list(watched(_words_of(text, composed))) for text, composed in zip(texts, _composed(con, texts), strict=True)
@@ -402,28 +422,49 @@ def spans_of(con: duckdb.DuckDBPyConnection, question: Asked, texts: Sequence[st
     folded = _spelled(con, "fold", (word.text for found in words for word in found))
     wanted = _wanted(con, question, set(folded.values()), stemmer)
     return [
-        _merged([*_single(found, folded, wanted), *_in_phrases(found, folded, question.phrases)]) for found in words
+        [
+            *((word.span, wanted[folded[word.text]]) for word in found if folded[word.text] in wanted),
+            *((span, "") for span in _in_phrases(found, folded, question.phrases)),
+        ]
+        for found in words
     ]
 
 
 def marks(question: Asked, stemmer: str, texts: Sequence[str]) -> list[list[Span]]:
-    """Return the same without a store."""
+    """Return what :func:`spans_of` does without a store."""
     return spans_of(word_macros().cursor(), question, texts, stemmer)
 
 
-def _wanted(con: duckdb.DuckDBPyConnection, question: Asked, words: set[str], stemmer: str) -> set[str]:
-    """Return those of the words that count wherever they stand; stop words in quotes only count in their phrase."""
+def weighed_words(
+    query_text: str, question: Asked | None, weights: Mapping[str, float], stemmer: str, texts: Sequence[str]
+) -> list[list[WeighedWord]]:
+    """Return each place of a word of the question, in order, with its weight and what it counts as; needs no store.
+
+    Without ``question``, ``query_text`` is split here, as plain words. What has no weight in ``weights``, such as a
+    beginning of words, weighs as much as the rarest word.
+    """
+    con = word_macros().cursor()
+    question = asked(con, query_text, stemmer) if question is None else question
+    most = max(weights.values(), default=1.0)
+    return [
+        sorted(WeighedWord(*span, term, weights.get(term, most) if term else 0.0) for span, term in words)
+        for words in _words_asked(con, question, texts, stemmer)
+    ]
+
+
+def _wanted(con: duckdb.DuckDBPyConnection, question: Asked, words: set[str], stemmer: str) -> dict[str, str]:
+    """Return those of the words that count wherever they stand, with what each counts as.
+
+    Stop words in quotes only count in their phrase.
+    """
     quoted = {word for phrase in question.phrases for word in phrase}
     quoted -= stop_words(con) if quoted else set()
     stems = {*question.stems, *stem_words(sorted(quoted), stemmer)}
     found = sorted(words)
-    by_stem = {word for word, stem in zip(found, stem_words(found, stemmer), strict=True) if stem in stems}
+    by_stem = {word: stem for word, stem in zip(found, stem_words(found, stemmer), strict=True) if stem in stems}
     prefixes = tuple(question.prefixes)
-    return by_stem | {word for word in (watched(found) if prefixes else ()) if word.startswith(prefixes)}
-
-
-def _single(found: list[_Word], folded: dict[str, str], wanted: set[str]) -> Iterator[Span]:
-    return (word.span for word in found if folded[word.text] in wanted)
+    begun = [word for word in (watched(found) if prefixes else ()) if word.startswith(prefixes)]
+    return {word: next(filter(word.startswith, prefixes)) for word in begun} | by_stem
 
 
 def _in_phrases(found: list[_Word], folded: dict[str, str], phrases: list[list[str]]) -> Iterator[Span]:

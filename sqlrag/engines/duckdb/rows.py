@@ -307,7 +307,7 @@ def _changed(chunk: Candidate) -> InputError:
 
 CHUNK_COLUMNS = (
     *("node_id", "text", "metadata", "doc_id", "chunk_index", "collection", "heading_path", "page"),
-    *("i_start", "i_end", "tags", "shown", "checksum"),
+    *("i_start", "i_end", "tags", "shown", "checksum", "created_at"),
 )
 
 _SOURCE_COLUMNS = ("doc_id", "file_path", "file_name", "text", "metadata")
@@ -321,10 +321,17 @@ def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[
         "i_start, i_end, tags, shown, checksum FROM documents WHERE node_id IN (...)",
         node_ids,
     )
-    chunks = [dict(zip(CHUNK_COLUMNS, row, strict=True)) for row in rows]
+    doc_ids = sorted({row[3] for row in rows})
+    created = dict(select_by_key(con, "SELECT doc_id, created_at FROM source_documents WHERE doc_id IN (...)", doc_ids))
+    chunks = [dict(zip(CHUNK_COLUMNS, (*row, as_time(created.get(row[3]))), strict=True)) for row in rows]
     for chunk in chunks:
         chunk["metadata"] = json.loads(chunk["metadata"])
     return {chunk["node_id"]: chunk for chunk in chunks}
+
+
+def as_time(value: datetime | None) -> str:
+    """Return a stored time, which is UTC, as ISO 8601; "" for none."""
+    return "" if value is None else f"{value.isoformat(timespec='seconds')}Z"
 
 
 def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]:

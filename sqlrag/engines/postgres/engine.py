@@ -10,7 +10,15 @@ import numpy as np
 from sqlrag.engines.base import Engine
 from sqlrag.engines.duckdb.documents import LLAMA_INDEX_FIELDS
 from sqlrag.engines.duckdb.lexical import asked, spans, word_macros
-from sqlrag.engines.duckdb.rows import CHUNK_COLUMNS, candidates_of, check_found, checked_places, ids_of, rows_of
+from sqlrag.engines.duckdb.rows import (
+    CHUNK_COLUMNS,
+    as_time,
+    candidates_of,
+    check_found,
+    checked_places,
+    ids_of,
+    rows_of,
+)
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.postgres.conditions import Where, where
 from sqlrag.engines.postgres.connection import INDEXED_DIMENSIONS, read_settings
@@ -178,7 +186,15 @@ class PostgresEngine(Engine):
         counts, idfs = self._frequencies(ranked)
         kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
         taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
-        return Terms(dfs=counts, wanted=len(ranked), phrases=kept, boosts=idfs, texts=[matched, *ranked], asked=taken)
+        return Terms(
+            dfs=counts,
+            wanted=len(ranked),
+            phrases=kept,
+            boosts=idfs,
+            texts=[matched, *ranked],
+            asked=taken,
+            weights=dict(zip(lexemes, idfs, strict=False)),
+        )
 
     def _frequencies(self, words: Sequence[str]) -> tuple[list[int], list[float]]:
         """Return how many chunks hold each word, at most _COUNTED, and BM25's inverse document frequency of it."""
@@ -370,6 +386,6 @@ def _quoted(lexeme: str) -> str:
 
 
 def _reordered(row: Sequence[Any]) -> list[Any]:
-    node_id, text, metadata_, doc_id, index, collection, path, page, start, end, tags, shown, checksum = row
+    node_id, text, metadata_, *others, created_at = row
     metadata = {key: value for key, value in json.loads(metadata_).items() if key not in LLAMA_INDEX_FIELDS}
-    return [node_id, text, metadata, doc_id, index, collection, path, page, start, end, tags, shown, checksum]
+    return [node_id, text, metadata, *others, as_time(created_at)]

@@ -94,11 +94,9 @@ async function search(wanted) {
   $("status").textContent = "Searching …";
   try {
     const most = PER_DOCUMENT * Math.ceil(asked.count / STEP); // more results are more of each document, too
-    const body = { query_text: asked.query, top_k: asked.count, per_document: most, ...asFilters(asked) };
+    const body = { query_text: asked.query, top_k: asked.count, per_document: most, context: "neighbours", ...asFilters(asked) };
     const found = await post(ROUTES[asked.mode], body, signal);
-    const texts = found.results.map((row) => row.shown ?? row.text);
-    const spans = texts.length ? await marks(asked, texts, found.notices, signal) : [];
-    show(asked, found, spans);
+    show(asked, found, found.results.length ? await snippets(asked, found, signal) : []);
   } catch (error) {
     if (error.name === "AbortError") return;
     shown = null;
@@ -108,6 +106,18 @@ async function search(wanted) {
     showProblem($("problem"), error, render);
   } finally {
     if (!signal.aborted) $("results").removeAttribute("aria-busy");
+  }
+}
+
+/** Return the part of each result that fits the question best, with its marks; if that fails, the beginnings. */
+async function snippets(asked, { results, notices }, signal) {
+  try {
+    const body = { query_text: asked.query, node_ids: results.map((row) => row.node_id), syntax: asked.mode === "words" };
+    return (await post("snippets", body, signal)).snippets;
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    notices.push(`The beginnings are shown, without marks: ${sentence(error)}`);
+    return results.map((row) => ({ text: (row.shown ?? row.text).replace(/\u00ad/g, "").slice(0, 280), spans: [] }));
   }
 }
 
@@ -122,13 +132,13 @@ async function marks(asked, texts, notices, signal) {
   }
 }
 
-function show(asked, found, spans) {
+function show(asked, found, parts) {
   rows = found.results;
   map.mark(rows);
   const blank = !asked.query.trim();
   $("results").hidden = blank;
   showHelp();
-  $("list").replaceChildren(...items(rows, spans, asked.mode, hrefOf, found.further ?? {}));
+  $("list").replaceChildren(...items(rows, parts, asked.mode, hrefOf, found.further ?? {}));
   $("notices").replaceChildren(...found.notices.map((notice) => element("li", {}, notice)));
   $("status").textContent = blank ? "" : rows.length ? `${count(rows.length, "result")} for “${asked.query.trim()}”` : nothing(asked);
   $("timings").textContent = times(found.timings);

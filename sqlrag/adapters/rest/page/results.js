@@ -1,8 +1,7 @@
 /** The list of results: the place of each, its text with marked words, and its rank and score in each leg. */
 
-import { element, excerpt, marked, titleOf, toUnits } from "./text.js";
+import { element, marked, titlesOf, toUnits } from "./text.js";
 
-const EXCERPT = 380;
 const FURTHER = 5;
 const LEGS = [
   ["vector", "Meaning", "cosine", 3],
@@ -10,22 +9,22 @@ const LEGS = [
 ];
 
 /**
- * Return the items of the list. `spans` has the marks of each text; `hrefOf(id)` returns the address of a source; `further`
+ * Return the items of the list. `snippets` has the text to show of each, with its marks; `hrefOf(id)` returns the address of a source; `further`
  * has the ids of the passages that are not shown, by document.
  */
-export function items(rows, spans, mode, hrefOf, further) {
+export function items(rows, snippets, mode, hrefOf, further) {
   const legs = LEGS.filter(([leg]) => mode === "hybrid" || leg === (mode === "words" ? "lexical" : "vector"));
   const best = Math.max(...rows.map((row) => row.lexical_score ?? 0), Number.MIN_VALUE);
   const last = new Map(rows.map((row, index) => [row.doc_id, index]));
   return rows.map((row, index) => {
     const others = last.get(row.doc_id) === index ? (further[row.doc_id] ?? []) : [];
-    return item(row, spans[index] ?? [], index + 1, legs, best, hrefOf, others);
+    return item(row, snippets[index], index + 1, legs, best, hrefOf, others);
   });
 }
 
-function item(row, spans, rank, legs, best, hrefOf, others) {
-  const title = titleOf(row);
-  const link = element("a", { href: hrefOf(row.node_id), className: "open", dir: "auto" }, title);
+function item(row, snippet, rank, legs, best, hrefOf, others) {
+  const titles = titlesOf(row);
+  const link = element("a", { href: hrefOf(row.node_id), className: "open", dir: "auto" }, titles.join(" › "));
   link.dataset.node = row.node_id;
   return element(
     "li",
@@ -34,8 +33,9 @@ function item(row, spans, rank, legs, best, hrefOf, others) {
       "article",
       {},
       element("h3", {}, element("span", { className: "rank", ariaHidden: "true" }, `${rank}`), link),
-      element("p", { className: "place" }, ...place(row, title)),
-      element("p", { className: "excerpt", dir: "auto" }, ...shortened(row, spans)),
+      element("p", { className: "place" }, ...place(row, titles)),
+      element("p", { className: "excerpt", dir: "auto" }, ...excerpt(snippet)),
+      around(row),
       element("dl", { className: "legs" }, ...legs.map((leg) => measure(row, leg, best)), fused(row)),
       others.length ? more(others, hrefOf) : null,
     ),
@@ -53,44 +53,31 @@ function more(others, hrefOf) {
   return element("p", { className: "further" }, "Also in this document:", ...spaced, others.length > FURTHER ? " …" : "");
 }
 
-/** Document, all headings but the last, and page; the document only if it is not the title. */
-function place(row, title) {
-  const parts = row.doc_id === title ? [] : [element("span", { className: "path", dir: "auto" }, row.doc_id)];
-  for (const heading of row.heading_path.slice(0, -1)) {
+/** The id of the document, the headings that are not in the title, and the page. */
+function place(row, titles) {
+  const parts = titles.includes(row.doc_id) ? [] : [element("span", { className: "path", dir: "auto" }, row.doc_id)];
+  for (const heading of row.heading_path.filter((one) => !titles.includes(one))) {
     parts.push(element("span", { className: "crumb", dir: "auto" }, heading));
   }
   if (row.page !== null) parts.push(element("span", { className: "page" }, `page ${row.page}`));
   return parts;
 }
 
-function shortened(row, spans) {
-  const text = row.shown ?? row.text; // soft hyphens fill the places of markup, so that spans fit
-  const skipped = headingEnd(text, row.heading_path);
-  const units = toUnits(text, spans).filter(([start]) => start >= skipped);
-  const shown = text.slice(skipped);
-  const moved = units.map(([start, end]) => [start - skipped, end - skipped]);
-  const [from, to] = excerpt(shown, moved, EXCERPT);
-  const kept = moved.filter(([start, end]) => end > from && start < to);
-  const squeezed = marked(shown, kept, from, to).map(visible);
-  return [shown.slice(0, from).trim() ? "… " : "", ...squeezed, shown.slice(to).trim() ? " …" : ""];
+/** The part of the text that fits the question best, with its words marked. */
+function excerpt({ text, spans }) {
+  return marked(text, toUnits(text, spans));
 }
 
-/** Return text without soft hyphens and blank lines, also within a mark. */
-function visible(part) {
-  if (typeof part === "string") return part.replace(/\u00ad+/g, "").replace(/\n\s*\n/g, "\n");
-  part.textContent = part.textContent.replace(/\u00ad+/g, "");
-  return part;
-}
-
-/** Return where a text begins after the headings that are shown as title and path. */
-function headingEnd(text, path) {
-  let done = 0;
-  for (const line of text.split("\n")) {
-    const plain = line.replace(/\u00ad/g, "").replace(/^\s*#+/, "").trim();
-    if (plain && !path.includes(plain)) break;
-    done += line.length + 1;
-  }
-  return done < text.length ? done : 0;
+/** What is around a passage, folded, with the passage marked; null where there is nothing more. */
+function around({ text, context, context_shown, context_start, i_start }) {
+  if (context === null || i_start === null || context.length === text.length) return null;
+  const seen = context_shown ?? context; // soft hyphens fill the places of markup, so that spans fit
+  const [[start, end]] = toUnits(context, [[i_start - context_start, i_start - context_start + [...text].length]]);
+  const read = (part) => part.replace(/\u00ad+/g, "").replace(/\n\s*\n/g, "\n\n");
+  const parts = [seen.slice(0, start), seen.slice(start, end), seen.slice(end)].map(read);
+  const passage = element("mark", { className: "passage" }, parts[1]);
+  const words = element("p", { className: "around", dir: "auto" }, parts[0], passage, parts[2]);
+  return element("details", { className: "context" }, element("summary", {}, "More around it"), words);
 }
 
 function measure(row, [leg, name, unit, decimals], best) {

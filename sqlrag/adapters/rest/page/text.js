@@ -20,6 +20,14 @@ export function titleOf({ heading_path, metadata, file_name, file, doc_id, node_
   return names.find((name) => typeof name === "string" && /[^\s\p{Cc}\p{Cf}]/u.test(name)) ?? "";
 }
 
+/** Return the titles of a result: that of its document and the last heading above it, where they are two. */
+export function titlesOf(row) {
+  const document_ = titleOf({ metadata: row.metadata, heading_path: [], file_name: row.heading_path[0] });
+  const heading = titleOf({ heading_path: row.heading_path });
+  const titles = [...new Set([document_, heading])].filter(Boolean);
+  return titles.length ? titles : [titleOf(row)];
+}
+
 /** Convert sorted spans of characters to spans of UTF-16 units, which index JavaScript strings. */
 export function toUnits(text, spans) {
   if (!/[\ud800-\udfff]/.test(text)) return spans;
@@ -46,28 +54,6 @@ export function marked(text, spans, from = 0, to = text.length) {
     done = last;
   }
   return [...nodes, text.slice(done, to)];
-}
-
-/** Choose about `size` units of a text with most of the marks; return their start and end. */
-export function excerpt(text, spans, size) {
-  const begin = text.search(/\S/);
-  if (text.length - begin <= size * 1.25) return [Math.max(0, begin), text.length];
-  let [best, most] = [Math.max(0, begin), 0];
-  for (const [first] of spans) {
-    const start = first < begin + size / 2 ? begin : first - size / 6;
-    const marks = spans.filter(([from, to]) => from >= start && to <= start + size).length;
-    if (marks > most) [best, most] = [start, marks];
-  }
-  const start = best <= begin ? best : border(text, Math.floor(best), spans[0][0]);
-  return [start, border(text, Math.min(text.length, start + size), text.length)];
-}
-
-/** Return the next blank within some characters, else the place itself; never inside a surrogate pair. */
-function border(text, place, limit) {
-  if (place >= text.length) return text.length;
-  const near = text.slice(place, Math.min(place + 24, Math.max(place, limit))).search(/\s/);
-  if (near >= 0) return place + near;
-  return /[\udc00-\udfff]/.test(text[place]) ? place - 1 : place;
 }
 
 export const count = (number, one, many = `${one}s`) =>

@@ -1,0 +1,142 @@
+"""What stands around a chunk in its document: small pieces are found, and more is read."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlrag.arguments import shortened
+from sqlrag.links import is_markdown
+from sqlrag.types import PAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlrag.engines.base import Engine
+    from sqlrag.ranking.plan import SearchOptions
+    from sqlrag.types import Candidate
+
+
+_HEADING = re.compile(r"#+ [^\n]*")
+
+
+class _Near(NamedTuple):
+    """A chunk near a candidate, without its text."""
+
+    number: int
+    start: int
+    end: int
+    path: Sequence[str]
+    shown: str | None
+
+
+def shares(lengths: Sequence[int], limit: int) -> list[int]:
+    """Return how much of each text fits, so that all take at most ``limit`` characters.
+
+    Each gets an equal part; what short ones do not use goes to the longer ones.
+
+    Examples
+    --------
+    >>> shares([10, 500, 300], 400), shares([10, 20], 400)
+    ([10, 195, 195], [10, 20])
+    """
+    given = [0] * len(lengths)
+    shortest_first = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for left, place in enumerate(shortest_first):
+        given[place] = min(lengths[place], limit // (len(lengths) - left))
+        limit -= given[place]
+    return given
+
+
+def with_context(engine: Engine, found: Sequence[Candidate], plan: SearchOptions) -> tuple[list[Candidate], list[str]]:
+    """Return candidates with the ``context`` that the plan asks for, and notices where there is none."""
+    if plan.context == "chunk" or not found:
+        return list(found), []
+    sources = engine.source_documents(sorted({candidate.doc_id for candidate in found}))
+    ranges = [
+        (place, candidate.doc_id, candidate.i_start - room, candidate.i_end + room)
+        for place, candidate in enumerate(found)
+        if candidate.i_start is not None and candidate.i_end is not None
+        for room in [max(0, plan.context_chars - len(candidate.content))]
+    ]
+    columns = zip(("places", "doc_ids", "lows", "highs"), map(list, zip(*ranges, strict=True)), strict=False)
+    near: dict[int, list[_Near]] = defaultdict(list)
+    for place, *chunk in engine.select("serving/around", dict(columns)) if ranges else ():
+        near[place].append(_Near(*chunk))
+    made = [
+        _around(candidate, near[place], sources.get(candidate.doc_id, {}).get("text"), plan)
+        for place, candidate in enumerate(found)
+    ]
+    alone = [one.node_id for one, known in made if not known]
+    notices = []
+    if alone:
+        notices.append(
+            "There is nothing to read around these results, since the text of their documents is not stored, or is not "
+            f"that which was chunked: {shortened(', '.join(alone))}."
+        )
+    return [one for one, _ in made], notices
+
+
+def _around(
+    candidate: Candidate, near: Sequence[_Near], text: str | None, plan: SearchOptions
+) -> tuple[Candidate, bool]:
+    """Return the candidate with its context, and whether its document is known."""
+    start, end, content = candidate.i_start, candidate.i_end, candidate.content
+    if text is None or start is None or end is None or text[start:end] != content:
+        seen = None if candidate.shown is None else candidate.shown[: len(content)]
+        return replace(candidate, context=content, context_start=start, context_end=end, context_shown=seen), False
+    before = [one for one in near if one.number < candidate.chunk_index]
+    after = [one for one in near if one.number > candidate.chunk_index]
+    if plan.context == "section":
+        path = list(candidate.heading_path)
+
+        def is_below(one: _Near) -> bool:
+            return list(one.path[: len(path)]) == path
+
+        before, after = [*takewhile(is_below, reversed(before))][::-1], [*takewhile(is_below, after)]
+    lengths = [start - min([start, *(one.start for one in before)]), max([end, *(one.end for one in after)]) - end]
+    given = shares(lengths, max(0, plan.context_chars - len(content)))
+    markdown = is_markdown(candidate.metadata.get("mime"))
+    starts = (first for first, _ in _borders(before, start - given[0], text, markdown=markdown))
+    ends = (
+        last
+        for first, last in _borders(after, end + given[1], text, markdown=markdown)
+        if not (markdown and _HEADING.fullmatch(text, first, last))  # what it is of does not follow
+    )
+    begin = min([start, *(one for one in starts if one >= start - given[0])])
+    stop = max([end, *(one for one in ends if one <= end + given[1])])
+    return replace(
+        candidate,
+        context=text[begin:stop],
+        context_start=begin,
+        context_end=stop,
+        context_shown=_shown(text, begin, stop, near),
+    ), True
+
+
+def _borders(chunks: Sequence[_Near], cut: int, text: str, *, markdown: bool) -> Iterator[tuple[int, int]]:
+    """Yield where chunks begin and end, and the sentences of those that the cut goes through."""
+    from sqlrag.blocks.compress import sentence_spans
+
+    for one in chunks:
+        yield one.start, one.end
+        if one.start < cut < one.end:
+            for first, last in sentence_spans(text[one.start : one.end], markdown=markdown):
+                yield one.start + first, one.start + last
+
+
+def _shown(text: str, begin: int, stop: int, chunks: Sequence[_Near]) -> str | None:
+    """Return a part of a document as a reader sees it, with as many characters; None where that is the part."""
+    if all(one.shown is None for one in chunks):
+        return None
+    # What is in no chunk is markup alone.
+    seen: list[Any] = [character if character.isspace() else PAD for character in text[begin:stop]]
+    for one in chunks:
+        first, last = max(begin, one.start), min(stop, one.end)
+        if first < last:
+            part = text[first:last] if one.shown is None else one.shown[first - one.start : last - one.start]
+            seen[first - begin : last - begin] = part
+    return "".join(seen)
