@@ -6,13 +6,19 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
         vector_weight := 0.5, alpha := 0.75, k1 := 1.2, b := 0.75, text_weight := 1.0, heading_weight := NULL, codes_pool := 750,
         collection := NULL, tags_any := NULL, tags_all := NULL, metadata := NULL) AS TABLE
     WITH terms AS MATERIALIZED (
-        SELECT list(t.termid ORDER BY t.term) AS termids, list(t.df ORDER BY t.term) AS dfs,
+        SELECT list(t.termid ORDER BY t.term) FILTER (t.df > 0) AS termids, list(t.df ORDER BY t.term) FILTER (t.df > 0) AS dfs,
                coalesce(heading_weight, (SELECT CAST(value AS DOUBLE) FROM embedding_metadata WHERE key = 'header_weight'))
                    AS heading_weight,
                -- Of the chunks that hold a word, at most so many, a sample of 300 is enough.
                CAST(greatest(1, ceil(least(sum(t.df), (SELECT s.num_docs FROM fts_main_documents.stats AS s)) / 300)) AS UBIGINT)
-                   AS one_in
-        FROM query_terms(query_text) AS t WHERE t.df > 0
+                   AS one_in,
+               -- Where the words that chunks hold have less than half of the weight, in whole billionths, they are no reason for a
+               -- small trust.
+               CASE WHEN 2 * sum(t.weight) FILTER (t.df > 0) < sum(t.weight) THEN 0.5 ELSE 0.01 END AS least_trust
+        FROM (
+            SELECT q.term, q.termid, q.df, CAST(round(1e9 * ln(1 + (s.num_docs - q.df + 0.5) / (q.df + 0.5))) AS HUGEINT) AS weight
+            FROM query_terms(query_text) AS q, fts_main_documents.stats AS s
+        ) AS t
     ),
     vector_leg AS MATERIALIZED (
         SELECT v.rid, v.score, row_number() OVER (ORDER BY v.score DESC, v.doc_id, v.chunk_index) AS rank,
@@ -51,13 +57,13 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
     -- trust is how far the cosines are believed, by their correlation with BM25; gap how far the best BM25 is above the tenth.
     weights AS MATERIALIZED (
         SELECT CASE WHEN s.n < 30 OR s.n * s.yy = s.y * s.y THEN 1
-                    WHEN s.n * s.xx = s.x * s.x THEN 0.01
-                    ELSE least(1, greatest(0.01, round((s.n * s.xy - s.x * s.y)
+                    WHEN s.n * s.xx = s.x * s.x THEN t.least_trust
+                    ELSE least(1, greatest(t.least_trust, round((s.n * s.xy - s.x * s.y)
                         / (sqrt(CAST(s.n * s.xx - s.x * s.x AS DOUBLE)) * sqrt(CAST(s.n * s.yy - s.y * s.y AS DOUBLE))), 9) / 0.3)) END AS trust,
                (SELECT CASE WHEN count(*) < 10 OR max(l.score) <= 0 THEN 1
                     ELSE greatest(0.05, (max(l.score) - max(l.score) FILTER (l.rank = 10)) / max(l.score)) END
                 FROM lexical_leg AS l) AS gap
-        FROM sums AS s
+        FROM sums AS s, terms AS t
     ),
     scored AS (
         SELECT c.rid, c.vector_score, c.vector_rank, c.lexical_score, c.lexical_rank,

@@ -29,7 +29,7 @@ from sqlrag.engines.duckdb.statements import select_by_key
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, StoreError
 from sqlrag.ranking.filters import filter_hints
 from sqlrag.ranking.fusion import Leg
-from sqlrag.ranking.terms import Terms
+from sqlrag.ranking.terms import Terms, weighed
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
@@ -392,6 +392,8 @@ class ManyEngine:
             chunks=int(self._known().totals[0]),
             dictionary=dictionary,
         )
+        if not terms.texts:
+            terms = weighed(terms, int(self._known().totals[0]), plan.bm25.k1 + 1)
         return ManyTerms.of(terms, dictionary)
 
     def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:

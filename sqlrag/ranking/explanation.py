@@ -6,7 +6,15 @@ import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlrag.ranking.fusion import FIRST_PLACES, FULL_CORRELATION, LEAST_GAP, LEAST_SAMPLE, LEAST_TRUST
+from sqlrag.ranking.fusion import (
+    FIRST_PLACES,
+    FULL_CORRELATION,
+    LEAST_GAP,
+    LEAST_KNOWN,
+    LEAST_SAMPLE,
+    LEAST_TRUST,
+    TRUSTED,
+)
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,16 @@ class AdaptivePart:
     """The weights that adaptive fusion has found for a question, and the chunk's lift.
 
     ``trust`` (.01..1) follows from ``rho``, the correlation of cosine and BM25 over ``chunks`` chunks that hold a word
-    of the question; None where fewer than 30 do or all have the same BM25. ``gap`` (.05..1) is how far the best BM25
-    of the lexical leg is above the tenth. ``lift`` is what the first of a leg gets to be among the first five, else 0.
+    of the question; None where fewer than 30 do or all have the same BM25. ``known`` (0..1) is the share of the words'
+    weight, their idf, that the file holds; where it is below .5, ``trust`` is .5 at least. ``gap`` (.05..1) is how far
+    the best BM25 of the lexical leg is above the tenth. ``lift`` is what the first of a leg gets to be among the first
+    five, else 0.
     """
 
     trust: float
     rho: float | None
     chunks: int
+    known: float
     gap: float
     lift: float
 
@@ -150,11 +161,14 @@ class Explanation:
         if part is None:
             return []
         told = f"{part.chunks} chunks hold a word of the question"
+        least = TRUSTED if part.known < LEAST_KNOWN else LEAST_TRUST
         why = (
             f"1, since only {told}" if part.rho is None and part.chunks < LEAST_SAMPLE
             else "1, since the words do not tell chunks apart" if part.rho is None
-            else f"rho / {FULL_CORRELATION:g}, {LEAST_TRUST:g} to 1, rho {part.rho:.9f} over {part.chunks} chunks"
+            else f"rho / {FULL_CORRELATION:g}, {least:g} to 1, rho {part.rho:.9f} over {part.chunks} chunks"
         )  # fmt: skip
+        if part.rho is not None and least == TRUSTED:
+            why += f", which hold words of {part.known:.0%} of the question's weight"
         lines = [
             f"trust {part.trust:.9g} = {why}",
             f"gap {part.gap:.9g} = (best BM25 - tenth) / best, {LEAST_GAP:g} to 1",

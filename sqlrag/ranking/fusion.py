@@ -35,6 +35,10 @@ NOISE, TRUSTED, DISTINCT = 0.1, 0.5, 0.25
 
 FIRST_PLACES = 5
 
+# Words that hold less than this share of a question's weight cannot speak against the vectors: trust is TRUSTED at
+# least. A word with a letter too few is in no chunk, and what is left of its question may single out nothing.
+LEAST_KNOWN = 0.5
+
 Id = TypeVar("Id", bound=Hashable)
 
 ExactScores = Mapping[int, tuple["float | None", "float | None"]]
@@ -63,32 +67,36 @@ class Trust(NamedTuple):
     """How far the cosines of one question are to be believed.
 
     ``value`` is the trust, .01 to 1; ``rho`` the correlation that it follows from, -1..1, None where there is none;
-    ``chunks`` over how many chunks it was taken.
+    ``chunks`` over how many chunks it was taken; ``known`` how much of the weight of the question's words they can
+    hold, 0..1.
     """
 
     value: float = 1.0
     rho: float | None = None
     chunks: int = 0
+    known: float = 1.0
 
     @classmethod
-    def of(cls, sample: Iterable[tuple[float | None, float]]) -> Trust:
+    def of(cls, sample: Iterable[tuple[float | None, float]], known: float = 1.0) -> Trust:
         """Return the trust for the (cosine, BM25) of chunks that hold a word of the question, in any order.
 
         It is ``min(1, rho / .3)`` and at least .01, rho being Pearson's correlation of both, rounded to 9 decimals. It
         is 1 with fewer than 30 chunks, or where all have the same BM25: nothing speaks against the vectors then. It is
-        .01 where all have the same cosine. Chunks without a cosine do not count. The sums are of whole billionths and
-        exact, so that no order of adding changes them.
+        .01 where all have the same cosine. With a ``known`` below .5, see :attr:`Terms.known`, it is .5 at least. Chunks
+        without a cosine do not count. The sums are of whole billionths and exact, so that no order of adding changes
+        them.
         """
         pairs = [(round(cosine * 1e9), round(bm25 * 1e9)) for cosine, bm25 in sample if cosine is not None]
         n = len(pairs)
         x, y = sum(cosine for cosine, _ in pairs), sum(bm25 for _, bm25 in pairs)
         spread = n * sum(bm25 * bm25 for _, bm25 in pairs) - y * y
         if n < LEAST_SAMPLE or not spread:
-            return cls(chunks=n)
+            return cls(chunks=n, known=known)
         width = n * sum(cosine * cosine for cosine, _ in pairs) - x * x
         shared = n * sum(cosine * bm25 for cosine, bm25 in pairs) - x * y
         rho = round(shared / (math.sqrt(width) * math.sqrt(spread)), DECIMALS) if width else 0.0
-        return cls(min(1.0, max(LEAST_TRUST, rho / FULL_CORRELATION)), rho, n)
+        least = TRUSTED if known < LEAST_KNOWN else LEAST_TRUST
+        return cls(min(1.0, max(least, rho / FULL_CORRELATION)), rho, n, known)
 
 
 class Parts(NamedTuple):

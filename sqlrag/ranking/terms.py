@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,7 +42,9 @@ class Terms:
     around and between them; these three are empty for plain words, as are ``texts`` and ``prefixes``, which the clauses
     stand for, in their order. ``boosts`` multiply what a term adds. ``asked`` is the question that they come from;
     ``unknown`` are its plain words that no chunk holds, each with the nearest words of the store. ``weights`` are the
-    inverse document frequencies of its words, by the term that they count as.
+    inverse document frequencies of its words, by the term that they count as. ``known`` is the share of the terms'
+    weight, their idf, that some chunk holds, 0..1, and ``most`` the score of a chunk that is full of all of them; 1 and
+    0 with clauses and expansion, and where there are no terms.
     """
 
     termids: list[int] = field(default_factory=list)
@@ -57,6 +59,8 @@ class Terms:
     asked: Asked | None = field(default=None, compare=False)
     unknown: dict[str, list[str]] = field(default_factory=dict, compare=False)
     weights: dict[str, float] = field(default_factory=dict, compare=False)
+    known: float = field(default=1.0, compare=False)
+    most: float = field(default=0.0, compare=False)
 
     @property
     def unreachable(self) -> bool:
@@ -107,6 +111,19 @@ class Asked(NamedTuple):
 def idf(df: int, num_docs: int) -> float:
     """Return Lucene's inverse document frequency, as in ``bm25_contributions.sql``."""
     return math.log(1 + (num_docs - df + 0.5) / (df + 0.5))
+
+
+AnyTerms = TypeVar("AnyTerms", bound=Terms)
+
+
+def weighed(terms: AnyTerms, num_docs: int, scale: float) -> AnyTerms:
+    """Return plain terms with what is known of their weight, and the most that they can score: ``scale`` times it.
+
+    The weights are whole billionths, so that no order of adding changes their sum.
+    """
+    held = [round(1e9 * idf(df, num_docs)) for df in terms.dfs if df]
+    every = sum(held) + (terms.wanted - len(held)) * round(1e9 * idf(0, num_docs))
+    return replace(terms, known=sum(held) / every, most=scale * every / 1e9) if every else terms
 
 
 def ascii_words(text: str) -> list[str]:

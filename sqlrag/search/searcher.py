@@ -69,6 +69,12 @@ _NOISE = (
     "a correlation of {trust.rho:.2f}; {rest}."
 )
 
+_IRRELEVANT = "Probably nothing relevant: {cosine}the words of the question have {words:.0%} of what they could score at best."
+
+# Both are low where nothing answers a question, by the share of the highest score that its words could have which the
+# best chunk has; see tests/bench/relevance.py. Cosines of the hashing embedder count words, so those decide alone.
+_LOW_COSINE, _LOW_WORDS, _LOW_WORDS_ALONE = 0.32, 0.2, 0.08
+
 # How long a question waits for a model whose last failure took longer than this. Long enough for one that works.
 RETRY_SECONDS = 1.0
 
@@ -228,6 +234,8 @@ class Run:
         self.query_vector: NDArray[np.float32] | None = None
         self.terms = Terms()
         self.trust: Trust | None = None
+        self.best_cosine: float | None = None
+        self.best_words: float | None = None
         self.pool: int | None = None
         self.has_lexical_index = True
         self.notices: list[str] = [*plan.without_effect(), *engine.without_effect(plan)]
@@ -278,6 +286,8 @@ class Run:
         began, plan = time.perf_counter(), self.plan
         leg = self.engine.vector_leg(self.query_vector, plan.vector_candidates, self.filters, plan)
         self.pool = leg.pool
+        if self.best_cosine is None and leg.hits:  # of the question as it was asked, before feedback
+            self.best_cosine = max(hit.score for hit in leg.hits)
         if plan.min_similarity is not None:
             leg.hits = [hit for hit in leg.hits if hit.score >= plan.min_similarity]
         self.vector_hits = leg
@@ -293,6 +303,8 @@ class Run:
                 self.notices.append("The question has no words that the lexical leg could look for.")
             self.notices += _unknown_words(self.terms.unknown, all_told=not self.terms.termids)
             self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
+            if self.terms.most and not plan.conjunctive:
+                self.best_words = max((hit.score for hit in self.lexical_hits.hits), default=0.0) / self.terms.most
         except NoLexicalIndexError as error:
             if plan.mode == "lexical" or plan.strict:
                 path = self.engine.path
@@ -333,7 +345,7 @@ class Run:
             sample: list[tuple[float | None, float]] = []
             if self.query_vector is not None and self.has_lexical_index:
                 self.engine.pair_scores(self.query_vector, self.terms, [], self.plan.bm25, sample)
-            self.trust = Trust.of(sample)
+            self.trust = Trust.of(sample, self.terms.known)
         return self.trust
 
     def _explain_nothing(self) -> None:
@@ -371,6 +383,17 @@ class Run:
             order = "; the order is by the vectors" if self.vector_hits.hits else ""
             self.notices.append(f"No chunk holds {what}{order}.")
 
+    def _explain_distance(self) -> None:
+        """Say that probably nothing is relevant, where both legs say so."""
+        cosine, words = self.best_cosine, self.best_words
+        # A single word is in the file or not, and no weaker sign of anything.
+        if cosine is None or words is None or self.terms.wanted < 2:
+            return
+        counts_words = self.questions.identity.provider == "hashing"
+        if words < _LOW_WORDS_ALONE if counts_words else cosine < _LOW_COSINE and words < _LOW_WORDS:
+            told = "" if counts_words else f"the best cosine is {cosine:.2f}, and "
+            self.notices.append(_IRRELEVANT.format(cosine=told, words=words))
+
     def _asks_for_words(self) -> bool:
         return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
 
@@ -379,6 +402,7 @@ class Run:
         began = time.perf_counter()
         plan = self.plan
         self._explain_nothing()
+        self._explain_distance()
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)
         hits = hits[: plan.top_k]
@@ -439,7 +463,7 @@ class Run:
             sample = [] if plan.fusion == "adaptive" and self.trust is None else None
             exact = self.engine.pair_scores(self.query_vector, self.terms, rids, plan.bm25, sample)
             if sample is not None:
-                self.trust = Trust.of(sample)
+                self.trust = Trust.of(sample, self.terms.known)
             if plan.fusion == "adaptive" and self.terms.clauses:  # words do not count where a phrase is missing
                 held = {hit.rid: hit.score for hit in self.lexical_hits.hits}
                 exact = {rid: (exact[rid][0], held.get(rid)) for rid in rids}

@@ -31,7 +31,7 @@ class TestTrust:
             trust = Trust.of(zip(cosine.tolist(), bm25.tolist(), strict=True))
             rho = np.corrcoef(cosine, bm25)[0, 1]
             assert trust.rho == pytest.approx(rho, abs=1e-9)
-            assert trust == (pytest.approx(min(1, max(0.01, rho / 0.3)), abs=1e-8), trust.rho, 200)
+            assert trust == (pytest.approx(min(1, max(0.01, rho / 0.3)), abs=1e-8), trust.rho, 200, 1)
 
     def test_the_order_of_the_chunks_changes_nothing(self):
         chance = random.Random(5)
@@ -53,7 +53,22 @@ class TestTrust:
         ],
     )
     def test_its_corners(self, sample, expected):
-        assert Trust.of(sample) == expected
+        assert Trust.of(sample) == (*expected, 1.0)
+
+    @pytest.mark.parametrize(
+        ("sample", "known", "value"),
+        [
+            ([(-i / 50, i) for i in range(40)], 0.4, 0.5),  # little of the question cannot speak against the vectors
+            ([(0.5, i) for i in range(40)], 0.4, 0.5),
+            ([(i / 50, i) for i in range(40)], 0.4, 1.0),  # but for them
+            ([(-i / 50, i) for i in range(40)], 0.5, 0.01),
+            ([(-i / 50, i) for i in range(10)], 0.4, 1.0),
+        ],
+    )
+    def test_words_of_little_weight_leave_it_at_a_half(self, sample, known, value):
+        trust = Trust.of(sample, known)
+        assert (trust.value, trust.known) == (value, known)
+        assert trust[1:3] == Trust.of(sample)[1:3]
 
     def test_below_a_tenth_it_is_noise(self):
         # Two values of each: rho is (n11 * n00 - n10 * n01) / 50**2 for equal shares, 0.04 and 0.02 here.

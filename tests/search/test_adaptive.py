@@ -77,6 +77,12 @@ def asked(number: int = 15) -> list[str]:
     return [" ".join(chance.sample(WORDS[5:], chance.randint(3, 6))) for _ in range(number)]
 
 
+def misspelt(number: int = 12) -> list[str]:
+    """Return questions of which some chunk holds a common word or two, and none the others."""
+    chance = random.Random(5)
+    return [" ".join([*chance.sample(WORDS[:12], chance.randint(1, 2)), "zzzqqq", "xyzzy"]) for _ in range(number)]
+
+
 def found(store: Store | Stores, text: str, *, knowing: bool, **options) -> list[tuple[str, float]]:
     options = {"top_k": 10, "query_vector": question_vector(text, knowing=knowing), **options}
     return [(row["node_id"], row["score"]) for row in store.hybrid_query(text, **options)]
@@ -146,7 +152,7 @@ def test_fault_K10_a_question_without_a_known_word_is_told(knowing):
 def test_sql_and_python_give_the_same(request, name):
     store = request.getfixturevalue(name)
     chance = random.Random(6)
-    for text in [*asked(), "zzzqqq", " ".join(WORDS)]:
+    for text in [*asked(), *misspelt(), "zzzqqq", " ".join(WORDS)]:
         vector = question_vector(text, knowing=name == "knowing")
         k = chance.choice([1, 5, 10, 150])
         tags = chance.choice([None, ["odd"]])
@@ -215,6 +221,22 @@ def test_filters_do_not_change_the_trust(noise):
     assert len(trusts) == 1
 
 
+def test_words_that_are_left_of_a_question_do_not_speak_against_the_vectors(noise):
+    """"How do filtrs work?": no chunk holds the word that matters, and BM25 of the other one orders by chance."""
+    least = 0
+    for text in misspelt():
+        vector = question_vector(text, knowing=False)
+        results = noise.hybrid_query(text, query_vector=vector)
+        assert not any("tell nothing" in notice for notice in results.notices)
+        told = noise.explain(text, results[0]["node_id"], query_vector=vector)
+        assert told.adaptive.known < 0.5 <= told.adaptive.trust
+        least += (told.adaptive.trust, told.adaptive.rho is None) == (0.5, False)
+        assert 1 in {row["vector_rank"] for row in results[:5]}
+    assert least > 5
+    assert f"0.5 to 1, rho {told.adaptive.rho:.9f}" in str(told)
+    assert f"words of {told.adaptive.known:.0%} of the question's weight" in str(told)
+
+
 def test_several_files_have_the_sample_and_the_scores_of_the_merged_one(tmp_path: Path, noise):
     paths = []
     for part in range(3):
@@ -223,7 +245,7 @@ def test_several_files_have_the_sample_and_the_scores_of_the_merged_one(tmp_path
             # Not in the order of the whole file, so that a chunk has another number in it.
             fill(store, [row for row in range(CHUNKS) if row // 3 % 3 == 2 - part], knowing=False)
     with Stores(paths) as many:
-        for text in asked(12):
+        for text in [*asked(12), *misspelt()]:
             assert found(many, text, knowing=False) == found(noise, text, knowing=False)
 
 
@@ -240,7 +262,7 @@ def test_a_file_of_few_chunks_trusts_its_vectors(tmp_path):
         store.upsert([Document("a.md", "a")], [Chunk("a.md", 0, "one zebra")], [[1, 0, 0, 0]])
         told = store.explain("zebra", "a.md#0", query_vector=[1, 1, 0, 0])
     assert told.score == 1.25
-    assert told.adaptive == AdaptivePart(trust=1.0, rho=None, chunks=1, gap=1.0, lift=0.0)
+    assert told.adaptive == AdaptivePart(trust=1.0, rho=None, chunks=1, known=1.0, gap=1.0, lift=0.0)
     assert "trust 1 = 1, since only 1 chunks hold a word" in str(told)
 
 

@@ -20,7 +20,7 @@ from sqlrag.errors import NotFoundError
 from sqlrag.ranking.explanation import AdaptivePart, Explanation, LexicalPart, TermPart, VectorPart
 from sqlrag.ranking.filters import filter_hints
 from sqlrag.ranking.fusion import Parts, gap_of, part_formula
-from sqlrag.ranking.terms import idf
+from sqlrag.ranking.terms import idf, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -265,7 +265,7 @@ class FileEngine:
 
     def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
         try:
-            return query_terms(
+            terms = query_terms(
                 self.cursor(),
                 query_text,
                 self.metadata["stemmer"],
@@ -273,6 +273,7 @@ class FileEngine:
                 conjunctive=plan.conjunctive,
                 chunks=self.chunks(),
             )
+            return terms if terms.texts else weighed(terms, self.chunks(), plan.bm25.k1 + 1)
         except duckdb.CatalogException as error:
             raise NoLexicalIndexError(str(error)) from error
 

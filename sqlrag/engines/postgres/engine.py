@@ -28,7 +28,7 @@ from sqlrag.errors import InputError
 from sqlrag.ranking.filters import alternatives_of, compared_fields, filter_hints
 from sqlrag.ranking.fusion import DECIMALS, SAMPLE, Leg, LegHit
 from sqlrag.ranking.plan import BM25
-from sqlrag.ranking.terms import Terms, idf, parse
+from sqlrag.ranking.terms import Terms, idf, parse, weighed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -183,10 +183,10 @@ class PostgresEngine(Engine):
         required = [f"({phrase})" for phrase in found if phrase]
         ranked = [*singles, *required]
         matched = _joined(" & ", ranked if plan.conjunctive else required) or _joined(" | ", ranked)
-        counts, idfs = self._frequencies(ranked)
+        counts, idfs, chunks = self._frequencies(ranked)
         kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
         taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
-        return Terms(
+        terms = Terms(
             dfs=counts,
             wanted=len(ranked),
             phrases=kept,
@@ -195,12 +195,16 @@ class PostgresEngine(Engine):
             asked=taken,
             weights=dict(zip(lexemes, idfs, strict=False)),
         )
+        return terms if phrases or prefixes else weighed(terms, chunks, 1.0)  # no ts_rank_cd of a word is above 1
 
-    def _frequencies(self, words: Sequence[str]) -> tuple[list[int], list[float]]:
-        """Return how many chunks hold each word, at most _COUNTED, and BM25's inverse document frequency of it."""
+    def _frequencies(self, words: Sequence[str]) -> tuple[list[int], list[float], int]:
+        """Return how many chunks hold each word, at most _COUNTED, its idf as in BM25, and how many chunks there are.
+
+        Without words the last is 0.
+        """
         rows = self._rows("word_counts", {"queries": list(words), "most": _COUNTED}) if words else []
         counts = [count for _, count, _ in rows]
-        return counts, [idf(count, every) for _, count, every in rows]
+        return counts, [idf(count, every) for _, count, every in rows], rows[0][2] if rows else 0
 
     @property
     def _configuration(self) -> str:
