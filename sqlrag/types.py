@@ -22,6 +22,11 @@ PAD = "\u00ad"
 
 """The soft hyphen, which no reader sees: in the text that is shown it fills the places of markup."""
 
+# The types of a document that is a row of a table.
+ROW = "application/vnd.sqlrag.row"
+
+ROW_MARKDOWN = f"{ROW}+markdown"
+
 SPEC_VERSION = "2.0.0"
 
 """The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""
@@ -123,8 +128,8 @@ class Candidate:
     The first fields are those of :class:`Chunk`. ``score`` is what the results are ordered by, ``score_type`` its
     kind: "vector" (cosine, -1..1), "bm25", "adaptive", "rrf", "weighted", "convex", "rerank" or "mmr".
     ``vector_score`` is a cosine, ``lexical_score`` a BM25 score; the ranks count from 1 within their leg; all four are
-    None where the leg did not return the chunk. ``node_id`` is the key of the row, ``{doc_id}#{chunk_index}`` unless
-    given.
+    None where the leg did not return the chunk. ``node_id`` is the key of the chunk, ``{doc_id}#{chunk_index}`` unless
+    given. ``row_key`` is that of the row which :func:`sqlrag.index_rows` made the document of, in its own type.
     """
 
     doc_id: str
@@ -146,6 +151,7 @@ class Candidate:
     node_id: str = ""
     shown: str | None = None
     checksum: str = ""
+    row_key: Any = None
 
     @property
     def visible(self) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.arguments import counted
-from sqlrag.engines.duckdb import lexical, metadata
+from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql, run_script
 from sqlrag.engines.duckdb.statements import register
@@ -229,6 +229,7 @@ def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
         con.execute("DELETE FROM document_links WHERE doc_id IN (SELECT unnest($1))", [there])
         con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [there])
         con.execute("DELETE FROM corpus_map WHERE doc_id IN (SELECT unnest($1))", [there])
+        row_tables.forget(con, there)
     return there
 
 
