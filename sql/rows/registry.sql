@@ -1,11 +1,11 @@
 -- One row per source of rows: where they are read from and how, what it was at the last run, and up to where a column had been read.
 CREATE TABLE IF NOT EXISTS row_sources (
-    collection VARCHAR NOT NULL,
-    definition JSON NOT NULL,
-    definition_hash VARCHAR NOT NULL,
-    key_type VARCHAR NOT NULL,
-    watermarks JSON NOT NULL,
-    updated_at TIMESTAMP NOT NULL
+    collection VARCHAR,
+    definition JSON,
+    definition_hash VARCHAR,
+    key_type VARCHAR,
+    watermarks JSON,
+    updated_at TIMESTAMP
 );
 COMMENT ON TABLE row_sources IS 'Tables and queries whose rows are documents; update_rows runs them again';
 COMMENT ON COLUMN row_sources.definition IS 'Source, key, text and columns, as index_rows was given them';

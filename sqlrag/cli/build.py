@@ -178,9 +178,15 @@ def details_of(report: Report) -> dict[str, Any]:
     "Bring a file up to date with its folder.",
     "sqlrag update docs kb.duckdb",
     "sqlrag update docs kb.duckdb --prune --format json",
+    "sqlrag update kb.duckdb",
 )
 def update(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Where the documents are; a file alone: its rows of tables.", show_default=False
+        ),
+    ],
     file: File = None,
     db: DbInstead = None,
     prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
@@ -218,8 +224,16 @@ def update(
 ) -> None:
     """Bring a file up to date with the folder that it was built from; only changes are embedded.
 
-    Without --prune nothing is removed. Documents of other folders stay as they are.
+    Without --prune nothing is removed. Documents of other folders stay as they are. A file alone, without a folder, is
+    brought up to date with the tables that its rows are from, as by update-rows.
     """
+    if file is None and folder.is_file():
+        from sqlrag.cli import rows
+
+        of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
+        if any(one is not None for one in of_folders) or skip_duplicates or collection != "default":
+            raise typer.BadParameter(f"{folder} is a file: pass the folder of its documents, or see sqlrag update-rows.")
+        return rows.update_rows(folder, prune=prune, quiet=quiet, form=form, wait=wait)
     from sqlrag.ingest.update import update_embeddings
 
     report = update_embeddings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from typing_extensions import TypedDict  # pydantic supports that of typing from Python 3.12 only
+from typing_extensions import NotRequired, TypedDict  # pydantic supports that of typing from Python 3.12 only
 
 import sqlrag
 from sqlrag.answers.answer import prepare_prompt
@@ -36,6 +36,7 @@ class Hit(TypedDict):
     vector_rank: int | None
     lexical_score: float | None
     lexical_rank: int | None
+    row_key: NotRequired[Any]
 
 
 class Found(TypedDict):

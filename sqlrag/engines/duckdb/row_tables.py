@@ -10,8 +10,9 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.engines.duckdb.metadata import now
-from sqlrag.engines.duckdb.schema import read_sql, run_script
+from sqlrag.engines.duckdb.schema import object_names, read_sql, run_script
 from sqlrag.engines.duckdb.statements import identifier, quoted, register
+from sqlrag.errors import InputError
 from sqlrag.types import ROW
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class RowSource(NamedTuple):
 
     collection: str
     definition: dict[str, Any]
+    definition_hash: str
     key_type: str
     watermarks: dict[str, str]
 
@@ -38,7 +40,7 @@ def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
     if not con.execute(read_sql("rows/is_there")).fetchall():
         return {}
     rows = con.execute(read_sql("rows/sources")).fetchall()
-    return {row[0]: RowSource(row[0], json.loads(row[1]), row[2], json.loads(row[3])) for row in rows}
+    return {row[0]: RowSource(row[0], json.loads(row[1]), *row[2:4], json.loads(row[4])) for row in rows}
 
 
 def table_of(collection: str) -> str:
@@ -49,6 +51,12 @@ def table_of(collection: str) -> str:
 def view_of(collection: str) -> str:
     """Return the name of the view of a collection's rows."""
     return f"rows_of_{collection}"
+
+
+def names(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the names, with their schema, of the tables and views of all sources of rows."""
+    own = {name for collection in sources(con) for name in (table_of(collection), view_of(collection))}
+    return {f"main.{name}" for name in ("row_sources", *own)}
 
 
 def columns_of(con: duckdb.DuckDBPyConnection, collection: str) -> dict[str, str]:
@@ -147,17 +155,63 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
 
 
 def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the ids of rows without a document, and of documents of rows whose values are missing, in order."""
+    """Return what is wrong with the sources of rows: rows without a document or values, and tables that are missing."""
     found: list[str] = []
+    names = object_names(con)
     for collection in sources(con):
+        lost = {f"main.{name}" for name in (table_of(collection), view_of(collection))} - names
+        if lost:
+            found += sorted(lost)
+            continue
         table = identifier(table_of(collection))
-        of_rows = f"SELECT doc_id FROM source_documents WHERE starts_with(doc_id, $1) AND starts_with(mime, {quoted(ROW)})"  # noqa: S608 - quoted
         found += [
             row[0]
             for row in con.execute(
-                f"SELECT doc_id FROM {table} WHERE doc_id NOT IN (SELECT doc_id FROM source_documents) "  # noqa: S608 - quoted
-                f"UNION ({of_rows} AND doc_id NOT IN (SELECT doc_id FROM {table})) ORDER BY doc_id",
-                [f"{collection}/"],
+                f"(SELECT doc_id FROM {table} WHERE doc_id NOT IN (SELECT doc_id FROM source_documents)) UNION ALL "  # noqa: S608 - quoted
+                "(SELECT doc_id FROM source_documents WHERE starts_with(doc_id, $1) AND starts_with(mime, $2) "
+                f"AND doc_id NOT IN (SELECT doc_id FROM {table})) ORDER BY doc_id",
+                [f"{collection}/", ROW],
             ).fetchall()
         ]
     return found
+
+
+def repair(con: duckdb.DuckDBPyConnection) -> None:
+    """Restore the views and remove values without a document, inside the caller's transaction.
+
+    A source without its table is forgotten; its documents stay.
+    """
+    names = object_names(con)
+    for collection in sources(con):
+        if f"main.{table_of(collection)}" not in names:
+            con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
+            continue
+        table = identifier(table_of(collection))
+        con.execute(f"DELETE FROM {table} WHERE doc_id NOT IN (SELECT doc_id FROM source_documents)")  # noqa: S608 - quoted
+    restore_views(con)
+
+
+def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyConnection) -> None:
+    """Copy the sources of rows of another file, inside the caller's transaction; no document may be in both.
+
+    Raises
+    ------
+    InputError
+        Both files have a source of one name with other columns or another key.
+    """
+    known = sources(con)
+    for collection, source in sources(reader).items():
+        columns = columns_of(reader, collection)
+        ours = known.get(collection)
+        if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (columns, source.definition["key"]):
+            raise InputError(
+                f"{path} has rows of {collection!r} with other columns or another key than the files before it. Update "
+                "both from sources with the same columns, or leave one out."
+            )
+        create(con, collection, columns, source.definition["key"])
+        if ours is None:
+            remember(con, *source[:4], {})
+        before = reader.execute("SELECT current_setting('arrow_lossless_conversion')").fetchall()[0][0]
+        reader.execute("SET arrow_lossless_conversion = true")
+        insert(con, collection, columns, reader.sql(f"FROM {identifier(table_of(collection))}").to_arrow_table())
+        reader.execute(f"SET arrow_lossless_conversion = {before}")
