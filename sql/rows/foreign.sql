@@ -1,2 +1,2 @@
--- Documents whose ids are those of rows, and that no source of rows has made.
-SELECT doc_id FROM source_documents WHERE starts_with(doc_id, $prefix) AND doc_id NOT IN (SELECT doc_id FROM row_values);
+-- Documents whose ids are those of rows, and that are none.
+SELECT doc_id FROM source_documents WHERE starts_with(doc_id, $prefix) AND NOT starts_with(mime, $row);

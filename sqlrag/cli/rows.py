@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sqlrag.cli.app import command
+from sqlrag.cli.build import one_file, write_reports
 from sqlrag.cli.options import DbInstead, File, FormatName, Wait, option
-from sqlrag.cli.printing import Format, write, write_csv, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlrag.ingest.rows import RowsReport
+from sqlrag.cli.printing import Format
 
 Force = Annotated[bool, option("--force", help="Also where more than half of the stored rows are gone.")]
 
@@ -34,7 +30,11 @@ def index_rows(
     key: Annotated[str, option("--key", metavar="COLUMN", help="The column that identifies a row.")],
     text: Annotated[
         list[str],
-        option("--text", metavar="COLUMN", help="The column to search in, or a template. Repeatable: lines 'column: value'."),
+        option(
+            "--text",
+            metavar="COLUMN",
+            help="The column to search in, or a template. Repeatable: lines 'column: value'.",
+        ),
     ],
     files: Annotated[
         list[str] | None,
@@ -42,7 +42,8 @@ def index_rows(
     ] = None,
     query: Annotated[str | None, option("--query", metavar="SQL", help="One SELECT, in place of files.")] = None,
     database: Annotated[
-        Path | None, option("--database", metavar="FILE", help="The DuckDB file that the query is for; it is only read.")
+        Path | None,
+        option("--database", metavar="FILE", help="The DuckDB file that the query is for; it is only read."),
     ] = None,
     title: Annotated[
         str | None, option("--title", metavar="COLUMN", help="The column that heads the text. [title, if there is one]")
@@ -60,7 +61,9 @@ def index_rows(
         str | None, option("--collection", metavar="NAME", help="The name of the source. [that of the file]")
     ] = None,
     model: Annotated[str | None, option("--model", help="Model of a new file. [BAAI/bge-small-en-v1.5]")] = None,
-    provider: Annotated[str, option("--provider", help="Embedding provider of a new file.", show_default=True)] = "auto",
+    provider: Annotated[
+        str, option("--provider", help="Embedding provider of a new file.", show_default=True)
+    ] = "auto",
     force: Force = False,
     quiet: Quiet = False,
     form: FormatName = Format.table,
@@ -125,7 +128,6 @@ def update_rows(
 
     Without --prune nothing is removed.
     """
-    from sqlrag.cli.build import one_file
     from sqlrag.ingest.rows import update_rows
 
     reports = update_rows(
@@ -138,21 +140,3 @@ def update_rows(
         verbose=not quiet,
     )
     write_reports(reports, form, quiet=quiet)
-
-
-def write_reports(reports: Sequence[RowsReport], form: Format, *, quiet: bool) -> None:
-    """Write the reports of sources of rows."""
-    from sqlrag.cli.build import details_of, report_details
-
-    facts: list[dict[str, Any]] = []
-    for report in reports:
-        lines = str(report).splitlines()
-        report_details(report, lines[2:], quiet)
-        facts.append({"collection": report.collection, **report.counts(), "failed": report.failed, "empty": report.empty})
-        facts[-1] |= {"run_id": report.run_id, **details_of(report)}
-        if form is Format.table and not quiet:
-            write("\n".join(lines[:2]))
-    if form is Format.json:
-        write_json(facts)
-    elif form is Format.csv:
-        write_csv(facts, list(facts[0]))

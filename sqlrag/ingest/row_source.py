@@ -164,7 +164,9 @@ class Staging:
                 register(self.con, "given_rows", reader)
                 rows = "FROM given_rows"
             if casts:
-                rows = f"SELECT * REPLACE ({', '.join(f'CAST({n} AS {kind}) AS {n}' for n, kind in casts.items())}) {rows}"
+                rows = (
+                    f"SELECT * REPLACE ({', '.join(f'CAST({n} AS {kind}) AS {n}' for n, kind in casts.items())}) {rows}"
+                )
             if since:
                 rows = f"FROM ({rows}\n) AS r WHERE {identifier(since[0])} >= {quoted(since[1])}"
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
@@ -233,13 +235,19 @@ class Staging:
                 columns.append(pa.Array.from_pandas(column))
             except UnicodeEncodeError:
                 values = [without_surrogates(v) if isinstance(v, str) else v for v in column.tolist()]
-                bad = [i for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True)) if old is not new and old != new]
+                bad = [
+                    i
+                    for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True))
+                    if old is not new and old != new
+                ]
                 self.notes.append(
                     f"The column {name} has {counted(len(bad), 'text')} with invalid Unicode (a lone surrogate), the "
                     f"first in row {bad[0]}: U+FFFD is in its place."
                 )
                 columns.append(pa.array(values, from_pandas=True))
-        return pa.Table.from_arrays([c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in columns], names)
+        return pa.Table.from_arrays(
+            [c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in columns], names
+        )
 
     # Columns.
 
@@ -253,7 +261,9 @@ class Staging:
         self.title = None if wanted.title is None else self.named("title", wanted.title)
         self.tags = None if wanted.tags is None else self.named("tags", wanted.tags)
         if wanted.metadata is None:
-            chosen = [name for name in self.types if name not in left_out and (name not in of_text or name == self.title)]
+            chosen = [
+                name for name in self.types if name not in left_out and (name not in of_text or name == self.title)
+            ]
         else:
             chosen = [self.named("metadata", name) for name in wanted.metadata]
         self.columns = {name: self.types[name] for name in dict.fromkeys([self.key, *chosen])}
@@ -275,8 +285,9 @@ class Staging:
         found = [column for column in self.types if column.casefold() == name.casefold()]
         if len(found) == 1:
             return found[0]
-        near = difflib.get_close_matches(name, self.types, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        folded = {column.casefold(): column for column in self.types}
+        near = difflib.get_close_matches(name.casefold(), folded, 1)
+        hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
         raise InputError(
             f"{self.definition} has no column {name!r} ({option}).{hint} Its columns: {', '.join(self.types)}."
         )
@@ -288,7 +299,9 @@ class Staging:
         try:
             names = [name for _, name, form, _ in string.Formatter().parse(text) if name is not None and not form]
         except ValueError as error:
-            raise InputError(f"text {text!r} is no template: {error}. Write {{column}} for a column, {{{{ for a brace.") from error
+            raise InputError(
+                f"text {text!r} is no template: {error}. Write {{column}} for a column, {{{{ for a brace."
+            ) from error
         if not names or not all(names):
             raise InputError(f"text {text!r} names no column. Write {{column}} for a column.")
         return names
@@ -330,14 +343,20 @@ class Staging:
             f"SELECT CAST({key} AS VARCHAR), count(*) FROM source GROUP BY {key} HAVING count(*) > 1 ORDER BY 1"  # noqa: S608 - quoted
         ).fetchmany(_NAMED + 1)
         if twice:
-            named = ", ".join(f"{value!r} ({count} times)" for value, count in twice[:_NAMED]) + ("; …" if twice[_NAMED:] else "")
+            named = ", ".join(f"{value!r} ({count} times)" for value, count in twice[:_NAMED]) + (
+                "; …" if twice[_NAMED:] else ""
+            )
             raise InputError(
                 f"The key {self.key} is not unique in {self.definition}: {named}. Name another key, or keep one row of "
                 f"each by a query: … QUALIFY row_number() OVER (PARTITION BY {key}) = 1"
             )
 
     def _note_numbers(self) -> None:
-        for name in (name for name, kind in self.columns.items() if kind in ("DOUBLE", "FLOAT", "DATE") or kind.startswith("TIMESTAMP")):
+        for name in (
+            name
+            for name, kind in self.columns.items()
+            if kind in ("DOUBLE", "FLOAT", "DATE") or kind.startswith("TIMESTAMP")
+        ):
             column = identifier(name)
             count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")
             if count:
@@ -351,8 +370,15 @@ class Staging:
     def stage(self, collection: str) -> int:
         """Compute the ids and checksums of all rows; return how many there are."""
         key = f"CAST({identifier(self.key)} AS VARCHAR)"
-        values = ", ".join(f"CAST({identifier(name)} AS VARCHAR)" for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])]))
-        title = "''" if self.title is None else f"coalesce(CAST({identifier(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
+        values = ", ".join(
+            f"CAST({identifier(name)} AS VARCHAR)"
+            for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])])
+        )
+        title = (
+            "''"
+            if self.title is None
+            else f"coalesce(CAST({identifier(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
+        )
         doc_id = read_sql("rows/doc_id").replace("$key", key)
         self.con.execute(
             f"CREATE TABLE staged AS SELECT rowid AS ordinal, {quoted(collection)} || '/' || (\n{doc_id}) AS doc_id, "  # noqa: S608 - quoted
@@ -372,7 +398,11 @@ class Staging:
             self.con.unregister("given_states")
         self.con.execute(read_sql("rows/compare"))
         found = dict(self.con.execute("SELECT kind, count(*) FROM work GROUP BY kind ORDER BY kind").fetchall())
-        return {**found, "gone": self._one("SELECT count(*) FROM gone"), "stored": self._one("SELECT count(*) FROM stored")}
+        return {
+            **found,
+            "gone": self._one("SELECT count(*) FROM gone"),
+            "stored": self._one("SELECT count(*) FROM stored"),
+        }
 
     def groups(self, size: int) -> Iterator[tuple[list[dict[str, Any]], pa.Table]]:
         """Yield the rows to be written in the order of the source: as they become documents, and their values."""
@@ -391,16 +421,22 @@ class Staging:
                 f"JOIN source AS s ON s.rowid = w.ordinal WHERE s.rowid BETWEEN {low} AND {high} ORDER BY w.ordinal"
             )
             states = f"w.kind AS row_kind, w.doc_id, w.checksum AS row_checksum, CASE WHEN w.twin_place < {start} THEN w.twin END AS twin, {self.text} AS row_text"
-            found = self.con.sql(f"SELECT {states}, {title} AS row_title, {tags} AS row_tags, {metadata} {rows}")  # noqa: S608 - quoted
+            found = self.con.sql(f"SELECT {states}, {title} AS row_title, {tags} AS row_tags, {metadata} {rows}")
             table = found.to_arrow_table()
-            own = self.con.sql(f"SELECT w.doc_id, w.row_hash, {values} {rows}").to_arrow_table()  # noqa: S608 - quoted
+            own = self.con.sql(f"SELECT w.doc_id, w.row_hash, {values} {rows}").to_arrow_table()
             columns = {name: table[f"m{place}"].to_pylist() for place, name in enumerate(plain)}
             for name, (_, read) in plain.items():
                 if read is not None:
                     columns[name] = [value if value is None else read(value) for value in columns[name]]
             each = zip(*columns.values(), strict=True)
             states = table.select(list(_STATES)).to_pylist()
-            yield [{**state, "metadata": dict(zip(columns, row, strict=True))} for state, row in zip(states, each, strict=True)], own
+            yield (
+                [
+                    {**state, "metadata": dict(zip(columns, row, strict=True))}
+                    for state, row in zip(states, each, strict=True)
+                ],
+                own,
+            )
 
     def gone(self, size: int) -> Iterator[list[str]]:
         """Yield the ids of stored rows that the source has no more."""
@@ -428,9 +464,7 @@ def _bare(kind: str) -> str:
 
 
 def _reader(paths: tuple[str, ...]) -> str:
-    readers = {
-        next((name for name, ends in _READERS.items() if path.lower().endswith(ends)), "") for path in paths
-    }
+    readers = {next((name for name, ends in _READERS.items() if path.lower().endswith(ends)), "") for path in paths}
     if len(readers) != 1 or "" in readers:
         ends = ", ".join(end for ends in _READERS.values() for end in ends)
         raise InputError(
@@ -464,10 +498,11 @@ def _validated(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _unreadable(wanted: Definition, error: Exception) -> Exception:
-    said = str(error).strip()
+    said = " ".join(str(error).strip().partition("\n\n")[0].split())
     if isinstance(error, duckdb.IOException) and "lock" in said.lower():
         return StoreLockedError(
-            wanted.database or str(wanted), f"{wanted.database or wanted} is in use by another process: {said}. Close it there, or wait."
+            wanted.database or str(wanted),
+            f"{wanted.database or wanted} is in use by another process: {said}. Close it there, or wait.",
         )
     if "No files found" in said:
         return NotFoundError(f"There is no file {wanted}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
@@ -483,7 +518,10 @@ def _text_of(wanted: str | tuple[str, ...], columns: Mapping[str, str]) -> str:
     """Return the SQL of the text of a row; NULL and "" where none of its columns has any."""
     texts = {name: f"CAST({identifier(column)} AS VARCHAR)" for name, column in columns.items()}
     if isinstance(wanted, tuple):
-        lines = [f"CASE WHEN trim({text}) <> '' THEN {quoted(f'{columns[name]}: ')} || {text} END" for name, text in texts.items()]
+        lines = [
+            f"CASE WHEN trim({text}) <> '' THEN {quoted(f'{columns[name]}: ')} || {text} END"
+            for name, text in texts.items()
+        ]
         return f"concat_ws(chr(10), {', '.join(lines)})"
     if wanted in texts:
         return texts[wanted]
@@ -516,7 +554,11 @@ def definition_of(source: Any, database: Any, **options: Any) -> Definition:
     arguments.texts(title=options["title"], tags=options["tags"])
     arguments.not_blank("key", options["key"])
     text = options["text"]
-    text = arguments.not_blank("text", text) if isinstance(text, str) else tuple(arguments.items("text", text, "['subject']"))
+    text = (
+        arguments.not_blank("text", text)
+        if isinstance(text, str)
+        else tuple(arguments.items("text", text, "['subject']"))
+    )
     if not text:
         raise InputError("text names no column.")
     listed = {

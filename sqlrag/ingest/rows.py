@@ -35,7 +35,7 @@ from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.types import AnyEmbedder, Embedder, Progress, Vectors
@@ -69,7 +69,9 @@ class RowsReport(Report):
             f"{self.collection}: {counted(self.files, 'row')} read: {named}, {self.failed:,} failed, {self.empty:,} empty",
             f"{counted(self.chunks, 'chunk')} written, {texts} ({self._stages()})",
         ]
-        missing = [f"  {counted(self.missing, 'row')} of the file not in the source; prune removes them"] * bool(self.missing)
+        missing = [f"  {counted(self.missing, 'row')} of the file not in the source; prune removes them"] * bool(
+            self.missing
+        )
         return "\n".join([*lines, *missing, *self._details()[1:]])
 
     def counts(self) -> dict[str, int]:
@@ -348,7 +350,12 @@ def _begin(database: Database, run: Run, report: RowsReport, model: Embedder) ->
     if getattr(model, "tests_itself", False):
         self_test(model)
     initialize(
-        database, run.probe(), run.policy, heading_weight=3, stemmer=lexical.DEFAULT_STEMMER, llama_index_compatible=True
+        database,
+        run.probe(),
+        run.policy,
+        heading_weight=3,
+        stemmer=lexical.DEFAULT_STEMMER,
+        llama_index_compatible=True,
     )
     database.cursor().execute("SET checkpoint_threshold = '400MB'")  # each rewrites the last row group
     update = _RowUpdate(database, run, report, model, None)
@@ -374,7 +381,7 @@ class _RowUpdate(Update):
             self._check_name(collection, before)
             source = before.get(collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
-            found = staging.compare(*self._states(con, source, mime))
+            found = staging.compare(*self._states(con, source, mime, staging.columns))
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
                     f"{definition} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of "
@@ -417,20 +424,29 @@ class _RowUpdate(Update):
             )
 
     def _states(
-        self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str
+        self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, columns: Mapping[str, str]
     ) -> tuple[pa.RecordBatchReader | None, pa.RecordBatchReader | None]:
-        """Return the rows that the file has of a source, and the documents that have ids of its rows otherwise."""
+        """Return the rows that the file has of a source, and the documents that have ids of its rows otherwise.
+
+        Where the columns are others now, no row has its hash.
+        """
         if self.is_new:
             return None, None
         con = con.cursor()
-        name = identifier(row_tables.table_of(self.state.collection))
-        table = f"(FROM {name})" if source is not None else "(SELECT '' AS doc_id, '' AS row_hash LIMIT 0)"
+        collection = self.state.collection
+        table = "(SELECT '' AS doc_id, '' AS row_hash LIMIT 0)"
+        if source is not None:
+            same = row_tables.columns_of(con, collection) == dict(columns)
+            row_hash = "row_hash" if same else "'' AS row_hash"
+            table = f"(SELECT doc_id, {row_hash} FROM {identifier(row_tables.table_of(collection))})"  # noqa: S608 - quoted
         missing = read_sql("checks/missing_chunks").rstrip().removesuffix(";")
-        stored = read_sql("rows/stored").replace("FROM row_values", f"FROM {table}").replace("(FROM missing)", f"(\n{missing}\n)")
-        foreign = read_sql("rows/foreign").replace("FROM row_values", f"FROM {table}")
-        results = (con.sql(stored, params={"mime": mime}), con.cursor().sql(foreign, params={"prefix": f"{self.state.collection}/"}))
-        first, second = (arrow_reader(result, ROWS_AT_ONCE) for result in results)
-        return first, second
+        stored = (
+            read_sql("rows/stored")
+            .replace("FROM row_values", f"FROM {table}")
+            .replace("(FROM missing)", f"(\n{missing}\n)")
+        )
+        of_others = con.cursor().sql(read_sql("rows/foreign"), params={"prefix": f"{collection}/", "row": ROW})
+        return arrow_reader(con.sql(stored, params={"mime": mime}), ROWS_AT_ONCE), arrow_reader(of_others, ROWS_AT_ONCE)
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
         from tqdm.auto import tqdm

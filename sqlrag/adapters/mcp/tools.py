@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NotRequired,  # pydantic supports that of typing from Python 3.12 only
+)
 
-from typing_extensions import NotRequired, TypedDict  # pydantic supports that of typing from Python 3.12 only
+from typing_extensions import TypedDict
 
 import sqlrag
 from sqlrag.answers.answer import prepare_prompt

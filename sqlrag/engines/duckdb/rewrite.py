@@ -321,7 +321,9 @@ def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
     """
     con.execute("USE old.main")
     tables = tables_of(con, "old")
-    names = object_names(con) - {f"{schema}.{table}" for schema, table in tables} - wanted_objects() - row_tables.names(con)
+    names = (
+        object_names(con) - {f"{schema}.{table}" for schema, table in tables} - wanted_objects() - row_tables.names(con)
+    )
     con.execute("USE new.main")
     left_out = [f"the view or macro {name}" for name in sorted(names)]
     ours = set(tables_of(con, "new"))

@@ -81,7 +81,7 @@ def create(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str
         ]
         begin = f"FROM {table}" if old else "FROM (SELECT '' AS doc_id LIMIT 0)"
         con.execute(
-            f"CREATE OR REPLACE TABLE {table} AS SELECT doc_id, '' AS row_hash, {', '.join(values)} {begin}"  # noqa: S608 - quoted
+            f"CREATE OR REPLACE TABLE {table} AS SELECT doc_id, '' AS row_hash, {', '.join(values)} {begin}"
         )
         comment = f"The rows of the collection {collection} in their own types"
         con.execute(f"COMMENT ON TABLE {table} IS {quoted(comment)}")
@@ -118,7 +118,8 @@ def remember(
 
 
 def insert(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str, str], values: pa.Table) -> None:
-    """Insert the values of new rows, inside the caller's transaction."""
+    """Insert the values of rows in place of those they had, inside the caller's transaction."""
+    forget(con, values["doc_id"].to_pylist())
     register(con, "new_row_values", values)
     typed = ", ".join(f"CAST({identifier(name)} AS {kind}) AS {identifier(name)}" for name, kind in columns.items())
     con.execute(
@@ -129,11 +130,10 @@ def insert(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str
 
 def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
     """Delete the values of rows whose documents are deleted, inside the caller's transaction."""
-    for collection in sources(con):
-        con.execute(
-            f"DELETE FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))",  # noqa: S608 - quoted
-            [[doc_id for doc_id in doc_ids if doc_id.startswith(f"{collection}/")]],
-        )
+    for collection in sources(con) if doc_ids else ():
+        own = [doc_id for doc_id in doc_ids if doc_id.startswith(f"{collection}/")]
+        if own:
+            con.execute(f"DELETE FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))", [own])  # noqa: S608 - quoted
 
 
 def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -> None:
@@ -203,7 +203,10 @@ def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyC
     for collection, source in sources(reader).items():
         columns = columns_of(reader, collection)
         ours = known.get(collection)
-        if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (columns, source.definition["key"]):
+        if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (
+            columns,
+            source.definition["key"],
+        ):
             raise InputError(
                 f"{path} has rows of {collection!r} with other columns or another key than the files before it. Update "
                 "both from sources with the same columns, or leave one out."
