@@ -57,7 +57,10 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Definition:
-    """What makes documents of rows. ``kind`` is "files", "query" or "object"; ``text`` a column, columns or a template."""
+    """What makes documents of rows.
+
+    ``kind`` is "files", "query" or "object"; ``text`` a column, columns or a template.
+    """
 
     kind: str
     source: tuple[str, ...]
@@ -73,7 +76,10 @@ class Definition:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Definition:
         """Return a stored definition."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+        }
+        return cls(**values)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it is stored."""
@@ -141,7 +147,7 @@ class Staging:
             self._read(given, connection, since)
             described = self.con.execute("DESCRIBE source").fetchall()
             # A column without any value has no type.
-            self.types = {name: "VARCHAR" if kind == '"NULL"' else kind for name, kind, *_ in described}
+            self.types: dict[str, str] = {name: "VARCHAR" if kind == '"NULL"' else kind for name, kind, *_ in described}
             self._choose()
         except BaseException:
             self.con.close()
@@ -152,7 +158,8 @@ class Staging:
         self.con.close()
 
     def _read(self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str] | None) -> None:
-        wanted, casts = self.definition, {}
+        wanted = self.definition
+        casts: dict[str, str] = {}
         try:
             if wanted.kind == "files":
                 rows = f"FROM {_reader(wanted.source)}"
@@ -254,6 +261,8 @@ class Staging:
     def _choose(self) -> None:
         """Find the columns that are used, and check them and the keys."""
         wanted = self.definition
+        if any(name.casefold() == "rowid" for name in self.types):
+            raise InputError("A column cannot be named rowid, as DuckDB numbers rows by it. Rename it by a query.")
         self.key = self.named("key", wanted.key)
         texts = wanted.text if isinstance(wanted.text, tuple) else self._template(wanted.text)
         of_text = [self.named("text", name) for name in texts]
@@ -276,10 +285,9 @@ class Staging:
         self._check_keys()
         self._note_numbers()
 
-    def named(self, option: str, name: object) -> str:
+    def named(self, option: str, name: str) -> str:
         """Return a column by its name, in whatever case; raise InputError where there is none."""
-        if not isinstance(name, str):
-            raise InputError(f"{option} must be the name of a column, not {arguments.shown(name)}.")
+        arguments.text(option, name)
         if name in self.types:
             return name
         found = [column for column in self.types if column.casefold() == name.casefold()]
@@ -319,7 +327,7 @@ class Staging:
         if taken:
             renamed = ", ".join(f"{identifier(name)} AS row_{name}" for name in taken)
             raise InputError(
-                f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "
+                f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "  # noqa: S608 - a message
                 f"(leave_out), or give them other names by a query: SELECT * EXCLUDE "
                 f"({', '.join(map(identifier, taken))}), {renamed} FROM …"
             )
@@ -333,11 +341,12 @@ class Staging:
                 "date or a timestamp; cast it in a query."
             )
         self.key_type = self.columns[self.key]
-        missing = self._one(f"SELECT count(*) FROM source WHERE {key} IS NULL OR trim(CAST({key} AS VARCHAR)) = ''")
+        is_blank = f"{key} IS NULL OR trim(CAST({key} AS VARCHAR)) = ''"
+        missing = self._one(f"SELECT count(*) FROM source WHERE {is_blank}")  # noqa: S608 - quoted
         if missing:
+            have = f"{counted(missing, 'row')} of {self.definition} {'has' if missing == 1 else 'have'}"
             raise InputError(
-                f"{counted(missing, 'row')} of {self.definition} {'has' if missing == 1 else 'have'} no {self.key}, which is "
-                f"the key. Leave them out by a query: … WHERE {key} IS NOT NULL"
+                f"{have} no {self.key}, which is the key. Leave them out by a query: … WHERE {key} IS NOT NULL"
             )
         twice = self.con.execute(
             f"SELECT CAST({key} AS VARCHAR), count(*) FROM source GROUP BY {key} HAVING count(*) > 1 ORDER BY 1"  # noqa: S608 - quoted
@@ -358,32 +367,32 @@ class Staging:
             if kind in ("DOUBLE", "FLOAT", "DATE") or kind.startswith("TIMESTAMP")
         ):
             column = identifier(name)
-            count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")
+            count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")  # noqa: S608 - quoted
             if count:
+                values = f"{counted(count, 'value')} that {'is' if count == 1 else 'are'}"
                 self.notes.append(
-                    f"The column {name} has {counted(count, 'value')} that {'is' if count == 1 else 'are'} NaN or infinite: "
-                    "the table has them, the metadata null, so that filters do not find them."
+                    f"The column {name} has {values} NaN or infinite: the table has them, the metadata null, so that "
+                    "filters do not find them."
                 )
 
     # Rows.
 
     def stage(self, collection: str) -> int:
         """Compute the ids and checksums of all rows; return how many there are."""
-        key = f"CAST({identifier(self.key)} AS VARCHAR)"
+        key = f"CAST({_column(self.key)} AS VARCHAR)"
         values = ", ".join(
-            f"CAST({identifier(name)} AS VARCHAR)"
-            for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])])
+            f"CAST({_column(name)} AS VARCHAR)" for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])])
         )
         title = (
             "''"
             if self.title is None
-            else f"coalesce(CAST({identifier(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
+            else f"coalesce(CAST({_column(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
         )
         doc_id = read_sql("rows/doc_id").replace("$key", key)
         self.con.execute(
-            f"CREATE TABLE staged AS SELECT rowid AS ordinal, {quoted(collection)} || '/' || (\n{doc_id}) AS doc_id, "  # noqa: S608 - quoted
+            f"CREATE TABLE staged AS SELECT s.rowid AS ordinal, {quoted(collection)} || '/' || (\n{doc_id}) AS doc_id, "  # noqa: S608 - quoted
             f"sha256({title} || coalesce({self.text}, '')) AS checksum, "
-            f"md5(CAST(to_json([{values}]) AS VARCHAR)) AS row_hash FROM source"
+            f"md5(CAST(to_json([{values}]) AS VARCHAR)) AS row_hash FROM source AS s"
         )
         return self._one("SELECT count(*) FROM staged")
 
@@ -406,11 +415,11 @@ class Staging:
 
     def groups(self, size: int) -> Iterator[tuple[list[dict[str, Any]], pa.Table]]:
         """Yield the rows to be written in the order of the source: as they become documents, and their values."""
-        plain = {name: _json_form(identifier(name), kind) for name, kind in self.columns.items()}
+        plain = {name: _json_form(_column(name), kind) for name, kind in self.columns.items()}
         metadata = ", ".join(f"{form} AS m{place}" for place, (form, _) in enumerate(plain.values()))
-        title = "NULL" if self.title is None else f"CAST({identifier(self.title)} AS VARCHAR)"
-        tags = "NULL" if self.tags is None else identifier(self.tags)
-        values = ", ".join(identifier(name) for name in self.columns)
+        title = "NULL" if self.title is None else f"CAST({_column(self.title)} AS VARCHAR)"
+        tags = "NULL" if self.tags is None else _column(self.tags)
+        values = ", ".join(_column(name) for name in self.columns)
         total = self._one("SELECT count(*) FROM work")
         for start in range(0, total, size):
             low, high = self.con.execute(
@@ -420,8 +429,12 @@ class Staging:
                 f"FROM (FROM work WHERE place BETWEEN {start} AND {start + size - 1}) AS w "
                 f"JOIN source AS s ON s.rowid = w.ordinal WHERE s.rowid BETWEEN {low} AND {high} ORDER BY w.ordinal"
             )
-            states = f"w.kind AS row_kind, w.doc_id, w.checksum AS row_checksum, CASE WHEN w.twin_place < {start} THEN w.twin END AS twin, {self.text} AS row_text"
-            found = self.con.sql(f"SELECT {states}, {title} AS row_title, {tags} AS row_tags, {metadata} {rows}")
+            states = (
+                "w.kind AS row_kind, w.doc_id, w.checksum AS row_checksum, "
+                f"CASE WHEN w.twin_place < {start} THEN w.twin END AS twin, "
+                f"{self.text} AS row_text, {title} AS row_title, {tags} AS row_tags"
+            )
+            found = self.con.sql(f"SELECT {states}, {metadata} {rows}")
             table = found.to_arrow_table()
             own = self.con.sql(f"SELECT w.doc_id, w.row_hash, {values} {rows}").to_arrow_table()
             columns = {name: table[f"m{place}"].to_pylist() for place, name in enumerate(plain)}
@@ -453,6 +466,11 @@ class Staging:
         return int(self.con.execute(statement).fetchall()[0][0])
 
 
+def _column(name: str) -> str:
+    """Return a column of the source in a statement where that is "s"."""
+    return f"s.{identifier(name)}"
+
+
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")
 
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
@@ -468,7 +486,7 @@ def _reader(paths: tuple[str, ...]) -> str:
     if len(readers) != 1 or "" in readers:
         ends = ", ".join(end for ends in _READERS.values() for end in ends)
         raise InputError(
-            f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "
+            f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "  # noqa: S608 - a message
             "query, such as SELECT * FROM read_csv('rows.txt')."
         )
     name = readers.pop()
@@ -484,9 +502,9 @@ def _checked_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
         raise InputError(f"The query is no SQL that DuckDB understands: {error}") from error
     kinds = [statement.type.name.partition("_")[0] for statement in statements]
     if kinds != ["SELECT"]:
+        given = " and ".join(kinds) or "a blank text"
         raise InputError(
-            f"The source must be one SELECT, which changes nothing, not {' and '.join(kinds) or 'a blank text'}. Run other "
-            "statements yourself, before."
+            f"The source must be one SELECT, which changes nothing, not {given}. Run other statements yourself, before."
         )
     return str(statements[0].query).strip().removesuffix(";")
 
@@ -516,7 +534,7 @@ def _unreadable(wanted: Definition, error: Exception) -> Exception:
 
 def _text_of(wanted: str | tuple[str, ...], columns: Mapping[str, str]) -> str:
     """Return the SQL of the text of a row; NULL and "" where none of its columns has any."""
-    texts = {name: f"CAST({identifier(column)} AS VARCHAR)" for name, column in columns.items()}
+    texts = {name: f"CAST({_column(column)} AS VARCHAR)" for name, column in columns.items()}
     if isinstance(wanted, tuple):
         lines = [
             f"CASE WHEN trim({text}) <> '' THEN {quoted(f'{columns[name]}: ')} || {text} END"

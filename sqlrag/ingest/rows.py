@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import numpy as np
@@ -65,8 +65,9 @@ class RowsReport(Report):
         counts = ("added", "changed", "columns_changed", "unchanged", "removed", "missing")
         named = ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in counts)
         texts = f"{counted(self.embedded, 'text')} embedded, {self.same:,} the same as another, {self.reused:,} known"
+        read = f"{counted(self.files, 'row')} read"
         lines = [
-            f"{self.collection}: {counted(self.files, 'row')} read: {named}, {self.failed:,} failed, {self.empty:,} empty",
+            f"{self.collection}: {read}: {named}, {self.failed:,} failed, {self.empty:,} empty",
             f"{counted(self.chunks, 'chunk')} written, {texts} ({self._stages()})",
         ]
         missing = [f"  {counted(self.missing, 'row')} of the file not in the source; prune removes them"] * bool(
@@ -101,7 +102,7 @@ def index_rows(
     verbose: bool = True,
     progress: Progress = "auto",
 ) -> RowsReport:
-    """Make a document of every row of a table or query, in a new file or beside the documents of an existing one.
+    r"""Make a document of every row of a table or query, in a new file or beside the documents of an existing one.
 
     The ``doc_id`` of a row is its collection and key: ``tickets/17``. Its text goes through the pipeline of documents:
     long ones are cut, the same text is embedded once. The other columns become its metadata for filters, numbers as
@@ -123,7 +124,7 @@ def index_rows(
         The column that identifies a row: a whole number, decimal, text, UUID, date or timestamp, unique and not NULL.
     text
         The column to search in. A list of columns makes lines ``column: value`` of those that have a value; a template
-        such as ``"{subject}\\n\\n{body}"`` is filled in.
+        such as ``"{subject}\n\n{body}"`` is filled in.
     title
         The column whose text heads the chunks of a row and is embedded with them. None: the column ``title``, if
         there is one among the others.
@@ -368,9 +369,15 @@ class _RowUpdate(Update):
 
     is_new = False
 
+    def __init__(
+        self, database: Database, run: Run, report: RowsReport, embedder: Embedder | None, model_name: str | None
+    ) -> None:
+        self.rows = report
+        super().__init__(database, run, cast("Any", report), embedder, model_name)
+
     def apply(self, staging: Staging, definition: Definition, options: _Options) -> None:
         """Compare the rows with the file and write what differs."""
-        run, report = self.state, self.report
+        run, report = self.state, self.rows
         collection = run.collection
         self._columns = staging.columns
         if options.since is not None:
@@ -403,9 +410,9 @@ class _RowUpdate(Update):
     def end(self, opened: ExitStack) -> None:
         """Index the words of a new file; ``opened`` then closes it and gives it its name."""
         if self.is_new:
-            if not self.report.documents:
+            if not self.rows.documents:
                 self.state.stop_if_down("No row was finished, so no file was made.")
-                reasons = "; ".join(f"{one.doc_id}: {one.reason}" for one in self.report.failures[:5])
+                reasons = "; ".join(f"{one.doc_id}: {one.reason}" for one in self.rows.failures[:5])
                 raise InputError(f"No row has a text, so no file was made. {reasons}")
             with self.state.timed("index"):
                 # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
@@ -462,7 +469,7 @@ class _RowUpdate(Update):
 
     def _group(self, rows: list[dict[str, Any]], values: pa.Table, mime: str) -> None:
         """Write a group of rows in one transaction."""
-        run, report = self.state, self.report
+        run, report = self.state, self.rows
         kinds: dict[str, str] = {}
         fresh: list[Document] = []
         copied: list[tuple[Document, str]] = []
@@ -499,12 +506,15 @@ class _RowUpdate(Update):
             return
         ids = [document.doc_id for document in kept]
         with run.timed("store"), self.database.transaction() as con:
-            write = {"llama_index_compatible": self.metadata.get("llama_index_compatible", "True") == "True"}
+            given = (con, kept, chunks, vectors)
             policy = policy_text(run.policy)
+            compatible = self.metadata.get("llama_index_compatible", "True") == "True"
             if self.is_new:
-                stored_documents.insert_rows(con, kept, chunks, vectors, policy=policy, **write)
+                stored_documents.insert_rows(*given, llama_index_compatible=compatible, policy=policy)
             else:
-                stored_documents.replace_rows(con, kept, chunks, vectors, stemmer=self.stemmer, policy=policy, **write)
+                stored_documents.replace_rows(
+                    *given, stemmer=self.stemmer, llama_index_compatible=compatible, policy=policy
+                )
                 metadata.clear_failures(con, ids)
             of_kept = pc.is_in(values["doc_id"], value_set=pa.array(ids, pa.string()))
             row_tables.insert(con, run.collection, self._columns, values.filter(of_kept))
@@ -526,7 +536,9 @@ class _RowUpdate(Update):
         found: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         for place, row in enumerate(table.drop_columns(["embedding"]).to_pylist()):
             found.setdefault(row["doc_id"], []).append((place, row))
-        kept, chunks, places, late = [], [], [], []
+        kept: list[Document] = []
+        late: list[Document] = []
+        chunks, places = [], []
         for document, twin in wanted:
             (kept if twin in found else late).append(document)
             common = chunk_metadata(document)
@@ -539,14 +551,14 @@ class _RowUpdate(Update):
                     )
                 )  # fmt: skip
                 places.append(place)
-        self.report.reused += len(chunks)
+        self.rows.reused += len(chunks)
         return kept, chunks, vectors[places], late
 
     def _conclude(
         self, staging: Staging, gone: int, options: _Options, definition: Definition, marks: dict[str, str]
     ) -> None:
         """Remove what is gone, and record the results of the run."""
-        run, report = self.state, self.report
+        run, report = self.state, self.rows
         report.failures.sort()
         whole = options.since is None
         if whole and options.prune and run.outage is None:

@@ -32,8 +32,8 @@ TABLE = """
 
 CHANGES = {
     "nothing": "FROM '{old}'",
-    "update": "SELECT * REPLACE (CASE WHEN id % {every} = 7 THEN body || ' changed' ELSE body END AS body) FROM '{old}'",
-    "columns": "SELECT * REPLACE (CASE WHEN id % {every} = 7 THEN price + 1 ELSE price END AS price) FROM '{old}'",
+    "update": "SELECT * REPLACE (body || CASE WHEN id % {every} = 7 THEN ' changed' ELSE '' END AS body) FROM '{old}'",
+    "columns": "SELECT * REPLACE (if(id % {every} = 7, -price, price) AS price) FROM '{old}'",
 }
 
 

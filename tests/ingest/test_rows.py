@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 HASHING = HashingEmbedder("hashing-64")
 
 TICKETS = """
-    SELECT i AS id, 'Subject ' || i AS subject, 'The pump number ' || i || ' is ' || ['loud', 'cold', 'late'][i % 3 + 1] AS body,
+    SELECT i AS id, 'Subject ' || i AS subject,
+        'The pump number ' || i || ' is ' || ['loud', 'cold', 'late'][i % 3 + 1] AS body,
         CAST(i * 1.25 AS DECIMAL(10, 2)) AS price, DATE '2024-01-01' + CAST(i AS INTEGER) AS day,
         TIMESTAMP '2024-01-01 08:00:00' + INTERVAL (i) HOUR AS updated_at, i % 2 = 0 AS open,
         CASE WHEN i % 4 = 0 THEN NULL ELSE ['shop', 'phone'][i % 2 + 1] END AS channel
@@ -428,7 +429,8 @@ class TestUpdates:
     def test_only_what_changed_is_embedded(self, kb, tickets):
         self.change(
             tickets,
-            "SELECT * REPLACE (CASE id WHEN 3 THEN 'The new text' ELSE body END AS body, CAST(CASE id WHEN 5 THEN 99 ELSE price END AS DECIMAL(10, 2)) AS price)"
+            "SELECT * REPLACE (CASE id WHEN 3 THEN 'The new text' ELSE body END AS body,"
+            " CAST(CASE id WHEN 5 THEN 99 ELSE price END AS DECIMAL(10, 2)) AS price)"
             " FROM {old} UNION ALL SELECT 100, 'New', 'A new row', 1, NULL, NULL, true, NULL",
         )
         before = read(kb, "SELECT node_id, embedding FROM documents WHERE doc_id = 'tickets/5'")
@@ -457,7 +459,7 @@ class TestUpdates:
         assert read(kb, "SELECT max(id), count(*) FROM rows_of_tickets") == [(19, 20)]
         self.change(tickets, "FROM {old} WHERE id < 9")
         state = kb.read_bytes()
-        with pytest.raises(InputError, match="has lost 11 of the 20 rows .* use force"):
+        with pytest.raises(InputError, match=r"has lost 11 of the 20 rows .* use force"):
             update(kb, prune=True)
         assert kb.read_bytes() == state
         assert counts(update(kb, prune=True, force=True)) == {"unchanged": 9, "removed": 11}
@@ -481,7 +483,7 @@ class TestUpdates:
         assert counts(update(kb)) == {"unchanged": 29, "missing": 1}
         with pytest.raises(InputError, match="Use one of them"):
             update(kb, since="updated_at", prune=True)
-        with pytest.raises(InputError, match="no column 'updated'.*Did you mean 'updated_at'"):
+        with pytest.raises(InputError, match=r"no column 'updated'.*Did you mean 'updated_at'"):
             update(kb, since="updated")
 
     def test_a_failed_row_is_read_again(self, kb, tickets):
@@ -535,7 +537,7 @@ class TestUpdates:
         rows = pa.table({"id": [1, 2], "body": ["a", "b"]})
         build(rows, kb, collection="given", title=None)
         assert [one.collection for one in sqlrag.update_rows(kb, progress="off")] == ["tickets"]
-        with pytest.raises(InputError, match="given by a program. Pass them again as source"):
+        with pytest.raises(InputError, match=r"given by a program. Pass them again as source"):
             update(kb, collection="given")
         changed = pd.DataFrame({"id": [1, 2], "body": ["a", "c"]})
         assert counts(update(kb, collection="given", source=changed)) == {"changed": 1, "unchanged": 1}
@@ -543,7 +545,7 @@ class TestUpdates:
             sqlrag.update_rows(kb, source=changed)
 
     def test_unknown_collections(self, kb, tmp_path):
-        with pytest.raises(NotFoundError, match="no source of rows 'nothing'. It has tickets."):
+        with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
         with pytest.raises(NotFoundError, match="index_rows adds one"):
             sqlrag.update_rows(sqlrag.Store.create(tmp_path / "e.duckdb", 3).path)
@@ -645,7 +647,7 @@ class TestBadInput:
     )
     def test_queries_and_columns(self, kb, query, message, options):
         if "No row" in message:
-            with pytest.raises(InputError, match="No row has a text, so no file was made. t/1: the row has no text"):
+            with pytest.raises(InputError, match=r"No row has a text, so no file was made. t/1: the row has no text"):
                 build(query, kb, collection="t", title=None)
             assert not kb.exists()
             return
@@ -706,7 +708,7 @@ class TestBadInput:
             build(17, kb, collection="t")
         closed = duckdb.connect()
         closed.close()
-        with pytest.raises(InputError, match="connection is closed.*Open it again"):
+        with pytest.raises(InputError, match=r"connection is closed.*Open it again"):
             build("FROM t", kb, collection="t", database=closed)
 
     def test_lone_surrogates_are_counted(self, kb):
@@ -747,7 +749,13 @@ class TestBadInput:
 
     def test_a_database_in_use(self, kb, tmp_path):
         shop = tmp_path / "shop.duckdb"
-        program = f"import duckdb, time; con = duckdb.connect({str(shop)!r}); con.execute('CREATE TABLE t (id INT)'); print('open', flush=True); time.sleep(60)"
+        program = f"""if True:
+            import duckdb, time
+            con = duckdb.connect({str(shop)!r})
+            con.execute("CREATE TABLE t (id INT)")
+            print("open", flush=True)
+            time.sleep(60)
+        """
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
             assert holder.stdout.readline().strip() == b"open"
             with pytest.raises(StoreLockedError, match=f"in use by another process: .*PID {holder.pid}"):
@@ -806,7 +814,8 @@ class TestEverywhere:
         expected = self.rows(kb)
         with duckdb.connect(str(kb)) as con:
             con.execute(
-                "UPDATE embedding_metadata SET value = CAST(CAST(value AS INTEGER) - 1 AS VARCHAR) WHERE key = 'schema_version'"
+                "UPDATE embedding_metadata SET value = CAST(CAST(value AS INTEGER) - 1 AS VARCHAR) "
+                "WHERE key = 'schema_version'"
             )
         upgraded = sqlrag.upgrade(kb)
         assert upgraded.left_out == ()
@@ -853,14 +862,16 @@ class TestEverywhere:
             con.execute(f"CREATE TABLE tickets AS FROM '{tickets}'")
             con.execute(sqlrag.attach_sql(kb))
             rows = con.execute(
-                "SELECT t.*, h.score FROM kb_lexical_query('loud pump 12', k := 3) AS h JOIN kb.rows_of_tickets AS r USING (doc_id) "
+                "SELECT t.*, h.score FROM kb_lexical_query('loud pump 12', k := 3) AS h "
+                "JOIN kb.rows_of_tickets AS r USING (doc_id) "
                 "JOIN tickets AS t ON t.id = r.row_key ORDER BY h.score DESC, t.id"
             ).fetchall()
         found = sqlrag.lexical_query("loud pump 12", kb, top_k=3)
         assert [(row[0], row[-1]) for row in rows] == [(one["row_key"], one["score"]) for one in found]
         with duckdb.connect(str(kb), read_only=True) as con:
             inside = con.execute(
-                "SELECT r.id, r.price, h.score FROM lexical_query('loud pump 12', k := 3) AS h JOIN rows_of_tickets AS r USING (doc_id) "
+                "SELECT r.id, r.price, h.score FROM lexical_query('loud pump 12', k := 3) AS h "
+                "JOIN rows_of_tickets AS r USING (doc_id) "
                 "ORDER BY h.score DESC, r.id"
             ).fetchall()
         assert [(row[0], row[-1]) for row in inside] == [(row[0], row[-1]) for row in rows]

@@ -295,8 +295,8 @@ def _stored_columns(con: duckdb.DuckDBPyConnection, table: tuple[str, str, str])
 def copy_tables(con: duckdb.DuckDBPyConnection, database: str, skip: Collection[tuple[str, str]]) -> None:
     """Copy all tables but those to be skipped from an attached database into ``new``.
 
-    The rows of tables that ``new`` has are replaced, in the columns that both have; other tables are created. ``new`` is
-    the default database.
+    The rows of tables that ``new`` has are replaced, in the columns that both have; other tables are created. It is the
+    default database.
     """
     known = set(tables_of(con, "new"))
     for schema, table in tables_of(con, database):
@@ -321,9 +321,8 @@ def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
     """
     con.execute("USE old.main")
     tables = tables_of(con, "old")
-    names = (
-        object_names(con) - {f"{schema}.{table}" for schema, table in tables} - wanted_objects() - row_tables.names(con)
-    )
+    names = object_names(con) - {f"{schema}.{table}" for schema, table in tables}
+    names -= wanted_objects() | row_tables.names(con)
     con.execute("USE new.main")
     left_out = [f"the view or macro {name}" for name in sorted(names)]
     ours = set(tables_of(con, "new"))

@@ -40,7 +40,7 @@ def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
     if not con.execute(read_sql("rows/is_there")).fetchall():
         return {}
     rows = con.execute(read_sql("rows/sources")).fetchall()
-    return {row[0]: RowSource(row[0], json.loads(row[1]), *row[2:4], json.loads(row[4])) for row in rows}
+    return {row[0]: RowSource(row[0], json.loads(row[1]), row[2], row[3], json.loads(row[4])) for row in rows}
 
 
 def table_of(collection: str) -> str:
@@ -75,14 +75,12 @@ def create(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str
     run_script(con, "rows/registry")
     old = columns_of(con, collection) if collection in sources(con) else {}
     if old != dict(columns):
-        values = [
-            f"{f'TRY_CAST({identifier(name)} AS {kind})' if name in old else f'CAST(NULL AS {kind})'} AS {identifier(name)}"
-            for name, kind in columns.items()
-        ]
+        values = []
+        for name, kind in columns.items():
+            value = f"TRY_CAST({identifier(name)} AS {kind})" if name in old else f"CAST(NULL AS {kind})"
+            values.append(f"{value} AS {identifier(name)}")
         begin = f"FROM {table}" if old else "FROM (SELECT '' AS doc_id LIMIT 0)"
-        con.execute(
-            f"CREATE OR REPLACE TABLE {table} AS SELECT doc_id, '' AS row_hash, {', '.join(values)} {begin}"
-        )
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT doc_id, '' AS row_hash, {', '.join(values)} {begin}")
         comment = f"The rows of the collection {collection} in their own types"
         con.execute(f"COMMENT ON TABLE {table} IS {quoted(comment)}")
     _create_view(con, collection, key)

@@ -330,7 +330,7 @@ def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[
 
 
 def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a candidate as the plain dict that a query returns: the keys are ``RESULT_KEYS``, and ``row_key`` for a row."""
+    """Return a candidate as the dict that a query returns: the keys are ``RESULT_KEYS``, and ``row_key`` for a row."""
     row: dict[str, Any] = {
         "node_id": found.node_id,
         "text": found.content,
