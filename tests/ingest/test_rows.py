@@ -351,7 +351,7 @@ class TestTypes:
         ("key", "value"),
         [
             ("CAST(7 AS UTINYINT)", 7),
-            ("CAST(10 AS HUGEINT) ** 30 :: HUGEINT", 10**30),
+            ("1000000000000000000000000000000 :: HUGEINT", 10**30),
             ("CAST(1.50 AS DECIMAL(5, 2))", decimal.Decimal("1.50")),
             ("'a/b # 50% é\u0301 '", "a/b # 50% é\u0301 "),
             ("'line\nend'", "line\nend"),
@@ -361,9 +361,7 @@ class TestTypes:
         ],
     )
     def test_the_key_in_its_own_type(self, tmp_path, key, value):
-        kb, path = tmp_path / "kb.duckdb", tmp_path / "t.parquet"
-        if "**" in key:
-            key = "1000000000000000000000000000000 :: HUGEINT"
+        kb = tmp_path / "kb.duckdb"
         build(f"SELECT {key} AS id, 'pump' AS body", kb, collection="t", title=None)
         (row,) = sqlrag.lexical_query("pump", kb)
         assert row["row_key"] == value
@@ -373,7 +371,6 @@ class TestTypes:
         (document,) = sqlrag.get_source_documents([row["node_id"]], kb)
         assert document["text"] == "pump"
         assert counts(update(kb)) == {"unchanged": 1}
-        del path
 
     def test_keys_that_differ_in_their_normal_form_alone(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
@@ -384,6 +381,20 @@ class TestTypes:
         assert sorted(key for (key,) in read(kb, "SELECT row_key FROM rows_of_t")) == sorted(
             ["é", "e\u0301", "%", "%25"]
         )
+
+    def test_columns_of_awkward_names(self, tmp_path):
+        kb = tmp_path / "kb.duckdb"
+        names = ("kind", "place", "ordinal", "checksum", "twin", "row_title", "m0", 'a "b" {c}', "Ä", "select")
+        columns = {name: [f"{name} {i}" for i in range(3)] for name in names}
+        build(
+            pa.table({"doc key": [1, 2, 3], **columns}), kb, collection="t", key="doc key", text="kind", title="place"
+        )
+        (row,) = read(kb, "FROM rows_of_t WHERE row_key = 2")
+        assert row == ("t/2", 2, 2, *(f"{name} 1" for name in names if name != "kind"), "kind 1")
+        assert read(kb, "SELECT heading_path FROM documents WHERE doc_id = 't/2'") == [(["place 1"],)]
+        assert sqlrag.lexical_query("kind", kb, metadata={"Ä": "Ä 2"})[0]["row_key"] == 3
+        with pytest.raises(InputError, match="cannot be named rowid"):
+            build(pa.table({"id": [1], "body": ["a"], "rowid": [2]}), kb, collection="u", title=None)
 
     def test_filters_by_type(self, tickets, tmp_path):
         kb = tmp_path / "kb.duckdb"
@@ -400,7 +411,8 @@ class TestTypes:
 
     def test_not_a_number_and_infinity(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
-        source = "SELECT i AS id, 'a' AS body, ['nan', '-inf', '1.5'][i]::DOUBLE AS x, ['infinity', '2024-01-01', NULL][i]::DATE AS d FROM range(1, 4) AS t(i)"
+        values = "['nan', '-inf', '1.5'][i]::DOUBLE AS x, ['infinity', '2024-01-01', NULL][i]::DATE AS d"
+        source = f"SELECT i AS id, 'a' AS body, {values} FROM range(1, 4) AS t(i)"
         report = build(source, kb, collection="t", title=None)
         assert [note for note in report.warnings if "2 values that are NaN or infinite" in note]
         assert [note for note in report.warnings if "1 value that is NaN or infinite" in note]
@@ -431,7 +443,7 @@ class TestUpdates:
             tickets,
             "SELECT * REPLACE (CASE id WHEN 3 THEN 'The new text' ELSE body END AS body,"
             " CAST(CASE id WHEN 5 THEN 99 ELSE price END AS DECIMAL(10, 2)) AS price)"
-            " FROM {old} UNION ALL SELECT 100, 'New', 'A new row', 1, NULL, NULL, true, NULL",
+            " FROM {old} UNION ALL SELECT 100, 'New', 'A new row', CAST(1 AS DECIMAL(10, 2)), NULL, NULL, true, NULL",
         )
         before = read(kb, "SELECT node_id, embedding FROM documents WHERE doc_id = 'tickets/5'")
         model = Counting()
@@ -591,7 +603,7 @@ class TestUpdates:
         sqlrag.Store(kb, read_only=False).close()  # moves the log into the file
         assert is_sound(kb)
         written = read(kb, "SELECT count(*) FROM rows_of_t")[0][0]
-        assert written == ROWS_AT_ONCE
+        assert written == 1 + ROWS_AT_ONCE  # the second group is lost, with nothing of it
         assert counts(update(kb)) == {"added": 3 * ROWS_AT_ONCE - written, "unchanged": written}
         assert is_sound(kb)
 
