@@ -27,7 +27,7 @@ from sqlrag.network import scheme_of
 from sqlrag.normalize import without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
 
@@ -396,14 +396,13 @@ class Staging:
         )
         return self._one("SELECT count(*) FROM staged")
 
-    def compare(self, stored: pa.RecordBatchReader | None, foreign: pa.RecordBatchReader | None) -> dict[str, int]:
-        """Compare the rows with those of the file; return how many there are of each kind."""
-        for name, reader in (("stored", stored), ("foreign_documents", foreign)):
-            if reader is None:
-                self.con.execute(f"CREATE TABLE {name} (doc_id VARCHAR, checksum VARCHAR, row_hash VARCHAR)")
-                continue
+    def compare(self, states: Iterable[pa.RecordBatchReader]) -> dict[str, int]:
+        """Compare the rows with those of a file and its other documents; return how many there are of each kind."""
+        for name in ("stored", "foreign_documents"):
+            self.con.execute(f"CREATE TABLE {name} (doc_id VARCHAR, checksum VARCHAR, row_hash VARCHAR)")
+        for name, reader in zip(("stored", "foreign_documents"), states, strict=False):
             register(self.con, "given_states", reader)
-            self.con.execute(f"CREATE TABLE {name} AS FROM given_states")
+            self.con.execute(f"INSERT INTO {name} BY NAME FROM given_states")
             self.con.unregister("given_states")
         self.con.execute(read_sql("rows/compare"))
         found = dict(self.con.execute("SELECT kind, count(*) FROM work GROUP BY kind ORDER BY kind").fetchall())

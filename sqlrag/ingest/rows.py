@@ -35,7 +35,7 @@ from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.types import AnyEmbedder, Embedder, Progress, Vectors
@@ -388,7 +388,8 @@ class _RowUpdate(Update):
             self._check_name(collection, before)
             source = before.get(collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
-            found = staging.compare(*self._states(con, source, mime, staging.columns))
+            with con.cursor() as reader:
+                found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging.columns))
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
                     f"{definition} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of "
@@ -396,6 +397,8 @@ class _RowUpdate(Update):
                 )
             if source is not None:
                 report.warnings += _changed_columns(con, source, staging, definition)
+        if found.get("added") or found.get("changed"):
+            self._model()  # before anything is written
         report.unchanged = report.files - sum(found.get(kind, 0) for kind in ("added", "changed", "columns", "foreign"))
         with self.database.transaction() as con:
             row_tables.create(con, collection, staging.columns, staging.key)
@@ -432,14 +435,11 @@ class _RowUpdate(Update):
 
     def _states(
         self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, columns: Mapping[str, str]
-    ) -> tuple[pa.RecordBatchReader | None, pa.RecordBatchReader | None]:
-        """Return the rows that the file has of a source, and the documents that have ids of its rows otherwise.
+    ) -> Iterator[pa.RecordBatchReader]:
+        """Yield the rows that the file has of a source, then the documents that have ids of its rows otherwise.
 
-        Where the columns are others now, no row has its hash.
+        Each has to be read before the next. Where the columns are others now, no row has its hash.
         """
-        if self.is_new:
-            return None, None
-        con = con.cursor()
         collection = self.state.collection
         table = "(SELECT '' AS doc_id, '' AS row_hash LIMIT 0)"
         if source is not None:
@@ -452,8 +452,9 @@ class _RowUpdate(Update):
             .replace("FROM row_values", f"FROM {table}")
             .replace("(FROM missing)", f"(\n{missing}\n)")
         )
-        of_others = con.cursor().sql(read_sql("rows/foreign"), params={"prefix": f"{collection}/", "row": ROW})
-        return arrow_reader(con.sql(stored, params={"mime": mime}), ROWS_AT_ONCE), arrow_reader(of_others, ROWS_AT_ONCE)
+        yield arrow_reader(con.sql(stored, params={"mime": mime}), ROWS_AT_ONCE)
+        others = {"prefix": f"{collection}/", "row": ROW}
+        yield arrow_reader(con.sql(read_sql("rows/foreign"), params=others), ROWS_AT_ONCE)
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
         from tqdm.auto import tqdm
