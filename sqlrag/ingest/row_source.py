@@ -137,7 +137,8 @@ class Staging:
     ) -> None:
         self.definition = definition
         self.notes: list[str] = []
-        self.con = duckdb.connect(str(folder / "sqlrag_staging.duckdb"), config={"memory_limit": _MEMORY})
+        self._path = folder / "sqlrag_staging.duckdb"
+        self.con = duckdb.connect(str(self._path), config={"memory_limit": _MEMORY})
         try:
             self.con.execute("SET arrow_lossless_conversion = true")
             for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
@@ -152,6 +153,11 @@ class Staging:
         except BaseException:
             self.con.close()
             raise
+
+    @property
+    def bytes(self) -> int:
+        """How large the database is."""
+        return self._path.stat().st_size
 
     def close(self) -> None:
         """Close the database."""

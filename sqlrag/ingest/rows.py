@@ -27,6 +27,7 @@ from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, NotFoundError
+from sqlrag.ingest.build import memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
 from sqlrag.ingest.run import Failure, Report, Run, bars, checked_collection, fit_to_window
@@ -200,6 +201,7 @@ def index_rows(
                 model = given or load_embedder(embed_model_name, provider=embedding_provider)
                 temporary = opened.enter_context(new_file(check_output(path, overwrite=False), overwrite=False))
                 made = opened.enter_context(Database.create(temporary, model.dimensions))
+                made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))
                 update = _begin(made, run, report, model)
             update.apply(staging, definition, options)
             update.end(opened)
@@ -305,6 +307,8 @@ def update_rows(
         reports.append(report)
     return reports
 
+
+_MEMORY_OF_A_ROW = 1000  # bytes: the keys of a document and a chunk, which DuckDB keeps in memory
 
 _OPTIONS = ("key", "text", "title", "metadata", "tags", "markdown", "leave_out")
 
