@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from sqlrag.ingest.add import add_documents
     from sqlrag.ingest.chunk import chunk
     from sqlrag.ingest.reembed import ReembedReport, reembed
+    from sqlrag.ingest.rows import RowsReport, index_rows, update_rows
     from sqlrag.ingest.run import Prepared, Report, UpdateReport
     from sqlrag.ingest.update import update_embeddings
     from sqlrag.prepare import prepare_embeddings
@@ -167,6 +168,7 @@ __all__ = [
     "Report",
     "Results",
     "RetrievePlan",
+    "RowsReport",
     "SchemaVersionError",
     "Settings",
     "SingleFileRAGService",
@@ -225,6 +227,7 @@ __all__ = [
     "import_ragfile",
     "import_ragmd",
     "index",
+    "index_rows",
     "lexical_query",
     "load_embedder",
     "load_reranker",
@@ -248,6 +251,7 @@ __all__ = [
     "rerank",
     "retrieve",
     "update_embeddings",
+    "update_rows",
     "upgrade",
     "validate_embedding_model",
     "vector_query",
@@ -291,6 +295,7 @@ _LAZY = {
     "Repaired": "sqlrag.engines.duckdb.check",
     "Report": "sqlrag.ingest.run",
     "Results": "sqlrag.ranking.results",
+    "RowsReport": "sqlrag.ingest.rows",
     "Settings": "sqlrag.settings",
     "SingleFileRAGService": "sqlrag.formats.service",
     "Store": "sqlrag.search.store",
@@ -343,6 +348,7 @@ _LAZY = {
     "import_ragfile": "sqlrag.formats.ragfile",
     "import_ragmd": "sqlrag.formats.ragmd",
     "index": "sqlrag.search.change",
+    "index_rows": "sqlrag.ingest.rows",
     "lexical_query": "sqlrag.query",
     "load_embedder": "sqlrag.embedders",
     "load_reranker": "sqlrag.blocks.rerank",
@@ -366,6 +372,7 @@ _LAZY = {
     "rerank": "sqlrag.blocks.rerank",
     "retrieve": "sqlrag.blocks.fuse",
     "update_embeddings": "sqlrag.ingest.update",
+    "update_rows": "sqlrag.ingest.rows",
     "upgrade": "sqlrag.engines.duckdb.upgrade",
     "validate_embedding_model": "sqlrag.query",
     "vector_query": "sqlrag.query",

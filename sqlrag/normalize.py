@@ -34,6 +34,8 @@ _CONTROL = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
 
 _DROPPED = re.compile(f"[{_CONTROL}\ufeff]+")
 
+_CHANGED_ASCII = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+
 _BETWEEN_LETTERS = re.compile(rf"(?<=\w)\ufeff*[{_CONTROL}][{_CONTROL}\ufeff]*(?=\w)")
 
 
@@ -99,6 +101,8 @@ def normalize(text: str) -> str:
     >>> normalize("one\r\ntwo\x00 \ud835")
     'one\ntwo �'
     """
+    if text.isascii() and not _CHANGED_ASCII.search(text):
+        return text
     for pattern, new in _REPLACED:
         if pattern.search(text):  # else a copy would be made of a long text
             text = pattern.sub(new, text)

@@ -22,6 +22,11 @@ PAD = "\u00ad"
 
 """The soft hyphen, which no reader sees: in the text that is shown it fills the places of markup."""
 
+# The types of a document that is a row of a table.
+ROW = "application/vnd.sqlrag.row"
+
+ROW_MARKDOWN = f"{ROW}+markdown"
+
 SPEC_VERSION = "2.0.0"
 
 """The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""
@@ -132,6 +137,7 @@ class Candidate:
     given. ``created_at`` is when the document was stored, in ISO 8601 (UTC). ``context`` is the part of the document
     with the chunk in it that the search was asked to read, ``document.text[context_start:context_end]``, and
     ``context_shown`` that as a reader of the page sees it, as ``shown`` is of the chunk; None where it was not asked.
+    ``row_key`` is that of the row which :func:`sqlrag.index_rows` made the document of, in its own type.
     """
 
     doc_id: str
@@ -158,6 +164,7 @@ class Candidate:
     context_start: int | None = None
     context_end: int | None = None
     context_shown: str | None = None
+    row_key: Any = None
 
     @property
     def visible(self) -> str:

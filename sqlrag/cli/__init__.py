@@ -16,7 +16,10 @@ from typing import Annotated
 import typer
 
 # The order of these imports is that of the commands in the help.
-from sqlrag.cli import build, search  # noqa: F401 - they register their commands
+from sqlrag.cli import build, rows  # noqa: F401 - they register their commands
+
+# isort: split
+from sqlrag.cli import search  # noqa: F401
 
 # isort: split
 from sqlrag.cli import ask, serve, shell  # noqa: F401

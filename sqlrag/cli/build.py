@@ -26,11 +26,12 @@ from sqlrag.cli.options import (
     option,
     where,
 )
-from sqlrag.cli.printing import Format, write_facts, write_message
+from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from sqlrag.ingest.rows import RowsReport
     from sqlrag.ingest.run import Report
 
 
@@ -162,6 +163,24 @@ def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
             write_message(line.strip())
 
 
+def write_reports(reports: Sequence[RowsReport], form: Format, *, quiet: bool) -> None:
+    """Write the reports of sources of rows."""
+    facts: list[dict[str, Any]] = []
+    for report in reports:
+        lines = str(report).splitlines()
+        report_details(report, lines[2:], quiet)
+        facts.append(
+            {"collection": report.collection, **report.counts(), "failed": report.failed, "empty": report.empty}
+        )
+        facts[-1] |= {"run_id": report.run_id, **details_of(report)}
+        if form is Format.table and not quiet:
+            write("\n".join(lines[:2]))
+    if form is Format.json:
+        write_json(facts)
+    elif form is Format.csv:
+        write_csv(facts, list(facts[0]))
+
+
 def details_of(report: Report) -> dict[str, Any]:
     """Return the details of a run for programs, in addition to its counts."""
     return {
@@ -178,9 +197,15 @@ def details_of(report: Report) -> dict[str, Any]:
     "Bring a file up to date with its folder.",
     "sqlrag update docs kb.duckdb",
     "sqlrag update docs kb.duckdb --prune --format json",
+    "sqlrag update kb.duckdb",
 )
 def update(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Where the documents are; a file alone: its rows of tables.", show_default=False
+        ),
+    ],
     file: File = None,
     db: DbInstead = None,
     prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
@@ -218,8 +243,20 @@ def update(
 ) -> None:
     """Bring a file up to date with the folder that it was built from; only changes are embedded.
 
-    Without --prune nothing is removed. Documents of other folders stay as they are.
+    Without --prune nothing is removed. Documents of other folders stay as they are. A file alone, without a folder, is
+    brought up to date with the tables that its rows are from, as by update-rows.
     """
+    if file is None and folder.is_file():
+        from sqlrag.ingest.rows import update_rows
+
+        of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
+        if any(one is not None for one in of_folders) or skip_duplicates or collection != "default":
+            raise typer.BadParameter(
+                f"{folder} is a file: pass the folder of its documents, or see sqlrag update-rows."
+            )
+        reports = update_rows(folder, prune=prune, wait_seconds=wait, verbose=not quiet)
+        write_reports(reports, form, quiet=quiet)
+        return
     from sqlrag.ingest.update import update_embeddings
 
     report = update_embeddings(

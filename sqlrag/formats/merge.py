@@ -16,7 +16,7 @@ from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.cancellation import checkpoint
 from sqlrag.engines.contents import SETTINGS, Contents, groups
-from sqlrag.engines.duckdb import lexical, metadata
+from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import check_replaceable
 from sqlrag.engines.duckdb.documents import insert_chunks
 from sqlrag.engines.duckdb.failures import public, reported
@@ -135,6 +135,8 @@ def merge(
                 chunks = _copy(con, parts, readers, documents, dimensions)
                 for table, key in _RECORDS.items():
                     _copy_records(con, parts, readers, table, key)
+                for part, reader in zip(parts, readers, strict=True):
+                    row_tables.merge(con, part.path, reader)
                 for collection, folder in con.execute("SELECT collection, input_dir FROM collections").fetchall():
                     metadata.shorten_paths(con, collection, folder)
                 lexical.add_chunks(con, 0, values["stemmer"])
@@ -264,7 +266,7 @@ def _left_out(parts: Sequence[FileEngine], readers: Sequence[duckdb.DuckDBPyConn
         with reported(part.path):
             collections = reader.execute("SELECT collection, input_dir FROM collections").fetchall()
             has_map = reader.execute("SELECT 1 FROM corpus_map LIMIT 1").fetchall()
-            own = sorted(object_names(reader) - wanted_objects())
+            own = sorted(object_names(reader) - wanted_objects() - row_tables.names(reader))
         for collection, folder in collections:
             folders.setdefault(collection, set()).add(folder)
         if has_map:

@@ -256,6 +256,11 @@ def _enough_memory(files: Sequence[Path]) -> str | None:
     for file in files:
         with suppress(OSError):  # it is reported when it is read
             needed += file.stat().st_size * _MEMORY_OF_FILES
+    return memory_for(needed)
+
+
+def memory_for(needed: int) -> str | None:
+    """Return a limit of memory by which so many bytes can be used at least; None where that is much."""
     return f"{max(needed, _LEAST_MEMORY) // 1_000_000}MB" if needed < _MOST_MEMORY else None
 
 

@@ -22,7 +22,7 @@ from sqlrag.ingest.readers.sections import (
     relative_path,
     title_sections,
 )
-from sqlrag.links import MARKDOWN
+from sqlrag.links import MARKDOWN, is_markdown
 from sqlrag.normalize import is_blank
 from sqlrag.types import PAD, Chunk, ChunkPolicy, ChunkUnit, Document
 from sqlrag.visible import Page, Table, header_row, page_by_type, shown_slice, visible
@@ -494,7 +494,9 @@ class _Cutting:
             sections = title_sections(document)
         else:
             sections = sections_of(document) if policy.strategy == "markdown" else plain_sections(document)
-        slices = _slices(document.text, page, sections, policy, token_offsets, window)
+        slices = _short(document, sections, policy, window) or _slices(
+            document.text, page, sections, policy, token_offsets, window
+        )
         # What a reader does not see makes no chunk.
         return (one for one in slices if _is_seen(page, one[0], one[1]))
 
@@ -534,6 +536,26 @@ def chunk_metadata(document: Document) -> dict[str, Any]:
     path = relative_path(document)
     own = {"file_name": document.file_name, "file_path": path, "mime": document.mime} if document.doc_id else {}
     return {**document.metadata, **own}
+
+
+def _short(
+    document: Document, sections: Sequence[Section], policy: ChunkPolicy, window: int | None
+) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Return a plain text that is one chunk however its tokens are counted; empty where they have to be counted.
+
+    A token has one character of ASCII at least, but for a mark of the beginning that some tokenizers add.
+    """
+    text = document.text
+    if len(sections) != 1 or sections[0].level or is_markdown(document.mime) or not text.isascii():
+        return []
+    path, most = sections[0].heading_path, policy.chunk_size
+    if window is not None:
+        title = " > ".join(path)
+        cost = len(title) + 3 if path and policy.include_headers else 0
+        if not title.isascii() or cost > window // 3:
+            return []
+        most = min(most, window - cost)
+    return [(*trimmed(text, sections[0].start, sections[0].end), path)] if len(text) < most else []
 
 
 def _slices(

@@ -7,6 +7,7 @@ import json
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO, overload
+from uuid import UUID
 
 from sqlrag.arguments import counted
 from sqlrag.errors import MissingExtraError
@@ -66,6 +67,12 @@ COLUMN_TYPES = {
 
 RESULT_KEYS = tuple(COLUMN_TYPES)
 
+
+def keys_of(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one of them is a row of a table."""
+    return (*RESULT_KEYS, "row_key") if any("row_key" in row for row in rows) else RESULT_KEYS
+
+
 _WIDTH = 100  # columns of a terminal
 
 TEXT_COLUMNS = 280  # of a chunk's text in the terminal: three lines
@@ -89,7 +96,8 @@ class Results(list[dict[str, Any]]):
         counts from 1, ``i_start`` and ``i_end`` are characters of the source document, ranks count from 1. ``tags`` is
         a list of str, ``checksum`` the SHA-256 of the document's bytes in hex ("" where it has none), ``created_at``
         when the document was stored, such as "2024-05-01T12:00:00Z". ``context`` is what was to be read around the
-        chunk, ``context_start`` and ``context_end`` its characters of the source document; None where nothing was.
+        chunk, ``context_start`` and ``context_end`` its characters of the source document; None where nothing was. The
+        chunk of a row of a table has ``row_key`` as well, the key in its own type.
     query_text
         What was asked.
     sql
@@ -176,7 +184,9 @@ class Results(list[dict[str, Any]]):
     def arrow(self) -> pa.Table:
         """Return a ``pyarrow.Table``, one row per result; the columns and their types are the same for any result.
 
-        ``metadata`` and ``source_doc`` are strings that hold JSON, ``heading_path`` is ``list<string>``.
+        ``metadata`` and ``source_doc`` are strings that hold JSON, ``heading_path`` is ``list<string>``. Where a result
+        is a row of a table, there is a last column ``row_key``, of the type of the keys; where these are of several
+        types, they are text.
         """
         import pyarrow as pa
 
@@ -184,7 +194,13 @@ class Results(list[dict[str, Any]]):
         schema = pa.schema([(name, types.get(kind) or getattr(pa, kind)()) for name, kind in COLUMN_TYPES.items()])
         as_json = [name for name, kind in COLUMN_TYPES.items() if kind == "json"]
         rows = [row | {name: _to_json(row.get(name)) for name in as_json} for row in self]
-        return pa.Table.from_pylist(rows, schema=schema)
+        table = pa.Table.from_pylist(rows, schema=schema)
+        if keys_of(self) == RESULT_KEYS:
+            return table
+        keys = [row.get("row_key") for row in self]
+        if len({type(key) for key in keys if key is not None}) > 1 or any(isinstance(key, UUID) for key in keys):
+            keys = [None if key is None else str(key) for key in keys]
+        return table.append_column("row_key", pa.array(keys))
 
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame, one row per result; ``metadata`` stays a dict, ``heading_path`` a list.
@@ -198,7 +214,7 @@ class Results(list[dict[str, Any]]):
         """
         pandas = frames("pandas", "Results.df()")
         frame: pd.DataFrame = pandas.DataFrame(
-            [[row.get(name) for name in RESULT_KEYS] for row in self], columns=list(RESULT_KEYS)
+            [[row.get(name) for name in keys_of(self)] for row in self], columns=list(keys_of(self))
         )
         numbers = {"int32": "Int64", "float64": "float64"}
         return frame.astype({name: numbers[kind] for name, kind in COLUMN_TYPES.items() if kind in numbers})

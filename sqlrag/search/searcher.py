@@ -69,7 +69,9 @@ _NOISE = (
     "a correlation of {trust.rho:.2f}; {rest}."
 )
 
-_IRRELEVANT = "Probably nothing relevant: {cosine}the words of the question have {words:.0%} of what they could score at best."
+_IRRELEVANT = (
+    "Probably nothing relevant: {cosine}the words of the question have {words:.0%} of what they could score at best."
+)
 
 # Both are low where nothing answers a question, by the share of the highest score that its words could have which the
 # best chunk has; see tests/bench/relevance.py. Cosines of the hashing embedder count words, so those decide alone.

@@ -31,6 +31,8 @@ COMMANDS = [
         "prepare-embeddings",
         "update",
         "delete",
+        "index-rows",
+        "update-rows",
         "hybrid-query",
         "vector-query",
         "lexical-query",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NotRequired,  # pydantic supports that of typing from Python 3.12 only
+)
 
-from typing_extensions import TypedDict  # pydantic supports that of typing from Python 3.12 only
+from typing_extensions import TypedDict
 
 import sqlrag
 from sqlrag.answers.answer import prepare_prompt
@@ -48,6 +53,7 @@ class Hit(TypedDict):
     context: str | None
     context_start: int | None
     context_end: int | None
+    row_key: NotRequired[Any]
 
 
 class Found(TypedDict):

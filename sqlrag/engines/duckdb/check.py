@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from sqlrag.arguments import counted, flag
-from sqlrag.engines.duckdb import documents, lexical
+from sqlrag.engines.duckdb import documents, lexical, row_tables
 from sqlrag.engines.duckdb.blocks import UnknownLayoutError
 from sqlrag.engines.duckdb.database import Database, existing_file, is_open, settle
 from sqlrag.engines.duckdb.definitions import changes, known
@@ -88,7 +88,13 @@ def run_checks(
         if rows:
             rule = sql.splitlines()[0].removeprefix("-- ")
             problems.append(Problem(name, rule, len(rows), tuple(str(row[0]) for row in rows[:5])))
+    if not damaged and (lost := row_tables.problems(con)):
+        rule = "Every row of a source has its document and its values: update_rows writes what is missing."
+        problems.append(Problem(_ROWS_CHECK, rule, len(lost), tuple(lost[:5])))
     return problems
+
+
+_ROWS_CHECK = "wrong_rows"
 
 
 def _block_problems(database: Database) -> list[Problem]:
@@ -288,6 +294,9 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
             if "wrong_links" in found or not had_links:
                 documents.rebuild_links(con)
                 done.append("The links were extracted again from the texts.")
+            if _ROWS_CHECK in found:
+                row_tables.repair(con)
+                done.append("Values of rows without a document were removed.")
             if "map_without_chunks" in found:
                 con.execute(read_sql("index/unmap_lost"))
                 done.append("Points whose chunks are gone were removed from the map.")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.arguments import counted
-from sqlrag.engines.duckdb import lexical, metadata
+from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql, run_script
 from sqlrag.engines.duckdb.statements import register
@@ -21,11 +21,11 @@ from sqlrag.errors import InputError
 from sqlrag.links import is_markdown, links_of, markdown_links
 from sqlrag.normalize import is_blank
 from sqlrag.ranking.vectors import sign_words, unit_vectors
-from sqlrag.types import PAD
+from sqlrag.types import PAD, ROW
 from sqlrag.visible import page_by_type, shown_slice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import duckdb
     from numpy.typing import ArrayLike
@@ -210,16 +210,18 @@ def replace_rows(
 
     ``gone`` are documents to delete in the same step, such as the old names of files. See :func:`insert_rows`.
     """
-    delete(con, [*(document.doc_id for document in documents), *gone])
+    rows = {document.doc_id for document in documents if document.mime.startswith(ROW)}
+    delete(con, [*(document.doc_id for document in documents), *gone], rows)
     first = insert_rows(con, documents, chunks, vectors, llama_index_compatible=llama_index_compatible, policy=policy)
     lexical.add_chunks(con, first, stemmer)
     refresh_counts(con)
 
 
-def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
+def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str], rows: Collection[str] = ()) -> list[str]:
     """Delete documents with their chunks and index entries, inside the caller's transaction.
 
-    Returns those that were there, in order. The counts of ``embedding_metadata`` are left to the caller.
+    Returns those that were there, in order. The counts of ``embedding_metadata`` are left to the caller. ``rows`` are
+    those that are written again at once, so that the columns of their rows stay.
     """
     # Chunks whose document was deleted by SQL are deleted as well.
     found = con.execute(read_sql("index/known_documents"), {"doc_ids": list(doc_ids)}).fetchall()
@@ -229,6 +231,7 @@ def delete(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
         con.execute("DELETE FROM document_links WHERE doc_id IN (SELECT unnest($1))", [there])
         con.execute("DELETE FROM source_documents WHERE doc_id IN (SELECT unnest($1))", [there])
         con.execute("DELETE FROM corpus_map WHERE doc_id IN (SELECT unnest($1))", [there])
+        row_tables.forget(con, [doc_id for doc_id in there if doc_id not in rows])
     return there
 
 

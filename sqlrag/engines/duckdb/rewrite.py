@@ -15,6 +15,7 @@ import duckdb
 
 from sqlrag.arguments import counted, flag
 from sqlrag.cancellation import checkpoint, last_step
+from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.blocks import (
     UnknownLayoutError,
     damaged_blocks,
@@ -294,7 +295,8 @@ def _stored_columns(con: duckdb.DuckDBPyConnection, table: tuple[str, str, str])
 def copy_tables(con: duckdb.DuckDBPyConnection, database: str, skip: Collection[tuple[str, str]]) -> None:
     """Copy all tables but those to be skipped from an attached database into ``new``.
 
-    The rows of tables that ``new`` has are replaced, in the columns that both have; other tables are created.
+    The rows of tables that ``new`` has are replaced, in the columns that both have; other tables are created. It is the
+    default database.
     """
     known = set(tables_of(con, "new"))
     for schema, table in tables_of(con, database):
@@ -307,6 +309,7 @@ def copy_tables(con: duckdb.DuckDBPyConnection, database: str, skip: Collection[
         con.execute(f"DELETE FROM {qualified(target)}")  # noqa: S608 - the stop words that every file begins with
         wanted = columns_of(con, target)
         copy_rows(con, source, target, columns=[c for c in columns_of(con, source) if c in wanted])
+    row_tables.restore_views(con)
 
 
 def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
@@ -318,7 +321,8 @@ def not_copied(con: duckdb.DuckDBPyConnection) -> list[str]:
     """
     con.execute("USE old.main")
     tables = tables_of(con, "old")
-    names = object_names(con) - {f"{schema}.{table}" for schema, table in tables} - wanted_objects()
+    names = object_names(con) - {f"{schema}.{table}" for schema, table in tables}
+    names -= wanted_objects() | row_tables.names(con)
     con.execute("USE new.main")
     left_out = [f"the view or macro {name}" for name in sorted(names)]
     ours = set(tables_of(con, "new"))

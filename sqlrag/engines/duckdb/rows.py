@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqlrag import arguments
 from sqlrag.arguments import counted, items, shown
 from sqlrag.cancellation import checkpoint
+from sqlrag.engines.duckdb.row_tables import add_keys
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import register, select_by_key
 from sqlrag.errors import InputError, NotFoundError, StoreError
@@ -326,6 +327,7 @@ def chunk_rows(con: duckdb.DuckDBPyConnection, node_ids: Sequence[str]) -> dict[
     chunks = [dict(zip(CHUNK_COLUMNS, (*row, as_time(created.get(row[3]))), strict=True)) for row in rows]
     for chunk in chunks:
         chunk["metadata"] = json.loads(chunk["metadata"])
+    add_keys(con, chunks)
     return {chunk["node_id"]: chunk for chunk in chunks}
 
 
@@ -335,7 +337,7 @@ def as_time(value: datetime | None) -> str:
 
 
 def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a candidate as the plain dict that a query returns; the keys are those of ``RESULT_KEYS``."""
+    """Return a candidate as the dict that a query returns: the keys are ``RESULT_KEYS``, and ``row_key`` for a row."""
     row: dict[str, Any] = {
         "node_id": found.node_id,
         "text": found.content,
@@ -346,6 +348,8 @@ def as_row(found: Candidate, source: Mapping[str, Any] | None) -> dict[str, Any]
     }
     row.update({name: getattr(found, name) for name in RESULT_KEYS if name not in row})
     row["heading_path"], row["tags"] = list(found.heading_path), list(found.tags)
+    if found.row_key is not None:
+        row["row_key"] = found.row_key
     return row
 
 

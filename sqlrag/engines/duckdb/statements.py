@@ -229,3 +229,10 @@ def register(con: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.Rec
     import pyarrow.dataset  # noqa: F401
 
     con.register(name, table)
+
+
+def arrow_reader(relation: duckdb.DuckDBPyRelation, rows: int) -> pa.RecordBatchReader:
+    """Return the rows of a relation as a reader of so many at a time; its connection has to be left alone meanwhile."""
+    fetch = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    reader: pa.RecordBatchReader = fetch(rows)
+    return reader

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sqlrag.links import blocks_of, is_markdown
-from sqlrag.types import DEFAULT_COLLECTION
+from sqlrag.types import DEFAULT_COLLECTION, ROW
 from sqlrag.visible import Table, page_by_type, visible
 
 if TYPE_CHECKING:
@@ -71,9 +71,10 @@ def page_title(document: Document) -> str:
 
     The title is the one in the metadata, from the front matter or from what the reader found in the file. Of the name
     the suffix is left out; ``index`` and ``README`` say less than the name of their folder, which is taken instead.
-    "" for a text that has no name either.
+    "" for a text that has no name either, and for a row of a table, whose key says nothing.
     """
-    return _own_title(document) or (name_title(document) if document.file_name else "")
+    is_named = document.file_name and not document.mime.startswith(ROW)
+    return _own_title(document) or (name_title(document) if is_named else "")
 
 
 def name_title(document: Document) -> str:

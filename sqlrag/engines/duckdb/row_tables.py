@@ -1,0 +1,218 @@
+"""The tables of rows in a file: their sources, their columns in their own types, and the views that show them.
+
+A file gets them with its first source of rows. The values of a collection's rows are in ``row_values_NAME``, the view
+``rows_of_NAME`` shows them with their texts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlrag.engines.duckdb.metadata import now
+from sqlrag.engines.duckdb.schema import object_names, read_sql, run_script
+from sqlrag.engines.duckdb.statements import identifier, quoted, register
+from sqlrag.errors import InputError
+from sqlrag.types import ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import duckdb
+    import pyarrow as pa
+
+# Names that the view, or the metadata of every chunk, has already.
+RESERVED = ("doc_id", "row_key", "row_text", "row_hash", "file_name", "file_path", "mime", "truncated")
+
+
+class RowSource(NamedTuple):
+    """A source of rows as the file remembers it; ``watermarks`` are by column."""
+
+    collection: str
+    definition: dict[str, Any]
+    definition_hash: str
+    key_type: str
+    watermarks: dict[str, str]
+
+
+def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
+    """Return the sources of rows of the default database by their collections, in order."""
+    if not con.execute(read_sql("rows/is_there")).fetchall():
+        return {}
+    rows = con.execute(read_sql("rows/sources")).fetchall()
+    return {row[0]: RowSource(row[0], json.loads(row[1]), row[2], row[3], json.loads(row[4])) for row in rows}
+
+
+def table_of(collection: str) -> str:
+    """Return the name of the table of a collection's rows."""
+    return f"row_values_{collection}"
+
+
+def view_of(collection: str) -> str:
+    """Return the name of the view of a collection's rows."""
+    return f"rows_of_{collection}"
+
+
+def names(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the names, with their schema, of the tables and views of all sources of rows."""
+    own = {name for collection in sources(con) for name in (table_of(collection), view_of(collection))}
+    return {f"main.{name}" for name in ("row_sources", *own)}
+
+
+def columns_of(con: duckdb.DuckDBPyConnection, collection: str) -> dict[str, str]:
+    """Return the columns of a collection's rows with their types, in order."""
+    described = con.execute(f"DESCRIBE {identifier(table_of(collection))}").fetchall()
+    return {name: kind for name, kind, *_ in described if name not in ("doc_id", "row_hash")}
+
+
+def create(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str, str], key: str) -> None:
+    """Make the table and the view of a collection, inside the caller's transaction.
+
+    Of a table that is there, the values stay that are of a type that can become the new one; no hash of its rows stays,
+    so that all of them are written again.
+    """
+    table = identifier(table_of(collection))
+    run_script(con, "rows/registry")
+    old = columns_of(con, collection) if collection in sources(con) else {}
+    if old != dict(columns):
+        values = []
+        for name, kind in columns.items():
+            value = f"TRY_CAST({identifier(name)} AS {kind})" if name in old else f"CAST(NULL AS {kind})"
+            values.append(f"{value} AS {identifier(name)}")
+        begin = f"FROM {table}" if old else "FROM (SELECT '' AS doc_id LIMIT 0)"
+        con.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT doc_id, '' AS row_hash, {', '.join(values)} {begin}")
+        comment = f"The rows of the collection {collection} in their own types"
+        con.execute(f"COMMENT ON TABLE {table} IS {quoted(comment)}")
+    _create_view(con, collection, key)
+
+
+def _create_view(con: duckdb.DuckDBPyConnection, collection: str, key: str) -> None:
+    con.execute(
+        f"CREATE OR REPLACE VIEW {identifier(view_of(collection))} AS "  # noqa: S608 - quoted
+        f"SELECT v.doc_id, v.{identifier(key)} AS row_key, v.* EXCLUDE (doc_id, row_hash), s.text AS row_text "
+        f"FROM {identifier(table_of(collection))} AS v JOIN source_documents AS s ON s.doc_id = v.doc_id"
+    )
+
+
+def restore_views(con: duckdb.DuckDBPyConnection) -> None:
+    """Make the views of all sources of rows, inside the caller's transaction."""
+    for source in sources(con).values():
+        _create_view(con, source.collection, source.definition["key"])
+
+
+def remember(
+    con: duckdb.DuckDBPyConnection,
+    collection: str,
+    definition: Mapping[str, Any],
+    definition_hash: str,
+    key_type: str,
+    watermarks: Mapping[str, str],
+) -> None:
+    """Record a source in place of an earlier one of its collection, inside the caller's transaction."""
+    run_script(
+        con, "rows/record", collection=collection, definition=json.dumps(definition, ensure_ascii=False),
+        definition_hash=definition_hash, key_type=key_type, watermarks=json.dumps(watermarks), updated_at=now(),
+    )  # fmt: skip
+
+
+def insert(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str, str], values: pa.Table) -> None:
+    """Insert the values of rows in place of those they had, inside the caller's transaction."""
+    forget(con, values["doc_id"].to_pylist())
+    register(con, "new_row_values", values)
+    typed = ", ".join(f"CAST({identifier(name)} AS {kind}) AS {identifier(name)}" for name, kind in columns.items())
+    con.execute(
+        f"INSERT INTO {identifier(table_of(collection))} BY NAME SELECT doc_id, row_hash, {typed} FROM new_row_values"  # noqa: S608 - quoted
+    )
+    con.unregister("new_row_values")
+
+
+def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
+    """Delete the values of rows whose documents are deleted, inside the caller's transaction."""
+    for collection in sources(con) if doc_ids else ():
+        own = [doc_id for doc_id in doc_ids if doc_id.startswith(f"{collection}/")]
+        if own:
+            con.execute(f"DELETE FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))", [own])  # noqa: S608 - quoted
+
+
+def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -> None:
+    """Give each chunk of a row its ``row_key``: the key in its own type, as its doc_id has it."""
+    rows = [chunk for chunk in chunks if str(chunk["metadata"].get("mime")).startswith(ROW)]
+    if not rows:
+        return
+    for collection, source in sources(con).items():
+        prefix = f"{collection}/"
+        own = [chunk for chunk in rows if chunk["doc_id"].startswith(prefix)]
+        texts = [chunk["doc_id"].removeprefix(prefix) for chunk in own]
+        key = "CASE WHEN contains(k, '%') THEN url_decode(k) ELSE k END"
+        found = con.execute(
+            f"SELECT CAST({key} AS {source.key_type}) FROM (SELECT unnest($1) AS k, unnest($2) AS n) ORDER BY n",  # noqa: S608 - a type that create() has checked
+            [texts, list(range(len(texts)))],
+        ).fetchall()
+        for chunk, (value,) in zip(own, found, strict=True):
+            chunk["row_key"] = value
+
+
+def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return what is wrong with the sources of rows: rows without a document or values, and tables that are missing."""
+    found: list[str] = []
+    names = object_names(con)
+    for collection in sources(con):
+        lost = {f"main.{name}" for name in (table_of(collection), view_of(collection))} - names
+        if lost:
+            found += sorted(lost)
+            continue
+        table = identifier(table_of(collection))
+        found += [
+            row[0]
+            for row in con.execute(
+                f"(SELECT doc_id FROM {table} WHERE doc_id NOT IN (SELECT doc_id FROM source_documents)) UNION ALL "  # noqa: S608 - quoted
+                "(SELECT doc_id FROM source_documents WHERE starts_with(doc_id, $1) AND starts_with(mime, $2) "
+                f"AND doc_id NOT IN (SELECT doc_id FROM {table})) ORDER BY doc_id",
+                [f"{collection}/", ROW],
+            ).fetchall()
+        ]
+    return found
+
+
+def repair(con: duckdb.DuckDBPyConnection) -> None:
+    """Restore the views and remove values without a document, inside the caller's transaction.
+
+    A source without its table is forgotten; its documents stay.
+    """
+    names = object_names(con)
+    for collection in sources(con):
+        if f"main.{table_of(collection)}" not in names:
+            con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
+            continue
+        table = identifier(table_of(collection))
+        con.execute(f"DELETE FROM {table} WHERE doc_id NOT IN (SELECT doc_id FROM source_documents)")  # noqa: S608 - quoted
+    restore_views(con)
+
+
+def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyConnection) -> None:
+    """Copy the sources of rows of another file, inside the caller's transaction; no document may be in both.
+
+    Raises
+    ------
+    InputError
+        Both files have a source of one name with other columns or another key.
+    """
+    known = sources(con)
+    for collection, source in sources(reader).items():
+        columns = columns_of(reader, collection)
+        ours = known.get(collection)
+        if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (
+            columns,
+            source.definition["key"],
+        ):
+            raise InputError(
+                f"{path} has rows of {collection!r} with other columns or another key than the files before it. Update "
+                "both from sources with the same columns, or leave one out."
+            )
+        create(con, collection, columns, source.definition["key"])
+        if ours is None:
+            remember(con, *source[:4], {})
+        before = reader.execute("SELECT current_setting('arrow_lossless_conversion')").fetchall()[0][0]
+        reader.execute("SET arrow_lossless_conversion = true")
+        insert(con, collection, columns, reader.sql(f"FROM {identifier(table_of(collection))}").to_arrow_table())
+        reader.execute(f"SET arrow_lossless_conversion = {before}")

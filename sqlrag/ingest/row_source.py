@@ -1,0 +1,592 @@
+"""Reads a source of rows into a database of its own, where its columns are checked and its rows compared."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import string
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlrag import arguments
+from sqlrag.arguments import counted
+from sqlrag.engines.duckdb.files import confine
+from sqlrag.engines.duckdb.row_tables import RESERVED
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.duckdb.statements import arrow_reader, attach, identifier, quoted, register
+from sqlrag.errors import InputError, NotFoundError, StoreLockedError
+from sqlrag.network import scheme_of
+from sqlrag.normalize import without_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
+
+_READERS = {
+    "read_parquet": (".parquet", ".pq"),
+    "read_csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst"),
+    "read_json": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
+}
+
+_OPTIONS = {"read_parquet": "", "read_csv": ", sample_size = -1", "read_json": ", sample_size = -1"}
+
+_KEYS = re.compile(
+    r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR|UUID|DATE|TIMESTAMP(_S|_MS)?|BOOLEAN|DECIMAL\(\d+,\d+\)|ENUM\(.*\)"
+)
+
+_UNSUPPORTED = re.compile(r"\b(BLOB|UNION|GEOMETRY|VARIANT|AGGREGATE_STATE)\b")
+
+# What Arrow has no exact type for, where a connection is not set to name DuckDB's own.
+_NOT_IN_ARROW = re.compile(r"U?HUGEINT|BIT|UUID|TIME WITH TIME ZONE|JSON|ENUM\(.*\)")
+
+_MEMORY = "1GB"
+
+_NAMED = 5  # examples in a message
+
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What makes documents of rows.
+
+    ``kind`` is "files", "query" or "object"; ``text`` a column, columns or a template.
+    """
+
+    kind: str
+    source: tuple[str, ...]
+    database: str
+    key: str
+    text: str | tuple[str, ...]
+    title: str | None = None
+    metadata: tuple[str, ...] | None = None
+    tags: str | None = None
+    markdown: bool = False
+    leave_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Definition:
+        """Return a stored definition."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+        }
+        return cls(**values)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return asdict(self)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of it as it is stored, in hex."""
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        """Name the source."""
+        return {"object": "the given rows", "query": "the query"}.get(self.kind) or ", ".join(self.source)
+
+
+def kind_of(source: Any, database: Any) -> tuple[str, tuple[str, ...], str]:
+    """Return the kind of a source, what is remembered of it, and the path of its database."""
+    connection = isinstance(database, duckdb.DuckDBPyConnection)
+    path = "" if database is None or connection else os.path.abspath(arguments.path("database", database))  # noqa: PTH100
+    if isinstance(source, str) and (path or connection or _QUERY.match(source)):
+        return ("object" if connection else "query"), (source,), path
+    if database is not None:
+        raise InputError("database is for a query: pass SQL as the source.")
+    if isinstance(source, (str, os.PathLike)) or (isinstance(source, (list, tuple)) and source):
+        paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+        named = [os.fspath(arguments.path("source", path)) for path in paths]
+        if address := next((path for path in named if scheme_of(path)), ""):
+            raise InputError(f"{address} is an address. Download it, or pass a query with a connection that reads it.")
+        return "files", tuple(os.path.abspath(os.path.expanduser(path)) for path in named), ""  # noqa: PTH100, PTH111
+    return "object", (), ""
+
+
+class Staging:
+    """A source of rows, read into a database of its own in a folder.
+
+    Parameters
+    ----------
+    folder
+        A temporary folder.
+    definition
+        What makes documents of the rows.
+    given, connection
+        The source itself where it is an object of Python, and the connection that a query is for.
+    since
+        A column and its least value: other rows are not read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        definition: Definition,
+        given: Any = None,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        since: tuple[str, str] | None = None,
+    ) -> None:
+        self.definition = definition
+        self.notes: list[str] = []
+        self._path = folder / "sqlrag_staging.duckdb"
+        self.con = duckdb.connect(str(self._path), config={"memory_limit": _MEMORY})
+        try:
+            self.con.execute("SET arrow_lossless_conversion = true")
+            for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
+                self.con.execute(f"SET {setting} = false")
+            with suppress(duckdb.CatalogException):  # DuckDB without time zones
+                self.con.execute("SET TimeZone = 'UTC'")
+            self._read(given, connection, since)
+            described = self.con.execute("DESCRIBE source").fetchall()
+            # A column without any value has no type.
+            self.types: dict[str, str] = {name: "VARCHAR" if kind == '"NULL"' else kind for name, kind, *_ in described}
+            self._choose()
+        except BaseException:
+            self.con.close()
+            raise
+
+    @property
+    def bytes(self) -> int:
+        """How large the database is."""
+        return self._path.stat().st_size
+
+    def close(self) -> None:
+        """Close the database."""
+        self.con.close()
+
+    def _read(self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str] | None) -> None:
+        wanted = self.definition
+        casts: dict[str, str] = {}
+        try:
+            if wanted.kind == "files":
+                rows = f"FROM {_reader(wanted.source)}"
+            elif wanted.kind == "query" and connection is None:
+                rows = self._query(wanted.source[0])
+            else:
+                made = connection.sql(_checked_query(connection, wanted.source[0])) if connection else given
+                reader, casts = self._arrow(made)
+                register(self.con, "given_rows", reader)
+                rows = "FROM given_rows"
+            if casts:
+                rows = (
+                    f"SELECT * REPLACE ({', '.join(f'CAST({n} AS {kind}) AS {n}' for n, kind in casts.items())}) {rows}"
+                )
+            if since:
+                rows = f"FROM ({rows}\n) AS r WHERE {identifier(since[0])} >= {quoted(since[1])}"
+            self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
+        except (duckdb.Error, pa.ArrowInvalid, UnicodeError) as error:
+            raise _unreadable(wanted, error) from error
+        finally:
+            self.con.execute("USE sqlrag_staging.main")
+            self.con.execute("DROP VIEW IF EXISTS given_rows")
+
+    def _query(self, query: str) -> str:
+        """Return a query that is safe to run; a database that it is for is attached."""
+        if self.definition.database:
+            path = Path(self.definition.database)
+            if not path.exists():
+                raise NotFoundError(f"There is no database {path}. Name a DuckDB file, or pass a connection.")
+            name = path.stem if path.stem.lower() not in _CATALOGS else f"{path.stem}_database"
+            attach(self.con, path, name, read_only=True)
+            confine(self.con)
+            self.con.execute(f"USE {identifier(name)}.main")
+        return _checked_query(self.con, query)
+
+    def _arrow(self, given: Any) -> tuple[Any, dict[str, str]]:
+        """Return an object as what DuckDB reads, with the columns that have to be cast back to their own types."""
+        if isinstance(given, duckdb.DuckDBPyRelation):
+            casts = {
+                identifier(name): str(kind)
+                for name, kind in zip(given.columns, map(str, given.types), strict=True)
+                if _NOT_IN_ARROW.fullmatch(kind)
+            }
+            nested = [
+                f"{name} {kind}"
+                for name, kind in zip(given.columns, map(str, given.types), strict=True)
+                if "HUGEINT" in kind and identifier(name) not in casts
+            ]
+            if nested:
+                raise InputError(
+                    f"The columns {', '.join(nested)} of the relation cannot be passed on exactly. Cast them, for "
+                    "instance to DECIMAL(38,0)."
+                )
+            if casts:
+                texts = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" for name in casts)
+                given = given.project(f"* REPLACE ({texts})")
+            return arrow_reader(given, ROWS_AT_ONCE), casts
+        kind = type(given).__module__.partition(".")[0]
+        if kind == "pandas" and hasattr(given, "columns"):
+            return self._of_pandas(given), {}
+        if kind == "polars" and hasattr(given, "lazy"):
+            given = (given.collect() if hasattr(given, "collect") else given).to_arrow()
+        if isinstance(given, pa.Table):
+            given.validate(full=True)
+            return given, {}
+        if isinstance(given, pa.RecordBatchReader) or hasattr(given, "__arrow_c_stream__"):
+            reader = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
+            return pa.RecordBatchReader.from_batches(reader.schema, _validated(reader)), {}
+        raise InputError(
+            f"source must be a path, SQL, a DuckDB relation, an Arrow table or reader, or a frame of pandas or polars, "
+            f"not {arguments.shown(given)}."
+        )
+
+    def _of_pandas(self, frame: Any) -> pa.Table:
+        """Return a frame of pandas as a table; a lone surrogate in a text becomes U+FFFD, and is reported."""
+        columns, names = [], [str(name) for name in frame.columns]
+        for place, name in enumerate(names):
+            column = frame.iloc[:, place]
+            try:
+                columns.append(pa.Array.from_pandas(column))
+            except UnicodeEncodeError:
+                values = [without_surrogates(v) if isinstance(v, str) else v for v in column.tolist()]
+                bad = [
+                    i
+                    for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True))
+                    if old is not new and old != new
+                ]
+                self.notes.append(
+                    f"The column {name} has {counted(len(bad), 'text')} with invalid Unicode (a lone surrogate), the "
+                    f"first in row {bad[0]}: U+FFFD is in its place."
+                )
+                columns.append(pa.array(values, from_pandas=True))
+        return pa.Table.from_arrays(
+            [c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in columns], names
+        )
+
+    # Columns.
+
+    def _choose(self) -> None:
+        """Find the columns that are used, and check them and the keys."""
+        wanted = self.definition
+        if any(name.casefold() == "rowid" for name in self.types):
+            raise InputError("A column cannot be named rowid, as DuckDB numbers rows by it. Rename it by a query.")
+        self.key = self.named("key", wanted.key)
+        texts = wanted.text if isinstance(wanted.text, tuple) else self._template(wanted.text)
+        of_text = [self.named("text", name) for name in texts]
+        left_out = {self.named("leave_out", name) for name in wanted.leave_out}
+        self.title = None if wanted.title is None else self.named("title", wanted.title)
+        self.tags = None if wanted.tags is None else self.named("tags", wanted.tags)
+        if wanted.metadata is None:
+            chosen = [
+                name for name in self.types if name not in left_out and (name not in of_text or name == self.title)
+            ]
+        else:
+            chosen = [self.named("metadata", name) for name in wanted.metadata]
+        self.columns = {name: self.types[name] for name in dict.fromkeys([self.key, *chosen])}
+        self.columns = {name: "VARCHAR" if kind.startswith("ENUM(") else kind for name, kind in self.columns.items()}
+        used = dict.fromkeys([*self.columns, *of_text, *filter(None, (self.title, self.tags))])
+        self._check_names(used)
+        if self.title is None and self.columns.get("title") == "VARCHAR":
+            self.title = "title"  # as the title of a document is
+        self.text = _text_of(wanted.text, {name: self.named("text", name) for name in texts})
+        self._check_keys()
+        self._note_numbers()
+
+    def named(self, option: str, name: str) -> str:
+        """Return a column by its name, in whatever case; raise InputError where there is none."""
+        arguments.text(option, name)
+        if name in self.types:
+            return name
+        found = [column for column in self.types if column.casefold() == name.casefold()]
+        if len(found) == 1:
+            return found[0]
+        folded = {column.casefold(): column for column in self.types}
+        near = difflib.get_close_matches(name.casefold(), folded, 1)
+        hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+        raise InputError(
+            f"{self.definition} has no column {name!r} ({option}).{hint} Its columns: {', '.join(self.types)}."
+        )
+
+    def _template(self, text: str) -> list[str]:
+        """Return the columns that a text is made of: one that has this name, or those of a template."""
+        if text in self.types or "{" not in text:
+            return [text]
+        try:
+            names = [name for _, name, form, _ in string.Formatter().parse(text) if name is not None and not form]
+        except ValueError as error:
+            raise InputError(
+                f"text {text!r} is no template: {error}. Write {{column}} for a column, {{{{ for a brace."
+            ) from error
+        if not names or not all(names):
+            raise InputError(f"text {text!r} names no column. Write {{column}} for a column.")
+        return names
+
+    def _check_names(self, used: Mapping[str, Any]) -> None:
+        bad = [f"{name} ({self.types[name]})" for name in used if _UNSUPPORTED.search(_bare(self.types[name]))]
+        if bad:
+            raise InputError(
+                f"{self.definition} has columns of types that cannot be stored: {', '.join(bad)}. Leave them out "
+                f"(leave_out), name the columns to store (metadata), or cast them in a query."
+            )
+        taken = [name for name in self.columns if name.lower() in RESERVED or name.startswith(("_node_", "$"))]
+        if self.title not in (None, "title") and "title" in self.columns:
+            taken.append("title")
+        if taken:
+            renamed = ", ".join(f"{identifier(name)} AS row_{name}" for name in taken)
+            raise InputError(
+                f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "  # noqa: S608 - a message
+                f"(leave_out), or give them other names by a query: SELECT * EXCLUDE "
+                f"({', '.join(map(identifier, taken))}), {renamed} FROM …"
+            )
+
+    def _check_keys(self) -> None:
+        """Raise InputError where a key is missing or not unique, or of a type that is no key."""
+        kind, key = self.types[self.key], identifier(self.key)
+        if not _KEYS.fullmatch(kind):
+            raise InputError(
+                f"The key {self.key} is of type {kind}. A key must be a whole number, a decimal, a text, a UUID, a "
+                "date or a timestamp; cast it in a query."
+            )
+        self.key_type = self.columns[self.key]
+        is_blank = f"{key} IS NULL OR trim(CAST({key} AS VARCHAR)) = ''"
+        missing = self._one(f"SELECT count(*) FROM source WHERE {is_blank}")  # noqa: S608 - quoted
+        if missing:
+            have = f"{counted(missing, 'row')} of {self.definition} {'has' if missing == 1 else 'have'}"
+            raise InputError(
+                f"{have} no {self.key}, which is the key. Leave them out by a query: … WHERE {key} IS NOT NULL"
+            )
+        twice = self.con.execute(
+            f"SELECT CAST({key} AS VARCHAR), count(*) FROM source GROUP BY {key} HAVING count(*) > 1 ORDER BY 1"  # noqa: S608 - quoted
+        ).fetchmany(_NAMED + 1)
+        if twice:
+            named = ", ".join(f"{value!r} ({count} times)" for value, count in twice[:_NAMED]) + (
+                "; …" if twice[_NAMED:] else ""
+            )
+            raise InputError(
+                f"The key {self.key} is not unique in {self.definition}: {named}. Name another key, or keep one row of "
+                f"each by a query: … QUALIFY row_number() OVER (PARTITION BY {key}) = 1"
+            )
+
+    def _note_numbers(self) -> None:
+        for name in (
+            name
+            for name, kind in self.columns.items()
+            if kind in ("DOUBLE", "FLOAT", "DATE") or kind.startswith("TIMESTAMP")
+        ):
+            column = identifier(name)
+            count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")  # noqa: S608 - quoted
+            if count:
+                values = f"{counted(count, 'value')} that {'is' if count == 1 else 'are'}"
+                self.notes.append(
+                    f"The column {name} has {values} NaN or infinite: the table has them, the metadata null, so that "
+                    "filters do not find them."
+                )
+
+    # Rows.
+
+    def stage(self, collection: str) -> int:
+        """Compute the ids and checksums of all rows; return how many there are."""
+        key = f"CAST({_column(self.key)} AS VARCHAR)"
+        values = ", ".join(
+            f"CAST({_column(name)} AS VARCHAR)" for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])])
+        )
+        title = (
+            "''"
+            if self.title is None
+            else f"coalesce(CAST({_column(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
+        )
+        doc_id = read_sql("rows/doc_id").replace("$key", key)
+        self.con.execute(
+            f"CREATE TABLE staged AS SELECT s.rowid AS ordinal, {quoted(collection)} || '/' || (\n{doc_id}) AS doc_id, "  # noqa: S608 - quoted
+            f"sha256({title} || coalesce({self.text}, '')) AS checksum, "
+            f"md5(CAST(to_json([{values}]) AS VARCHAR)) AS row_hash FROM source AS s"
+        )
+        return self._one("SELECT count(*) FROM staged")
+
+    def compare(self, states: Iterable[pa.RecordBatchReader]) -> dict[str, int]:
+        """Compare the rows with those of a file and its other documents; return how many there are of each kind."""
+        for name in ("stored", "foreign_documents"):
+            self.con.execute(f"CREATE TABLE {name} (doc_id VARCHAR, checksum VARCHAR, row_hash VARCHAR)")
+        for name, reader in zip(("stored", "foreign_documents"), states, strict=False):
+            register(self.con, "given_states", reader)
+            self.con.execute(f"INSERT INTO {name} BY NAME FROM given_states")
+            self.con.unregister("given_states")
+        self.con.execute(read_sql("rows/compare"))
+        found = dict(self.con.execute("SELECT kind, count(*) FROM work GROUP BY kind ORDER BY kind").fetchall())
+        return {
+            **found,
+            "gone": self._one("SELECT count(*) FROM gone"),
+            "stored": self._one("SELECT count(*) FROM stored"),
+        }
+
+    def groups(self, size: int) -> Iterator[tuple[list[dict[str, Any]], pa.Table]]:
+        """Yield the rows to be written in the order of the source: as they become documents, and their values."""
+        plain = {name: _json_form(_column(name), kind) for name, kind in self.columns.items()}
+        metadata = ", ".join(f"{form} AS m{place}" for place, (form, _) in enumerate(plain.values()))
+        title = "NULL" if self.title is None else f"CAST({_column(self.title)} AS VARCHAR)"
+        tags = "NULL" if self.tags is None else _column(self.tags)
+        values = ", ".join(_column(name) for name in self.columns)
+        total = self._one("SELECT count(*) FROM work")
+        for start in range(0, total, size):
+            low, high = self.con.execute(
+                "SELECT min(ordinal), max(ordinal) FROM work WHERE place BETWEEN $1 AND $2", [start, start + size - 1]
+            ).fetchall()[0]
+            rows = (
+                f"FROM (FROM work WHERE place BETWEEN {start} AND {start + size - 1}) AS w "
+                f"JOIN source AS s ON s.rowid = w.ordinal WHERE s.rowid BETWEEN {low} AND {high} ORDER BY w.ordinal"
+            )
+            states = (
+                "w.kind AS row_kind, w.doc_id, w.checksum AS row_checksum, "
+                f"CASE WHEN w.twin_place < {start} THEN w.twin END AS twin, "
+                f"{self.text} AS row_text, {title} AS row_title, {tags} AS row_tags"
+            )
+            found = self.con.sql(f"SELECT {states}, {metadata} {rows}")
+            table = found.to_arrow_table()
+            own = self.con.sql(f"SELECT w.doc_id, w.row_hash, {values} {rows}").to_arrow_table()
+            columns = {name: table[f"m{place}"].to_pylist() for place, name in enumerate(plain)}
+            for name, (_, read) in plain.items():
+                if read is not None:
+                    columns[name] = [value if value is None else read(value) for value in columns[name]]
+            each = zip(*columns.values(), strict=True)
+            states = table.select(list(_STATES)).to_pylist()
+            yield (
+                [
+                    {**state, "metadata": dict(zip(columns, row, strict=True))}
+                    for state, row in zip(states, each, strict=True)
+                ],
+                own,
+            )
+
+    def gone(self, size: int) -> Iterator[list[str]]:
+        """Yield the ids of stored rows that the source has no more."""
+        reader = self.con.execute("SELECT doc_id FROM gone ORDER BY doc_id")
+        while ids := [row[0] for row in reader.fetchmany(size)]:
+            yield ids
+
+    def greatest(self, column: str) -> str | None:
+        """Return the greatest value of a column as text."""
+        found = self.con.execute(f"SELECT CAST(max({identifier(column)}) AS VARCHAR) FROM source").fetchall()  # noqa: S608
+        return None if found[0][0] is None else str(found[0][0])
+
+    def _one(self, statement: str) -> int:
+        return int(self.con.execute(statement).fetchall()[0][0])
+
+
+def _column(name: str) -> str:
+    """Return a column of the source in a statement where that is "s"."""
+    return f"s.{identifier(name)}"
+
+
+_STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")
+
+_CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
+
+
+def _bare(kind: str) -> str:
+    """Return a type without the names of its fields, which may be those of types."""
+    return re.sub(r'"(?:[^"]|"")*"', "", kind)
+
+
+def _reader(paths: tuple[str, ...]) -> str:
+    readers = {next((name for name, ends in _READERS.items() if path.lower().endswith(ends)), "") for path in paths}
+    if len(readers) != 1 or "" in readers:
+        ends = ", ".join(end for ends in _READERS.values() for end in ends)
+        raise InputError(
+            f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "  # noqa: S608 - a message
+            "query, such as SELECT * FROM read_csv('rows.txt')."
+        )
+    name = readers.pop()
+    # A file is read to its end before its types are chosen: no later row can be of another.
+    return f"{name}([{', '.join(map(quoted, paths))}], union_by_name = true{_OPTIONS[name]})"
+
+
+def _checked_query(con: duckdb.DuckDBPyConnection, query: str) -> str:
+    """Return one SELECT without its semicolon, or raise InputError."""
+    try:
+        statements = con.extract_statements(query)
+    except duckdb.ParserException as error:
+        raise InputError(f"The query is no SQL that DuckDB understands: {error}") from error
+    kinds = [statement.type.name.partition("_")[0] for statement in statements]
+    if kinds != ["SELECT"]:
+        given = " and ".join(kinds) or "a blank text"
+        raise InputError(
+            f"The source must be one SELECT, which changes nothing, not {given}. Run other statements yourself, before."
+        )
+    return str(statements[0].query).strip().removesuffix(";")
+
+
+def _validated(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        batch.validate(full=True)
+        yield batch
+
+
+def _unreadable(wanted: Definition, error: Exception) -> Exception:
+    said = " ".join(str(error).strip().partition("\n\n")[0].split())
+    if isinstance(error, duckdb.IOException) and "lock" in said.lower():
+        return StoreLockedError(
+            wanted.database or str(wanted),
+            f"{wanted.database or wanted} is in use by another process: {said}. Close it there, or wait.",
+        )
+    if "No files found" in said:
+        return NotFoundError(f"There is no file {wanted}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
+    if isinstance(error, duckdb.ConnectionException) or "closed" in said.lower():
+        return InputError(f"{wanted} cannot be read, because its connection is closed: {said}. Open it again.")
+    if "unicode" in said.lower() or "utf" in said.lower():
+        hint = "Name its encoding by a query: SELECT * FROM read_csv('rows.csv', encoding = 'latin-1')."
+        return InputError(f"{wanted} has text that is not valid Unicode, so nothing was read: {said}. {hint}")
+    return InputError(f"{wanted} cannot be read: {said}")
+
+
+def _text_of(wanted: str | tuple[str, ...], columns: Mapping[str, str]) -> str:
+    """Return the SQL of the text of a row; NULL and "" where none of its columns has any."""
+    texts = {name: f"CAST({_column(column)} AS VARCHAR)" for name, column in columns.items()}
+    if isinstance(wanted, tuple):
+        lines = [
+            f"CASE WHEN trim({text}) <> '' THEN {quoted(f'{columns[name]}: ')} || {text} END"
+            for name, text in texts.items()
+        ]
+        return f"concat_ws(chr(10), {', '.join(lines)})"
+    if wanted in texts:
+        return texts[wanted]
+    parts: list[str] = []
+    for literal, name, _, _ in string.Formatter().parse(wanted):
+        parts += [quoted(literal)] if literal else []
+        parts += [f"coalesce({texts[name]}, '')"] if name else []
+    filled = " || ".join(f"coalesce(trim({text}), '')" for text in texts.values())
+    return f"CASE WHEN ({filled}) <> '' THEN {' || '.join(parts)} END"
+
+
+def _json_form(column: str, kind: str) -> tuple[str, Any]:
+    """Return the SQL of a column's value for metadata, and what makes a JSON value of it in Python."""
+    if "[" in kind or kind.startswith(("STRUCT", "MAP")) or kind == "JSON":
+        return f"CAST(to_json({column}) AS VARCHAR)", json.loads
+    if kind.startswith("DECIMAL"):
+        return (f"CAST({column} AS VARCHAR)", int) if kind.endswith(",0)") else (f"CAST({column} AS DOUBLE)", None)
+    if kind in ("HUGEINT", "UHUGEINT"):
+        return f"CAST({column} AS VARCHAR)", int
+    if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        return f"CASE WHEN isfinite({column}) THEN replace(CAST({column} AS VARCHAR), ' ', 'T') END", None
+    if kind in ("UUID", "BIT", "INTERVAL", "TIME", "TIME WITH TIME ZONE"):
+        return f"CAST({column} AS VARCHAR)", None
+    return column, None
+
+
+def definition_of(source: Any, database: Any, **options: Any) -> Definition:
+    """Return the definition of a source by the options of :func:`sqlrag.index_rows`, checked as far as it can be."""
+    kind, named, path = kind_of(source, database)
+    arguments.texts(title=options["title"], tags=options["tags"])
+    arguments.not_blank("key", options["key"])
+    text = options["text"]
+    text = (
+        arguments.not_blank("text", text)
+        if isinstance(text, str)
+        else tuple(arguments.items("text", text, "['subject']"))
+    )
+    if not text:
+        raise InputError("text names no column.")
+    listed = {
+        name: None if options[name] is None else tuple(arguments.items(name, options[name], "['price']"))
+        for name in ("metadata", "leave_out")
+    }
+    made = Definition(kind, named, path, options["key"], text, options["title"], listed["metadata"], options["tags"])
+    return replace(made, markdown=arguments.flag("markdown", options["markdown"]), leave_out=listed["leave_out"] or ())

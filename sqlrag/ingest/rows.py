@@ -1,0 +1,625 @@
+"""Makes documents of the rows of tables and queries, and keeps them up to date: only what changed is embedded."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlrag import arguments, scratch
+from sqlrag.arguments import counted
+from sqlrag.embedders.base import as_embedder
+from sqlrag.engines.duckdb import documents as stored_documents
+from sqlrag.engines.duckdb import lexical, metadata, row_tables
+from sqlrag.engines.duckdb.database import Database
+from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.files import check_output
+from sqlrag.engines.duckdb.metadata import initialize, policy_text, refresh_counts
+from sqlrag.engines.duckdb.rewrite import new_file
+from sqlrag.engines.duckdb.rows import vector_matrix
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.duckdb.statements import arrow_reader, identifier
+from sqlrag.errors import InputError, NotFoundError
+from sqlrag.ingest.build import memory_for
+from sqlrag.ingest.chunk import chunk_metadata
+from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
+from sqlrag.ingest.run import Failure, Report, Run, bars, checked_collection, fit_to_window
+from sqlrag.ingest.update import Plan, Update
+from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
+from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sqlrag.engines.duckdb.row_tables import RowSource
+    from sqlrag.types import AnyEmbedder, Embedder, Progress, Vectors
+
+
+@dataclass
+class RowsReport(Report):
+    """What :func:`index_rows` and :func:`update_rows` did.
+
+    ``files`` is how many rows were read. A row is one of ``added``, ``changed`` (its text), ``columns_changed`` (others
+    alone, without embedding), ``unchanged`` and ``failures``. ``missing`` are rows of the file that the source has no
+    more, and that were kept; ``removed`` those that were deleted. ``documents``, ``chunks``, ``embedded`` and
+    ``reused`` count what was written, as in every report; ``same`` chunks have the text of another one of the run.
+    """
+
+    collection: str = ""
+    added: int = 0
+    changed: int = 0
+    columns_changed: int = 0
+    unchanged: int = 0
+    missing: int = 0
+    removed: int = 0
+    same: int = 0
+
+    def __str__(self) -> str:
+        """Return the report as lines for a terminal."""
+        counts = ("added", "changed", "columns_changed", "unchanged", "removed", "missing")
+        named = ", ".join(f"{getattr(self, name):,} {name.replace('_', ' ')}" for name in counts)
+        texts = f"{counted(self.embedded, 'text')} embedded, {self.same:,} the same as another, {self.reused:,} known"
+        read = f"{counted(self.files, 'row')} read"
+        lines = [
+            f"{self.collection}: {read}: {named}, {self.failed:,} failed, {self.empty:,} empty",
+            f"{counted(self.chunks, 'chunk')} written, {texts} ({self._stages()})",
+        ]
+        missing = [f"  {counted(self.missing, 'row')} of the file not in the source; prune removes them"] * bool(
+            self.missing
+        )
+        return "\n".join([*lines, *missing, *self._details()[1:]])
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if isinstance(getattr(self, one.name), int)}
+
+
+@public
+def index_rows(
+    source: Any,
+    db_path: str | os.PathLike[str],
+    *,
+    key: str,
+    text: str | Sequence[str],
+    title: str | None = None,
+    metadata: Sequence[str] | None = None,
+    tags: str | None = None,
+    markdown: bool = False,
+    collection: str | None = None,
+    database: Any = None,
+    leave_out: Sequence[str] = (),
+    force: bool = False,
+    embedder: AnyEmbedder | None = None,
+    embed_model_name: str | None = None,
+    embedding_provider: str = "auto",
+    wait_seconds: float | None = None,
+    verbose: bool = True,
+    progress: Progress = "auto",
+) -> RowsReport:
+    r"""Make a document of every row of a table or query, in a new file or beside the documents of an existing one.
+
+    The ``doc_id`` of a row is its collection and key: ``tickets/17``. Its text goes through the pipeline of documents:
+    long ones are cut, the same text is embedded once. The other columns become its metadata for filters, numbers as
+    numbers, dates and times as ISO 8601 text; the view ``rows_of_tickets`` has them in their own types, with
+    ``doc_id``, ``row_key`` and ``row_text``. Results of a search have the key as ``row_key``.
+
+    The file remembers all of it, so that :func:`update_rows` can read the source again. A source that the file has
+    already is compared with what is stored, as by :func:`update_rows`. Rows are read, checked and compared before
+    anything is written, and then written in batches of whole rows; a new file appears when it is complete.
+
+    Parameters
+    ----------
+    source
+        A path, a glob or a list of these (Parquet, CSV, JSON lines); one SELECT, which may read files; a DuckDB
+        relation; an Arrow table, reader or object with ``__arrow_c_stream__``; a frame of pandas or polars.
+    db_path
+        The file; it is made where there is none.
+    key
+        The column that identifies a row: a whole number, decimal, text, UUID, date or timestamp, unique and not NULL.
+    text
+        The column to search in. A list of columns makes lines ``column: value`` of those that have a value; a template
+        such as ``"{subject}\n\n{body}"`` is filled in.
+    title
+        The column whose text heads the chunks of a row and is embedded with them. None: the column ``title``, if
+        there is one among the others.
+    metadata
+        The columns to keep beside the key. None: all but those of the text.
+    tags
+        A column of texts or lists of texts, which become the tags.
+    markdown
+        The text is Markdown: it is cut at its headings, and searched without its markup.
+    collection
+        The name of the source. None: that of the file that is read, without its suffix.
+    database
+        For a query: the path of the DuckDB file to run it in, which is only read and cannot reach other files; or an
+        open connection of yours.
+    leave_out
+        Columns that are not stored, such as those of types that cannot be (BLOB, UNION, GEOMETRY).
+    force
+        Also where more than half of the rows that the file has of the source are not in it any more.
+    embedder, embed_model_name, embedding_provider
+        The model, as for :func:`prepare_embeddings`. An existing file has its own: then a name is a check only.
+    wait_seconds, verbose, progress
+        As for :func:`update_embeddings`.
+
+    Returns
+    -------
+    RowsReport
+        The counts; rows without text, and those that cannot be embedded, are named in ``failures``.
+
+    Raises
+    ------
+    InputError
+        There is no such column, the key is missing, not unique or of another type, a column cannot be stored, the query
+        is not one SELECT, the source cannot be read, has no rows, or has lost more than half of them. Nothing has been
+        changed.
+    NotFoundError
+        There is no such file to read.
+    StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
+        The file cannot be written, or the database to be read is in use.
+    ModelMismatchError, ModelUnavailableError, MissingExtraError, ProviderError
+        As for :func:`update_embeddings`.
+
+    Examples
+    --------
+    >>> print(index_rows("tickets.parquet", "kb.duckdb", key="id", text="body", title="subject"))  # doctest: +SKIP
+    """
+    definition = definition_of(
+        source, database, key=key, text=text, title=title, metadata=metadata, tags=tags, markdown=markdown,
+        leave_out=leave_out,
+    )  # fmt: skip
+    if collection is None:
+        name = Path(definition.source[0]).name.partition(".")[0] if definition.kind == "files" else ""
+        if not name or set(name) & set("*?[:#/"):
+            raise InputError("Name the collection of these rows (collection), such as 'tickets'.")
+        collection = name
+    collection = checked_collection(collection, 1)
+    options = _Options(arguments.flag("force", force), verbose=arguments.flag("verbose", verbose), progress=progress)
+    given = None if embedder is None else as_embedder(embedder)
+    path = Path(os.fspath(arguments.path("db_path", db_path)))
+    connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
+    with closing(scratch.Folder()) as folder:
+        run, report = _run(collection, definition)
+        staging = _staging(run, folder.path, definition, source, connection, None)
+        with closing(staging), ExitStack() as opened:
+            if path.exists():
+                opened.enter_context(opened_file := Database.open(path, read_only=False, wait_seconds=wait_seconds))
+                update = _RowUpdate(opened_file, run, report, given, embed_model_name)
+                update.choose_policy({})
+            else:
+                if not report.files:
+                    raise InputError(f"{definition} has no rows, so no file was made.")
+                from sqlrag.embedders import load_embedder
+
+                model = given or load_embedder(embed_model_name, provider=embedding_provider)
+                temporary = opened.enter_context(new_file(check_output(path, overwrite=False), overwrite=False))
+                made = opened.enter_context(Database.create(temporary, model.dimensions))
+                made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))
+                update = _begin(made, run, report, model)
+            update.apply(staging, definition, options)
+            update.end(opened)
+    run.stop_if_down("What was finished is stored; update_rows does the rest.")
+    return report
+
+
+@public
+def update_rows(
+    db_path: str | os.PathLike[str],
+    *,
+    collection: str | None = None,
+    source: Any = None,
+    database: Any = None,
+    prune: bool = False,
+    since: str | None = None,
+    force: bool = False,
+    embedder: AnyEmbedder | None = None,
+    wait_seconds: float | None = None,
+    verbose: bool = True,
+    progress: Progress = "auto",
+) -> list[RowsReport]:
+    """Read the remembered sources of rows again and bring the file up to date: only changed texts are embedded.
+
+    Rows are compared by key, and by the hashes of their text and of their columns. Where only other columns have
+    changed, they are written without the model. A source whose columns have changed is compared as it is now, and the
+    report says what became of the columns.
+
+    Parameters
+    ----------
+    db_path
+        The file.
+    collection
+        One source. None: all that can be read again, one after the other.
+    source, database
+        The rows of ``collection``, where they were an object of Python or of a connection; the options are those that
+        the file remembers.
+    prune
+        Remove rows that the source has no more. False: the report counts them as ``missing``.
+    since
+        A column that grows with every change, such as ``updated_at``: only rows whose value is that of the last run
+        with this option, or greater, are read; at the first run all. Rows that are gone are not noticed then.
+    force
+        Also where more than half of the rows that the file has of the source are not in it any more.
+    embedder
+        The file's model, loaded by you.
+    wait_seconds, verbose, progress
+        As for :func:`update_embeddings`.
+
+    Returns
+    -------
+    list of RowsReport
+        One for each source, in the order of the collections.
+
+    Raises
+    ------
+    InputError
+        As for :func:`index_rows`; or ``since`` and ``prune`` are combined, or the source was an object of Python and is
+        not given. Sources before it in the order have been updated.
+    NotFoundError
+        The file has no such source of rows, or a file to read is gone.
+    StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
+        As for :func:`index_rows`.
+    ModelMismatchError, ModelUnavailableError, MissingExtraError, ProviderError
+        As for :func:`update_embeddings`.
+    """
+    prune, force = arguments.flag("prune", prune), arguments.flag("force", force)
+    arguments.texts(collection=collection, since=since)
+    if since is not None and prune:
+        raise InputError("since reads a part of the rows, so prune cannot know which are gone. Use one of them.")
+    given = None if embedder is None else as_embedder(embedder)
+    with Database.open(db_path, wait_seconds=wait_seconds) as opened_file:
+        known = row_tables.sources(opened_file.cursor())
+    names = [clean_name(collection)] if collection is not None else list(known)
+    if not names or names[0] not in known:
+        there = f"It has {', '.join(known)}." if known else "index_rows adds one."
+        raise NotFoundError(f"{db_path} has no source of rows{f' {collection!r}' if collection else ''}. {there}")
+    if source is not None and len(names) > 1:
+        raise InputError("Name the collection that the source is of.")
+    reports = []
+    for name in names:
+        definition = Definition.of(known[name].definition)
+        if source is None and definition.kind == "object":
+            if collection is None:
+                continue  # nobody could have handed it in
+            raise InputError(f"The rows of {name} were given by a program. Pass them again as source.")
+        connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
+        if source is not None:
+            again = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
+            definition = again
+        options = _Options(force, prune, since, arguments.flag("verbose", verbose), progress)
+        at = None
+        if since is not None and since in known[name].watermarks:
+            at = (since, known[name].watermarks[since])
+        with closing(scratch.Folder()) as folder:
+            run, report = _run(name, definition)
+            staging = _staging(run, folder.path, definition, source, connection, at)
+            with closing(staging), Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file:
+                update = _RowUpdate(opened_file, run, report, given, None)
+                update.choose_policy({})
+                update.apply(staging, definition, options)
+        run.stop_if_down("What was finished is stored; update_rows does the rest.")
+        reports.append(report)
+    return reports
+
+
+_MEMORY_OF_A_ROW = 1000  # bytes: the keys of a document and a chunk, which DuckDB keeps in memory
+
+_OPTIONS = ("key", "text", "title", "metadata", "tags", "markdown", "leave_out")
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How an update is done."""
+
+    force: bool = False
+    prune: bool = False
+    since: str | None = None
+    verbose: bool = True
+    progress: Progress = "auto"
+
+
+def _run(collection: str, definition: Definition) -> tuple[Run, RowsReport]:
+    report = RowsReport(collection=collection)
+    run = Run("rows", Path(), collection, report)
+    run.input_dir = clean_name(definition.source[0]) if definition.kind == "files" else ""
+    return run, report
+
+
+def _staging(
+    run: Run, folder: Path, definition: Definition, given: Any, connection: Any, since: tuple[str, str] | None
+) -> Staging:
+    with run.timed("read"):
+        staging = Staging(folder, definition, given, connection, since)
+    try:
+        with run.timed("find"):
+            run.report.files = staging.stage(run.collection)
+            run.report.warnings += staging.notes
+    except BaseException:
+        staging.close()
+        raise
+    return staging
+
+
+def _begin(database: Database, run: Run, report: RowsReport, model: Embedder) -> _RowUpdate:
+    """Return the update of a new file, whose words are indexed at the end."""
+    from sqlrag.embedders.batching import self_test
+
+    run.embedder = model
+    run.policy = fit_to_window(ChunkPolicy(), model, report, stacklevel=5)
+    if getattr(model, "tests_itself", False):
+        self_test(model)
+    initialize(
+        database,
+        run.probe(),
+        run.policy,
+        heading_weight=3,
+        stemmer=lexical.DEFAULT_STEMMER,
+        llama_index_compatible=True,
+    )
+    database.cursor().execute("SET checkpoint_threshold = '400MB'")  # each rewrites the last row group
+    update = _RowUpdate(database, run, report, model, None)
+    update.is_new = True
+    return update
+
+
+class _RowUpdate(Update):
+    """The update of one source of rows."""
+
+    is_new = False
+
+    def __init__(
+        self, database: Database, run: Run, report: RowsReport, embedder: Embedder | None, model_name: str | None
+    ) -> None:
+        self.rows = report
+        super().__init__(database, run, cast("Any", report), embedder, model_name)
+
+    def apply(self, staging: Staging, definition: Definition, options: _Options) -> None:
+        """Compare the rows with the file and write what differs."""
+        run, report = self.state, self.rows
+        collection = run.collection
+        self._columns = staging.columns
+        if options.since is not None:
+            options = replace(options, since=staging.named("since", options.since))
+        with run.timed("find"):
+            con = self.database.cursor()
+            before = row_tables.sources(con)
+            self._check_name(collection, before)
+            source = before.get(collection)
+            mime = ROW_MARKDOWN if definition.markdown else ROW
+            with con.cursor() as reader:
+                found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging.columns))
+            if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
+                raise InputError(
+                    f"{definition} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of "
+                    f"{collection}, more than half. If that is right, use force; prune then removes them."
+                )
+            if source is not None:
+                report.warnings += _changed_columns(con, source, staging, definition)
+        if found.get("added") or found.get("changed"):
+            self._model()  # before anything is written
+        report.unchanged = report.files - sum(found.get(kind, 0) for kind in ("added", "changed", "columns", "foreign"))
+        with self.database.transaction() as con:
+            row_tables.create(con, collection, staging.columns, staging.key)
+            marks = source.watermarks if source is not None else {}
+            row_tables.remember(con, collection, definition.as_json(), definition.digest, staging.key_type, marks)
+            if metadata.folder_of(con, collection) is None:
+                metadata.record_collection(con, collection, "")
+        self._fill(staging, mime, sum(found.values()) - found["gone"] - found["stored"], options)
+        with run.timed("store"):
+            self._conclude(staging, found["gone"], options, definition, marks)
+
+    def end(self, opened: ExitStack) -> None:
+        """Index the words of a new file; ``opened`` then closes it and gives it its name."""
+        if self.is_new:
+            if not self.rows.documents:
+                self.state.stop_if_down("No row was finished, so no file was made.")
+                reasons = "; ".join(f"{one.doc_id}: {one.reason}" for one in self.rows.failures[:5])
+                raise InputError(f"No row has a text, so no file was made. {reasons}")
+            with self.state.timed("index"):
+                # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
+                lexical.add_chunks(self.database.cursor(), 0, self.stemmer)
+            with self.state.timed("index"), self.database.transaction() as con:
+                refresh_counts(con)
+            self.database.checkpoint()
+        opened.close()
+
+    def _check_name(self, collection: str, sources: Iterable[str]) -> None:
+        twin = next((name for name in sources if name != collection and name.casefold() == collection.casefold()), None)
+        if twin is not None:
+            raise InputError(
+                f"The file has a source of rows {twin!r}, and DuckDB's names are the same in any case. Name this one "
+                "differently (collection)."
+            )
+
+    def _states(
+        self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, columns: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatchReader]:
+        """Yield the rows that the file has of a source, then the documents that have ids of its rows otherwise.
+
+        Each has to be read before the next. Where the columns are others now, no row has its hash.
+        """
+        collection = self.state.collection
+        table = "(SELECT '' AS doc_id, '' AS row_hash LIMIT 0)"
+        if source is not None:
+            same = row_tables.columns_of(con, collection) == dict(columns)
+            row_hash = "row_hash" if same else "'' AS row_hash"
+            table = f"(SELECT doc_id, {row_hash} FROM {identifier(row_tables.table_of(collection))})"  # noqa: S608 - quoted
+        missing = read_sql("checks/missing_chunks").rstrip().removesuffix(";")
+        stored = (
+            read_sql("rows/stored")
+            .replace("FROM row_values", f"FROM {table}")
+            .replace("(FROM missing)", f"(\n{missing}\n)")
+        )
+        yield arrow_reader(con.sql(stored, params={"mime": mime}), ROWS_AT_ONCE)
+        others = {"prefix": f"{collection}/", "row": ROW}
+        yield arrow_reader(con.sql(read_sql("rows/foreign"), params=others), ROWS_AT_ONCE)
+
+    def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
+        from tqdm.auto import tqdm
+
+        run, size = self.state, ROWS_AT_ONCE
+        off = bars(options.verbose, options.progress)
+        with tqdm(total=total, desc="rows", unit="row", disable=off, leave=False) as bar:
+            for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):
+                self._group(rows, values, mime)
+                bar.update(len(rows))
+                if run.outage is not None:
+                    return
+
+    def _group(self, rows: list[dict[str, Any]], values: pa.Table, mime: str) -> None:
+        """Write a group of rows in one transaction."""
+        run, report = self.state, self.rows
+        kinds: dict[str, str] = {}
+        fresh: list[Document] = []
+        copied: list[tuple[Document, str]] = []
+        for row in rows:
+            doc_id, kind = row["doc_id"], row["row_kind"]
+            with run.timed("read"), run.reporting(doc_id):
+                if kind == "foreign":
+                    reason = "the file has a document of this doc_id that is not from this source; delete that one"
+                    run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
+                    continue
+                document = _document(row, run.collection, mime)
+                if document is None:
+                    run.fail(Failure(doc_id, "empty", "the row has no text"))
+                    continue
+                kinds[doc_id] = kind
+                if kind == "columns":
+                    copied.append((document, doc_id))
+                elif row["twin"] is not None:
+                    copied.append((document, row["twin"]))
+                else:
+                    fresh.append(document)
+        kept, chunks, vectors, late = self._copies(copied)
+        report.same += sum(row["twin"] is not None for row in rows if kinds.get(row["doc_id"]) != "columns")
+        if fresh := [*fresh, *late]:
+            self._model()
+            cuts = [cut for cut in (run.cut(document) for document in fresh) if cut is not None]
+            new, cut = [document for document, _ in cuts], [one for _, own in cuts for one in own]
+            with run.timed("embed"):
+                before = report.embedded + report.reused
+                new, cut, made = run.embed(*self._free(self.database.cursor(), new, cut, Plan()))
+                report.same += len(cut) - (report.embedded + report.reused - before)
+            kept, chunks, vectors = [*kept, *new], [*chunks, *cut], np.concatenate([vectors, made])
+        if not kept:
+            return
+        ids = [document.doc_id for document in kept]
+        with run.timed("store"), self.database.transaction() as con:
+            given = (con, kept, chunks, vectors)
+            policy = policy_text(run.policy)
+            compatible = self.metadata.get("llama_index_compatible", "True") == "True"
+            if self.is_new:
+                stored_documents.insert_rows(*given, llama_index_compatible=compatible, policy=policy)
+            else:
+                stored_documents.replace_rows(
+                    *given, stemmer=self.stemmer, llama_index_compatible=compatible, policy=policy
+                )
+                metadata.clear_failures(con, ids)
+            of_kept = pc.is_in(values["doc_id"], value_set=pa.array(ids, pa.string()))
+            row_tables.insert(con, run.collection, self._columns, values.filter(of_kept))
+        report.documents += len(kept)
+        report.chunks += len(chunks)
+        for doc_id in ids:
+            name = "columns_changed" if kinds[doc_id] == "columns" else kinds[doc_id]
+            setattr(report, name, getattr(report, name) + 1)
+
+    def _copies(
+        self, wanted: list[tuple[Document, str]]
+    ) -> tuple[list[Document], list[Chunk], Vectors, list[Document]]:
+        """Return documents with the chunks and vectors of stored ones of the same text, and those without any."""
+        if not wanted:
+            return [], [], np.empty((0, self.identity.dimensions), dtype=np.float32), []
+        ids = sorted({twin for _, twin in wanted})
+        table = self.database.cursor().sql(read_sql("rows/slices"), params={"doc_ids": ids}).to_arrow_table()
+        vectors = vector_matrix(table["embedding"], self.identity.dimensions)
+        found: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for place, row in enumerate(table.drop_columns(["embedding"]).to_pylist()):
+            found.setdefault(row["doc_id"], []).append((place, row))
+        kept: list[Document] = []
+        late: list[Document] = []
+        chunks, places = [], []
+        for document, twin in wanted:
+            (kept if twin in found else late).append(document)
+            common = chunk_metadata(document)
+            for index, (place, row) in enumerate(found.get(twin, ())):
+                start, end = row["i_start"], row["i_end"]
+                chunks.append(
+                    Chunk(
+                        document.doc_id, index, document.text[start:end], document.tags, dict(common),
+                        document.collection, start, end, row["page"], tuple(row["heading_path"]), shown=row["shown"],
+                    )
+                )  # fmt: skip
+                places.append(place)
+        self.rows.reused += len(chunks)
+        return kept, chunks, vectors[places], late
+
+    def _conclude(
+        self, staging: Staging, gone: int, options: _Options, definition: Definition, marks: dict[str, str]
+    ) -> None:
+        """Remove what is gone, and record the results of the run."""
+        run, report = self.state, self.rows
+        report.failures.sort()
+        whole = options.since is None
+        if whole and options.prune and run.outage is None:
+            for ids in staging.gone(ROWS_AT_ONCE):
+                with self.database.transaction() as con:
+                    report.removed += len(stored_documents.delete(con, ids))
+                    refresh_counts(con)
+        elif whole:
+            report.missing = gone
+        with self.database.transaction() as con:
+            if whole and run.outage is None:
+                con.execute("DELETE FROM ingest_failures WHERE starts_with(doc_id, $1)", [f"{run.collection}/"])
+            metadata.record_failures(con, report.failures)
+            if options.since is not None and run.outage is None and not report.failed:
+                value = staging.greatest(options.since)
+                marks = marks if value is None else {**marks, options.since: value}
+            row_tables.remember(con, run.collection, definition.as_json(), definition.digest, staging.key_type, marks)
+            metadata.log_run(con, run.row(removed=report.removed))
+
+
+def _document(row: dict[str, Any], collection: str, mime: str) -> Document | None:
+    """Return a row as a document, None where it has no text."""
+    text = normalize(row["row_text"] or "")
+    if is_blank(text):
+        return None
+    values = clean_metadata(row["metadata"])
+    if row["row_title"] is not None:
+        values["title"] = normalize(row["row_title"])
+    tags = row["row_tags"] or ()
+    return Document(
+        row["doc_id"],
+        text,
+        collection,
+        file_name=row["doc_id"].rpartition("/")[2],
+        checksum=row["row_checksum"],
+        mime=mime,
+        size_bytes=len(text.encode()),
+        tags=tuple(dict.fromkeys(clean_name(str(tag)) for tag in ([tags] if isinstance(tags, str) else tags) if tag)),
+        metadata=values,
+    )
+
+
+def _changed_columns(
+    con: duckdb.DuckDBPyConnection, source: RowSource, staging: Staging, definition: Definition
+) -> list[str]:
+    """Return what has changed in the columns and the definition of a source, and what becomes of it."""
+    old, new = row_tables.columns_of(con, source.collection), staging.columns
+    notes = [f"The column {name} ({kind}) is new: every row gets it." for name, kind in new.items() if name not in old]
+    notes += [
+        f"The column {name} is not in the source any more: its values are removed." for name in old if name not in new
+    ]
+    notes += [
+        f"The column {name} is {kind} now, not {old[name]}: its values are written again."
+        for name, kind in new.items()
+        if old.get(name, kind) != kind
+    ]
+    if Definition.of(source.definition) != definition:
+        notes.append(f"{source.collection} has another definition now; what it changes is written again.")
+    return notes

@@ -1,0 +1,126 @@
+"""Rows of tables on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+import sqlrag
+from sqlrag.cli import app
+
+HASHING = ["--provider", "hashing", "--model", "hashing-64"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def rows_of(done):
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def tickets(tmp_path):
+    path = tmp_path / "tickets.csv"
+    path.write_text("id,subject,body,price\n1,Late,The parcel is late,2.5\n2,Wet,The box is wet,10\n3,Empty,,1\n")
+    return path
+
+
+@pytest.fixture
+def kb(tickets, tmp_path):
+    path = tmp_path / "kb.duckdb"
+    done = run("index-rows", tickets, "-o", path, "--key", "id", "--text", "body", "--title", "subject", *HASHING)
+    assert done.exit_code == 0, done.stderr
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("tickets: 3 rows read: 2 added, 0 changed, 0 columns changed, 0 unchanged, 0 removed, ")
+    assert first.endswith("0 missing, 0 failed, 1 empty")
+    assert done.stderr.splitlines() == ["empty: tickets/3: the row has no text"]
+    return path
+
+
+def test_rows_are_searched(kb):
+    (row,) = rows_of(run("lexical-query", "box", "--db", kb, "--format", "json"))
+    assert (row["row_key"], row["doc_id"], row["heading_path"]) == (2, "tickets/2", ["Wet"])
+    (row,) = rows_of(run("lexical-query", "the", "--db", kb, "--metadata", 'price={"$lt": 5}', "-f", "json"))
+    assert row["row_key"] == 1
+    header, line = run("lexical-query", "box", "--db", kb, "--format", "csv").stdout.splitlines()[:2]
+    assert header.endswith(",row_key")
+    assert line.endswith(",2")
+
+
+def test_options_are_those_of_python(tickets, tmp_path):
+    text = ["--text", "subject", "--text", "body"]
+    more = ["--metadata", "price", "--collection", "t", "--quiet", *HASHING]
+    assert run("index-rows", tickets, "-o", tmp_path / "a.duckdb", "--key", "id", *text, *more).exit_code == 0
+    sqlrag.index_rows(
+        tickets,
+        tmp_path / "b.duckdb",
+        key="id",
+        text=["subject", "body"],
+        metadata=["price"],
+        collection="t",
+        embedder=sqlrag.load_embedder("hashing-64", provider="hashing"),
+    )
+    found = []
+    for name in ("a.duckdb", "b.duckdb"):
+        with duckdb.connect(str(tmp_path / name), read_only=True) as con:
+            found.append(con.execute("FROM rows_of_t ORDER BY id").fetchall())
+            found[-1] += con.execute("SELECT definition FROM row_sources").fetchall()
+    assert found[0] == found[1]
+    assert found[0][0] == ("t/1", 1, 1, 2.5, "subject: Late\nbody: The parcel is late")
+
+
+def test_a_query_of_a_database(tmp_path):
+    shop, kb = tmp_path / "shop.duckdb", tmp_path / "kb.duckdb"
+    with duckdb.connect(str(shop)) as con:
+        con.execute("CREATE TABLE tickets AS SELECT 7 AS id, 'late' AS body")
+    source = ["--query", "SELECT * FROM tickets", "--database", shop, "--collection", "shop"]
+    (report,) = rows_of(run("index-rows", *source, "-o", kb, "--key", "id", "--text", "body", *HASHING, "-f", "json"))
+    assert (report["collection"], report["added"], report["embedded"], report["failures"]) == ("shop", 1, 1, [])
+    (report,) = rows_of(run("update-rows", kb, "-f", "json"))
+    assert report["unchanged"] == 1
+
+
+def test_updates(kb, tickets):
+    tickets.write_text("id,subject,body,price\n1,Late,The parcel is very late,2.5\n3,Empty,,1\n")
+    done = run("update-rows", kb)
+    assert done.exit_code == 0
+    assert "2 rows read: 0 added, 1 changed" in done.stdout
+    assert "1 row of the file not in the source; prune removes them" in done.stderr
+    (report,) = rows_of(run("update-rows", "--db", kb, "--collection", "tickets", "--prune", "-f", "json"))
+    assert (report["unchanged"], report["removed"], report["empty"]) == (1, 1, 1)
+    assert "1 unchanged" in run("update", kb).stdout
+    assert run("update-rows", kb, "--since", "price", "--quiet").stdout == ""
+    tickets.write_text("id,subject,body,price\n")
+    done = run("update-rows", kb)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "has lost 1 of the 1 rows" in done.stderr
+    assert run("update-rows", kb, "--prune", "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["index-rows", "-o", "k.duckdb", "--key", "id", "--text", "body"], "Name files, such as tickets.parquet"),
+        (["index-rows", "a.csv", "--query", "FROM t", "-o", "k", "--key", "id", "--text", "b"], "Name files"),
+        (["index-rows", "--query", "DROP TABLE t", "-o", "k", "--key", "id", "--text", "b"], "must be one SELECT"),
+        (["update-rows"], "Name a file"),
+        (["update", "{kb}", "--stemmer", "none"], "is a file: pass the folder"),
+    ],
+)
+def test_bad_usage(kb, arguments, message):
+    done = run(*[part.format(kb=kb) for part in arguments])
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_failures_have_no_traceback(kb, tickets):
+    done = run("index-rows", tickets, "-o", kb, "--key", "nr", "--text", "body")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: ")
+    assert "no column 'nr' (key)" in done.stderr
+    assert "no source of rows 'x'. It has tickets." in run("update-rows", kb, "--collection", "x").stderr
