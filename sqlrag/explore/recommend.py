@@ -340,7 +340,7 @@ class _Copy:
                     f"{self.name}: {counted(len(report.rechunked), 'document')} rechunked into "
                     f"{counted(report.chunks, 'chunk')}, {counted(report.embedded, 'text')} embedded."
                     if report.rechunked
-                    else f"{self.name} changes nothing: a program made the chunks, or the window of the model is already "
+                    else f"{self.name} changes nothing: a program made the chunks, or the model's window is already "
                     "that of the file."
                 )
             notices += [f"{self.name}: {failure.doc_id}: {failure.reason}" for failure in report.failures[:5]]
