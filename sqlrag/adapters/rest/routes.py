@@ -258,7 +258,8 @@ def _row_model() -> type[Plain]:
     """Return the model of a result: a candidate with its text and, on request, its document."""
     candidate = model_of(sqlrag.Candidate).model_fields
     kinds = {"text": (str, ...), "source_doc": (dict[str, Any] | None, ...)}
-    others = {name: (field.annotation, ...) for name, field in candidate.items() if name != "content"}
+    others: dict[str, Any] = {name: (field.annotation, ...) for name, field in candidate.items() if name != "content"}
+    others["row_key"] = (Any, None)  # of rows of tables alone
     return create_model("Result", __base__=Plain, **others, **kinds)  # type: ignore[call-overload,no-any-return]
 
 

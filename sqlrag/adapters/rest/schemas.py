@@ -9,9 +9,11 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -175,6 +177,8 @@ def to_plain(value: Any) -> Any:
         return [to_plain(one) for one in value]
     if isinstance(value, (dt.datetime, dt.date)):
         return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
     return value.name if isinstance(value, Path) else value  # the folder on the server is not for clients
 
 

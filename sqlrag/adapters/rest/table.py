@@ -57,6 +57,10 @@ WITHOUT_ROUTE = {
     **dict.fromkeys(
         ("load_embedder", "load_reranker", "open_store", "rag_service"), "It returns a live Python object."
     ),
+    **dict.fromkeys(
+        ("index_rows", "update_rows"),
+        "It reads files and databases of the server's machine: stop the server and run that command.",
+    ),
     "corpus_map": "It reads every vector, which takes minutes in a large file: run sqlrag map.",
     **dict.fromkeys(
         ("export_map_html", "export_map_parquet"), "It writes to the server's machine: run sqlrag map without a server."
