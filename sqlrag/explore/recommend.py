@@ -188,7 +188,7 @@ def recommend(
     what there is now, and a change is recommended only where it is better there with a p-value of .05 or less (see
     :class:`Comparison`). Anything else is noise, and is said to be. Which half a question is in depends on the SHA-256
     of its text: the same questions give the same recommendation. Each knob is a test of its own: of three that change
-    nothing, one passes in about one case of seven.
+    nothing, one passes by chance in up to one case of fourteen.
 
     The file is not changed. For each stemmer it is copied into the temporary folder and its words are indexed again;
     for each chunk size its documents are also rechunked from their stored text and embedded with its model, which takes
@@ -340,8 +340,8 @@ class _Copy:
                     f"{self.name}: {counted(len(report.rechunked), 'document')} rechunked into "
                     f"{counted(report.chunks, 'chunk')}, {counted(report.embedded, 'text')} embedded."
                     if report.rechunked
-                    else f"{self.name} changes nothing: a program made the chunks, or the model's window is already "
-                    "that of the file."
+                    else f"{self.name} changes nothing: a program made the chunks, or the size of the file is already "
+                    "the window of the model."
                 )
             notices += [f"{self.name}: {failure.doc_id}: {failure.reason}" for failure in report.failures[:5]]
             with Store(path, embedder=embedder) as copy:
