@@ -342,15 +342,19 @@ def _last_blocks(text: str, body_start: int) -> list[Part]:
 
 
 def _parts(text: str, body_start: int) -> Iterator[Part]:
-    references: dict[str, object] = {}
-    if len(text) - body_start > _WINDOW and "]:" in text:
-        for part, found in _windows(text, body_start):
-            del part
-            references = {**found, **references}
+    is_long = len(text) - body_start > _WINDOW and "]:" in text
     for part, found in _windows(text, body_start):
-        references = {**found, **references} if found else references
-        part.references = references
+        part.references = references_of(text, body_start) if is_long else found
         yield part
+
+
+@lru_cache(maxsize=1)
+def references_of(text: str, body_start: int) -> dict[str, object]:
+    """Return the definitions of a document by label, of which the first counts."""
+    references: dict[str, object] = {}
+    for _, found in _windows(text, body_start):
+        references.update((label, one) for label, one in found.items() if label not in references)
+    return references
 
 
 def _windows(text: str, start: int) -> Iterator[tuple[Part, dict[str, object]]]:

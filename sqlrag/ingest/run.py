@@ -21,7 +21,7 @@ from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, Prov
 from sqlrag.ingest.chunk import Chunks
 from sqlrag.ingest.folder import Twin, document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
-from sqlrag.links import links_of
+from sqlrag.links import links_of, references_of
 from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
 from sqlrag.ranking.vectors import unit_vectors
@@ -502,7 +502,8 @@ def in_parts(cuts: Iterable[Cut], run: Run) -> Iterator[Part]:
             for start in range(0, len(own), size):
                 chunks = list(own[start : start + size])
                 yield Part([document], chunks, own[-1].i_end, not start, start + size >= len(own))
-            page_of.cache_clear()  # it may be a large part of the memory
+            for kept in (page_of, references_of):  # they may be a large part of the memory
+                kept.cache_clear()
 
 
 def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> list[Duplicate]:
