@@ -222,7 +222,7 @@ def test_filters_do_not_change_the_trust(noise):
 
 
 def test_words_that_are_left_of_a_question_do_not_speak_against_the_vectors(noise):
-    """"How do filtrs work?": no chunk holds the word that matters, and BM25 of the other one orders by chance."""
+    """ "How do filtrs work?": no chunk holds the word that matters, and BM25 of the other one orders by chance."""
     least = 0
     for text in misspelt():
         vector = question_vector(text, knowing=False)
