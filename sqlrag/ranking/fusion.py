@@ -82,9 +82,9 @@ class Trust(NamedTuple):
 
         It is ``min(1, rho / .3)`` and at least .01, rho being Pearson's correlation of both, rounded to 9 decimals. It
         is 1 with fewer than 30 chunks, or where all have the same BM25: nothing speaks against the vectors then. It is
-        .01 where all have the same cosine. With a ``known`` below .5, see :attr:`Terms.known`, it is .5 at least.
-        Chunks without a cosine do not count. The sums are of whole billionths and exact, so that no order of adding
-        changes them.
+        .01 where all have the same cosine. With a ``known`` below .5, see :class:`Terms`, it is .5 at least. Chunks
+        without a cosine do not count. The sums are of whole billionths and exact, so that no order of adding changes
+        them.
         """
         pairs = [(round(cosine * 1e9), round(bm25 * 1e9)) for cosine, bm25 in sample if cosine is not None]
         n = len(pairs)

@@ -70,7 +70,7 @@ _NOISE = (
 )
 
 _IRRELEVANT = (
-    "Probably nothing relevant: {cosine}the words of the question have {words:.0%} of what they could score at best."
+    "Probably nothing relevant: {cosine}the best match by words has {words:.0%} of the score that they could give."
 )
 
 # Both are low where nothing answers a question, by the share of the highest score that its words could have which the
@@ -305,7 +305,7 @@ class Run:
                 self.notices.append("The question has no words that the lexical leg could look for.")
             self.notices += _unknown_words(self.terms.unknown, all_told=not self.terms.termids)
             self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
-            if self.terms.most and not plan.conjunctive:
+            if self.terms.most:
                 self.best_words = max((hit.score for hit in self.lexical_hits.hits), default=0.0) / self.terms.most
         except NoLexicalIndexError as error:
             if plan.mode == "lexical" or plan.strict:
