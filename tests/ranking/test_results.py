@@ -127,9 +127,7 @@ def test_arrow_holds_the_values(results):
     assert [r["source_doc"] and json.loads(r["source_doc"]) for r in rows] == [None, {"doc_id": "guides/install.md"}]
     for got, want in zip(rows, results, strict=True):
         assert {k: v for k, v in got.items() if COLUMN_TYPES[k] != "json"} == {
-            k: v
-            for k, v in {**dict.fromkeys(RESULT_KEYS), **want}.items()
-            if COLUMN_TYPES[k] != "json"
+            k: v for k, v in {**dict.fromkeys(RESULT_KEYS), **want}.items() if COLUMN_TYPES[k] != "json"
         }
 
 

@@ -94,9 +94,7 @@ class TestWindow:
 
     def test_a_long_text_takes_linear_time(self):
         text = "cow pig " * 60_000
-        words = [
-            WeighedWord(start, start + 3, text[start : start + 3], 1.0) for start in range(0, len(text) - 4, 4)
-        ]
+        words = [WeighedWord(start, start + 3, text[start : start + 3], 1.0) for start in range(0, len(text) - 4, 4)]
         assert snippet(text, words, 280).startswith("cow pig")
 
 
@@ -183,7 +181,7 @@ class TestTitles:
         found = sqlrag.lexical_query("okapi quagga", zoo[0])
         assert "\n    Zoo › Using the zebra house\n" in format_results(found, "x")
         assert "Zoo › Using the zebra house" in repr(found)
-        assert "<td style=\"text-align:left\">Zoo › Using the zebra house</td>" in found._repr_html_()
+        assert '<td style="text-align:left">Zoo › Using the zebra house</td>' in found._repr_html_()
 
     def test_a_title_that_is_no_heading_comes_first(self):
         one = {"node_id": "a#0", "text": "x", "score": 1.0, "metadata": {"title": "Manual"}, "heading_path": ["Pump"]}
@@ -192,9 +190,9 @@ class TestTitles:
         assert "\n    Pump\n" in format_results([one | {"metadata": {"title": 7}}], "x")
         assert "\n    Pump\n" in format_results([one | {"metadata": {"title": "Pump"}}], "x")
 
-    @pytest.mark.parametrize("written", ["Using the `zebra` house", "Using the **zebra** house", "Using the zebra house"])
+    @pytest.mark.parametrize("written", ["`zebra`", "**zebra**", "zebra"])
     def test_a_heading_with_inline_code_is_shown_once(self, tmp_path, written):
-        path = build(tmp_path, a_md=f"# Zoo\n\n## {written}\n\nIt is open by day.")
+        path = build(tmp_path, a_md=f"# Zoo\n\n## Using the {written} house\n\nIt is open by day.")
         found = sqlrag.lexical_query("open", path)
         assert format_results(found, "x").count("Using the zebra house") == 1
         assert repr(found).count("Using the zebra house") == 1
