@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.arguments import shortened
+from sqlrag.ingest.sentences import sentence_spans
 from sqlrag.links import is_markdown
 from sqlrag.types import PAD
 
@@ -119,8 +120,6 @@ def _around(
 
 def _borders(chunks: Sequence[_Near], cut: int, text: str, *, markdown: bool) -> Iterator[tuple[int, int]]:
     """Yield where chunks begin and end, and the sentences of those that the cut goes through."""
-    from sqlrag.blocks.compress import sentence_spans
-
     for one in chunks:
         yield one.start, one.end
         if one.start < cut < one.end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,11 +99,13 @@ def reference(kind, files, request):
 
 
 AROUND = {"context": "section", "context_chars": 60}
-AROUND_FIELDS = ("node_id", "text", "i_start", "i_end", "context", "context_start", "context_end", "created_at", "tags")
+TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+AROUND_FIELDS = ("node_id", "text", "i_start", "i_end", "context", "context_start", "context_end", "tags")
 
 
 def around(results):
     """Return what is around each result, and what else every surface says of it."""
+    assert all(TIME.fullmatch(row["created_at"]) for row in results)  # each store has its own
     return [[row[name] for name in AROUND_FIELDS] for row in results]
 
 

@@ -61,6 +61,7 @@ class TestBlocks:
             "file": "guides/pump.pdf",
             "spans": [[40, 59]],
             "quote": "Open the red valve.",
+            **dict.fromkeys(("context", "context_start", "context_end")),
         }
         assert json.loads(json.dumps(source)) == source
 

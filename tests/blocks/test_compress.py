@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from sqlrag import Chunk, ChunkPolicy, Document, Store
 from sqlrag.blocks import compress as compress_module
-from sqlrag.blocks.compress import JOINER, CompressPolicy, _choose, _Match, _runs, compress, sentence_spans
+from sqlrag.blocks.compress import JOINER, CompressPolicy, _choose, _Match, _runs, compress
 from sqlrag.engines.duckdb import lexical
 from sqlrag.engines.duckdb.lexical import tokenize
 from sqlrag.engines.duckdb.rows import chunks_at
 from sqlrag.errors import InputError
 from sqlrag.ingest.chunk import chunk
+from sqlrag.ingest.sentences import sentence_spans
 from sqlrag.normalize import normalize
 from sqlrag.types import Candidate
 from tests.support.helpers import build

@@ -23,7 +23,7 @@ from sqlrag.cli import app, printing
 from sqlrag.cli.demo import FILE_NAME, QUESTIONS, _is_earlier_demo, handbook_folder
 from sqlrag.embedders.weights import bundle_is_installed
 from sqlrag.ranking.results import RESULT_KEYS
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, build
 
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
 COMMANDS = [
@@ -858,6 +858,24 @@ def test_an_unknown_chunk_is_told_with_its_neighbours(kb):
         assert f"holds no chunk '{wrong}'. Similar ones: guides/pump.md#0" in done.stderr
 
 
+def test_a_bar_marks_the_passage_in_what_is_around_it(tmp_path):
+    text = "Before it stands this sentence.\n\nThe *okapi* sleeps all of the day.\n\nAfter it stands that sentence."
+    options = {"chunk_size": 36, "chunk_overlap": 0, "chunk_unit": "chars"}
+    kb = build(tmp_path, options=options, a_md=text)
+    around = ("lexical-query", "okapi", "--db", kb, "--context", "neighbours")
+    lines = run(*around).stdout.splitlines()
+    assert lines[-3:] == [
+        "    Before it stands this sentence.",
+        "  | The okapi sleeps all of the day.",
+        "    After it stands that sentence.",
+    ]
+    assert "After" not in run(*around, "--context-chars", 40).stdout
+    assert "context_chars must be a whole number from 1 to 100000, not 0" in run(*around, "--context-chars", 0).stderr
+    refused = run(*around, "--sql")
+    assert refused.exit_code == 2
+    assert "no counterpart of --context" in " ".join(refused.stderr.replace("│", " ").split())
+
+
 class TestConvert:
     def test_there_and_back_with_the_flags_of_each_format(self, kb, tmp_path):
         ragmd, index, metadata = tmp_path / "kb.ragmd", tmp_path / "i.faiss", tmp_path / "m.json"
@@ -868,7 +886,10 @@ class TestConvert:
         assert (tmp_path / "copy.ragmd").read_bytes() == ragmd.read_bytes()
         assert run("convert", tmp_path / "copy.ragmd", tmp_path / "back.duckdb").exit_code == 0
         asked = ("hybrid-query", "mango", "--db")
-        assert rows_of(*asked, tmp_path / "back.duckdb") == rows_of(*asked, kb)
+        back, own = rows_of(*asked, tmp_path / "back.duckdb"), rows_of(*asked, kb)
+        times = [row.pop("created_at") for row in (*back, *own)]  # when each file stored them
+        assert back == own
+        assert all(times)
 
     def test_check_and_info(self, kb, tmp_path):
         made = tmp_path / "kb.ragmd"

@@ -190,11 +190,9 @@ class TestTitles:
         assert "\n    Pump\n" in format_results([one | {"metadata": {"title": 7}}], "x")
         assert "\n    Pump\n" in format_results([one | {"metadata": {"title": "Pump"}}], "x")
 
-    @pytest.mark.parametrize(
-        "written", ["Using the `zebra` house", "Using the **zebra** house", "Using the zebra house"]
-    )
+    @pytest.mark.parametrize("written", ["`zebra`", "**zebra**", "zebra"])
     def test_a_heading_with_inline_code_is_shown_once(self, tmp_path, written):
-        path = build(tmp_path, a_md=f"# Zoo\n\n## {written}\n\nIt is open by day.")
+        path = build(tmp_path, a_md=f"# Zoo\n\n## Using the {written} house\n\nIt is open by day.")
         found = sqlrag.lexical_query("open", path)
         assert format_results(found, "x").count("Using the zebra house") == 1
         assert repr(found).count("Using the zebra house") == 1

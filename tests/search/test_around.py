@@ -85,9 +85,8 @@ class TestResults:
                     cuts = con.execute("SELECT i_start, i_end FROM documents WHERE doc_id = 'book.md'").fetchall()
                     starts, ends = {start for start, _ in cuts}, {end for _, end in cuts}
                     begin, stop = row["context_start"], row["context_end"]
-                    assert begin in starts or source[:begin].rstrip().endswith(
-                        (".", "|", "# Garden book", "## Ponds", "## Beds")
-                    )
+                    before = source[:begin].rstrip()
+                    assert begin in starts or before.endswith((".", "|", "# Garden book", "## Ponds", "## Beds"))
                     assert stop in ends or source[:stop].endswith((".", "|"))
 
     def test_neighbours_grow_on_both_sides(self, garden):
