@@ -19,7 +19,7 @@ import pyarrow as pa
 from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.engines.duckdb.files import confine
-from sqlrag.engines.duckdb.row_tables import RESERVED
+from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, attach, identifier, quoted, register
 from sqlrag.errors import InputError, NotFoundError, StoreLockedError
@@ -38,10 +38,6 @@ _READERS = {
 }
 
 _OPTIONS = {"read_parquet": "", "read_csv": ", sample_size = -1", "read_json": ", sample_size = -1"}
-
-_KEYS = re.compile(
-    r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR|UUID|DATE|TIMESTAMP(_S|_MS)?|BOOLEAN|DECIMAL\(\d+,\d+\)|ENUM\(.*\)"
-)
 
 _UNSUPPORTED = re.compile(r"\b(BLOB|UNION|GEOMETRY|VARIANT|AGGREGATE_STATE)\b")
 
@@ -341,7 +337,7 @@ class Staging:
     def _check_keys(self) -> None:
         """Raise InputError where a key is missing or not unique, or of a type that is no key."""
         kind, key = self.types[self.key], identifier(self.key)
-        if not _KEYS.fullmatch(kind):
+        if not KEY_TYPES.fullmatch(kind):
             raise InputError(
                 f"The key {self.key} is of type {kind}. A key must be a whole number, a decimal, a text, a UUID, a "
                 "date or a timestamp; cast it in a query."

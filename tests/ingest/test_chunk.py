@@ -610,3 +610,39 @@ class TestSegments:
     def test_anything_else_is_refused(self, wrong):
         with pytest.raises(InputError, match="document"):
             chunk(wrong, self.POLICY)
+
+
+class TestShortTexts:
+    """A short plain text of ASCII is one chunk without counting; the chunks are those that counting gives."""
+
+    @given(
+        text=st.text("ab .\n\té!", max_size=70),
+        title=st.text("ab é", max_size=25),
+        size=st.integers(4, 60),
+        window=st.none() | st.integers(20, 100),
+        unit=st.sampled_from(["tokens", "chars"]),
+        headers=st.booleans(),
+    )
+    @settings(max_examples=300, deadline=None)
+    def test_the_chunks_are_the_same(self, text, title, size, window, unit, headers):
+        document = Document("a.txt", text, file_name="a.txt", metadata={"title": title})
+        policy = ChunkPolicy(chunk_size=size, chunk_overlap=2, chunk_unit=unit, include_headers=headers)
+        calls = []
+
+        def token_offsets(text):  # a token for every character
+            calls.append(text)
+            return [(i, i + 1) for i in range(len(text))]
+
+        with pytest.MonkeyPatch.context() as patch:
+            found = chunk(document, policy, token_offsets=token_offsets, window=window)
+            patch.setattr("sqlrag.ingest.chunk._short", lambda *_: [])
+            assert found == chunk(document, policy, token_offsets=token_offsets, window=window)
+
+    def test_nothing_is_counted(self):
+        document = Document("a.txt", "A pump moves water.", file_name="a.txt", metadata={"title": "Pumps"})
+
+        def token_offsets(text):
+            raise AssertionError(text)
+
+        (only,) = chunk(document, ChunkPolicy(), token_offsets=token_offsets, window=510)
+        assert (only.content, only.heading_path) == ("A pump moves water.", ("Pumps",))

@@ -858,6 +858,12 @@ class TestEverywhere:
         assert counts(report) == {"added": 1, "unchanged": 29}
         assert is_sound(kb)
 
+    def test_a_type_of_keys_that_is_code(self, kb):
+        with duckdb.connect(str(kb)) as con:
+            con.execute("UPDATE row_sources SET key_type = 'BIGINT), (SELECT 1' WHERE collection = 'tickets'")
+        with pytest.raises(sqlrag.StoreError, match=r"which is none. Somebody changed the file"):
+            sqlrag.lexical_query("pump", kb)
+
     def test_several_files_as_one(self, kb, tmp_path):
         docs = tmp_path / "docs"
         docs.mkdir()

@@ -179,3 +179,11 @@ def test_what_unicode_calls_a_format_character_is_blank_or_has_ink():
     formats = [chr(i) for i in range(0x110000) if unicodedata.category(chr(i)) in ("Cf", "Cc", "Zs", "Zl", "Zp")]
     names = {unicodedata.name(c, "").split()[0] for c in formats if not is_blank(c)}
     assert names <= {"ARABIC", "SYRIAC", "KAITHI", "EGYPTIAN", "SHORTHAND"}
+
+
+@pytest.mark.parametrize("first", range(128))
+def test_plain_ascii_is_normalised_as_any_text(first):
+    """It has a shortcut, which a dash at the end closes."""
+    for second in range(128):
+        text = f"a{chr(first)}{chr(second)}[0mb"
+        assert normalize(text + " –") == normalize(text) + " –"

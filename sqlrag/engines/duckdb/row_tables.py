@@ -7,12 +7,13 @@ A file gets them with its first source of rows. The values of a collection's row
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.engines.duckdb.metadata import now
 from sqlrag.engines.duckdb.schema import object_names, read_sql, run_script
 from sqlrag.engines.duckdb.statements import identifier, quoted, register
-from sqlrag.errors import InputError
+from sqlrag.errors import InputError, StoreError
 from sqlrag.types import ROW
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 # Names that the view, or the metadata of every chunk, has already.
 RESERVED = ("doc_id", "row_key", "row_text", "row_hash", "file_name", "file_path", "mime", "truncated")
+
+
+KEY_TYPES = re.compile(
+    r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR|UUID|DATE|TIMESTAMP(_S|_MS)?|BOOLEAN|DECIMAL\(\d+,\d+\)|ENUM\(.*\)"
+)
 
 
 class RowSource(NamedTuple):
@@ -40,6 +46,13 @@ def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
     if not con.execute(read_sql("rows/is_there")).fetchall():
         return {}
     rows = con.execute(read_sql("rows/sources")).fetchall()
+    for collection, _, _, key_type, _ in rows:
+        if not KEY_TYPES.fullmatch(key_type):  # it becomes a part of statements
+            raise StoreError(
+                "row_sources",
+                f"row_sources names {key_type!r} as the type of the keys of {collection}, which is none. "
+                "Somebody changed the file: get another copy of it.",
+            )
     return {row[0]: RowSource(row[0], json.loads(row[1]), row[2], row[3], json.loads(row[4])) for row in rows}
 
 
@@ -145,7 +158,7 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
         texts = [chunk["doc_id"].removeprefix(prefix) for chunk in own]
         key = "CASE WHEN contains(k, '%') THEN url_decode(k) ELSE k END"
         found = con.execute(
-            f"SELECT CAST({key} AS {source.key_type}) FROM (SELECT unnest($1) AS k, unnest($2) AS n) ORDER BY n",  # noqa: S608 - a type that create() has checked
+            f"SELECT CAST({key} AS {source.key_type}) FROM (SELECT unnest($1) AS k, unnest($2) AS n) ORDER BY n",  # noqa: S608 - a type that was checked
             [texts, list(range(len(texts)))],
         ).fetchall()
         for chunk, (value,) in zip(own, found, strict=True):
