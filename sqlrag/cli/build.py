@@ -92,7 +92,7 @@ def prepare_embeddings(
     ] = False,
     memory_limit: Annotated[
         str | None,
-        option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [250MB, more for many files]"),
+        option("--memory-limit", metavar="SIZE", help="Memory for DuckDB, such as 2GB. [150MB, more for many files]"),
     ] = None,
     engine: Annotated[
         EngineName,

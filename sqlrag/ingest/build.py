@@ -141,7 +141,7 @@ def prepare_file(
         Leave out a file with the same bytes and type as one before it, in the order of the paths. Duplicates are in
         the report in any case.
     memory_limit
-        How much memory DuckDB may use, such as "2GB"; by default 250 MB, or three times the size of the files where
+        How much memory DuckDB may use, such as "2GB"; by default 150 MB, or three times the size of the files where
         that is more; from 1 GB on four fifths of the machine's.
     progress
         "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".

@@ -82,12 +82,12 @@ def test_a_build_with_a_limit_gives_the_same_rows(tmp_path, monkeypatch):
     limit_memory = Database.limit_memory
     monkeypatch.setattr(Database, "limit_memory", lambda db, limit: limits.append(limit) or limit_memory(db, limit))
     results = []
-    for name, limit in (("free", None), ("tight", "200MB")):
+    for name, limit in (("free", None), ("tight", "100MB")):
         built = prepare_embeddings(docs, tmp_path / f"{name}.duckdb", memory_limit=limit, **HASHING)
         with Store(built.path) as store:
             results.append(ids(store.hybrid_query("word7 page", top_k=20)))
-    assert limits[0] == "250MB"
-    assert "200MB" in limits
+    assert limits[0] == "150MB"
+    assert "100MB" in limits
     assert results[0] == results[1]
     assert len(results[0]) == 20
 
