@@ -20,6 +20,7 @@ from sqlrag.blocks import rerank as rerank_module
 from sqlrag.blocks.rerank import _by_cosine, _by_words, _joined, _most_marginal, _shingles
 from sqlrag.cli import app
 from sqlrag.engines.duckdb import lexical, rows, schema
+from sqlrag.ingest import sentences
 from sqlrag.ranking import fusion, plan, terms, vectors
 from tests.support.helpers import ROOT
 
@@ -237,7 +238,7 @@ AFTER_FUSION = "ties after fusion by doc_id, then chunk_index as a number"
         (compress._choose, "break", "pass", "compress to a beginning where no word matches"),
         (rows._joined, "gap is None", "not gap", "compress what touches"),
         (rows._gap, "blank if ", "None if ", "compress with neighbours beyond blank lines"),
-        (compress._blocks, "_WHOLE | ", "{'tr_open'} | ", "compress what is one sentence in Markdown"),
+        (sentences._blocks, "_WHOLE | ", "{'tr_open'} | ", "compress what is one sentence in Markdown"),
         (terms.idf, "+ 0.5", "+ 1", "compress as by default"),
         (terms.ascii_words, "ASCII_WORD", "ASCII_NAME", "words of names"),
         (terms.ascii_parts, "COMPOUND.search(name)", "'_' in name", "words of names"),
