@@ -122,6 +122,9 @@ def stem_word(word: str, stemmer: str) -> str:
 # words of 2,048 chunks at a time where there are as many.
 _STAGED_CHUNKS = 1024
 
+# Their text: in scripts without blanks nearly every character begins a word.
+_STAGED_BYTES = 2_500_000
+
 # Postings that are sorted at a time.
 _SORTED_POSTINGS = 1_000_000
 
@@ -129,7 +132,9 @@ _SORTED_POSTINGS = 1_000_000
 def add_chunks(con: duckdb.DuckDBPyConnection, first: int, stemmer: str) -> None:
     """Index the chunks whose ``rid`` is ``first`` or more, inside the caller's transaction."""
     run_script(con, "index/begin_postings")
-    borders = con.execute(read_sql("index/borders"), {"first": first, "many": _STAGED_CHUNKS}).fetchall()
+    borders = con.execute(
+        read_sql("index/borders"), {"first": first, "many": _STAGED_CHUNKS, "bytes": _STAGED_BYTES}
+    ).fetchall()
     for (start,), (end,) in pairwise([*borders, (None,)]):
         run_script(con, "index/choose_new", first=start, end=end)
         run_script(con, "index/stage_tokens")
