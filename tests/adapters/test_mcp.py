@@ -245,7 +245,8 @@ class TestAnswerSources:
         assert told["instructions"] == prompt.system
         assert told["notices"] == notices
         assert told["context"] in prompt.user
-        sources = [{key: value for key, value in source.items() if key not in ("quote", "context")} for source in prompt.sources]
+        elsewhere = ("quote", "context")
+        sources = [{key: source[key] for key in source if key not in elsewhere} for source in prompt.sources]
         assert told["sources"] == sources
         assert [source["number"] for source in sources] == [1, 2, 3]
         assert all(len(source["checksum"]) == 64 for source in sources)

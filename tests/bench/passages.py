@@ -23,6 +23,8 @@ MODES = {
     "BM25": lambda store, text, _: store.lexical_query(text, top_k=5, syntax=False),
     "vectors": lambda store, text, vector: store.vector_query(text, top_k=5, query_vector=vector),
     "adaptive": hybrid(fusion="adaptive"),
+    "adaptive, neighbours": hybrid(fusion="adaptive", context="neighbours"),
+    "adaptive, section": hybrid(fusion="adaptive", context="section"),
     "RRF": hybrid(fusion="rrf"),
     "weighted": hybrid(fusion="weighted"),
     "convex": hybrid(fusion="convex"),
@@ -31,7 +33,9 @@ MODES = {
 
 def place(results: list[dict[str, str]], page: str, phrase: str) -> int:
     """Return the place of the answering passage among the first five, from 1; 0 where it is not there."""
-    holds = (row["doc_id"] == page and phrase in " ".join(row["text"].split()) for row in results[:5])
+    holds = (
+        row["doc_id"] == page and phrase in " ".join((row["context"] or row["text"]).split()) for row in results[:5]
+    )
     return next((number for number, found in enumerate(holds, 1) if found), 0)
 
 
