@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs
+from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
 from sqlrag.ranking.vectors import checked_vector
@@ -331,8 +331,9 @@ class Run:
             return
         if plan.expansion and self.terms.clauses:
             self.notices.append(f"expansion={plan.expansion} has no effect with quotes or stars in the question.")
-        elif plan.expansion and self.terms.termids:
-            weight = EXPANSION_WEIGHT * trust.value
+        elif plan.expansion and (gap := gap_of(hit.score for hit in self.lexical_hits.hits)) < 1:
+            # Words that single out a text, or find less than ten, need no others.
+            weight = EXPANSION_WEIGHT * trust.value * (1 - gap)
             self.terms = self.engine.expanded_terms(self.terms, best[:EXPANSION_CHUNKS], plan.expansion, weight)
             self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
         if plan.feedback and self.query_vector is not None:

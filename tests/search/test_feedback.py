@@ -62,6 +62,12 @@ def test_a_damaged_vector_is_no_feedback(store: Store) -> None:
     assert moved_vector(query, store.vectors(["1.txt#0"]), 0.4) == pytest.approx(query)
 
 
+def by_words(store: Store, **options: int) -> set[str]:
+    """Return what the words of "heat" find, or those that are added to it."""
+    results = store.hybrid_query("heat", top_k=50, query_vector=np.eye(8)[7], **options)
+    return {row["node_id"] for row in results if row["lexical_score"]}
+
+
 def test_expansion_adds_the_terms_that_tell_the_best_chunks(store: Store) -> None:
     con = store.cursor()
     own = query_terms(con, "heat pump", "porter")
@@ -72,10 +78,14 @@ def test_expansion_adds_the_terms_that_tell_the_best_chunks(store: Store) -> Non
     assert sum(boosts.values()) == pytest.approx(2)
     assert set(boosts) == {"heat", "pump", *boosts}
     assert "the" not in boosts  # a stop word
-    found = store.hybrid_query("heat", query_vector=np.eye(8)[7], expansion=5)
-    plain = store.hybrid_query("heat", query_vector=np.eye(8)[7])
-    assert {row["node_id"] for row in plain if row["lexical_score"]} == {"0.txt#0", "1.txt#0"}
-    assert {row["node_id"] for row in found if row["lexical_score"]} > {"0.txt#0", "1.txt#0"}
+    held = {"0.txt#0", "1.txt#0"}
+    assert by_words(store) == by_words(store, expansion=5) == held  # fewer than ten: they single out what is meant
+    names = [f"{i}.txt" for i in range(5, 15)]
+    documents = [Document(name, "the heat pump and its compressor") for name in names]
+    store.upsert(documents, [Chunk(d.doc_id, 0, d.text) for d in documents], np.tile(np.eye(8)[6], (10, 1)))
+    held |= {f"{name}#0" for name in names}
+    assert by_words(store) == held
+    assert by_words(store, expansion=5) > held
 
 
 def test_nothing_to_go_by(store: Store) -> None:
