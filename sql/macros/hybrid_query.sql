@@ -17,7 +17,7 @@ CREATE OR REPLACE MACRO hybrid_query(query_text, query_vector, k := 10, pool := 
                CASE WHEN 2 * sum(t.weight) FILTER (t.df > 0) < sum(t.weight) THEN 0.5 ELSE 0.01 END AS least_trust
         FROM (
             SELECT q.term, q.termid, q.df, CAST(round(1e9 * ln(1 + (s.num_docs - q.df + 0.5) / (q.df + 0.5))) AS HUGEINT) AS weight
-            FROM query_terms(query_text) AS q, fts_main_documents.stats AS s
+            FROM query_terms(query_text) AS q CROSS JOIN fts_main_documents.stats AS s
         ) AS t
     ),
     vector_leg AS MATERIALIZED (
