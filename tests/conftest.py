@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import shutil
+import signal
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,13 @@ class SqlTest(pytest.Item):
 def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what is there before the first test: modules, and tests by the thousand."""
     gc.freeze()
+
+
+# Under nohup, or in the background of a shell, these are ignored, and so would the programs that tests send them to.
+# A handler is not inherited, so that these get the default; here it does as little as before.
+for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 
 @pytest.fixture(scope="session", autouse=True)

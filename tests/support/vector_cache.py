@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from sqlrag.embedders import onnx
-from sqlrag.embedders import onnx as onnx_
 
 FOLDER = "SQLRAG_TEST_VECTORS"
 
@@ -58,7 +57,7 @@ def loader(folder: Path):
 def remember():
     """Remember for the rest of this process, in the folder that the variable names, if it does."""
     if FOLDER in os.environ:
-        onnx_._load_bundle = loader(Path(os.environ[FOLDER]))
+        onnx._load_bundle = loader(Path(os.environ[FOLDER]))
 
 
 if __name__ == "__main__":
