@@ -10,6 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlrag.engines.duckdb.failures import reported
 from sqlrag.engines.duckdb.metadata import now
 from sqlrag.engines.duckdb.schema import object_names, read_sql, run_script
 from sqlrag.engines.duckdb.statements import identifier, quoted, register
@@ -211,8 +212,11 @@ def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyC
         Both files have a source of one name with other columns or another key.
     """
     known = sources(con)
-    for collection, source in sources(reader).items():
-        columns = columns_of(reader, collection)
+    with reported(path):
+        theirs = sources(reader)
+    for collection, source in theirs.items():
+        with reported(path):
+            columns = columns_of(reader, collection)
         ours = known.get(collection)
         if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (
             columns,
@@ -225,7 +229,9 @@ def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyC
         create(con, collection, columns, source.definition["key"])
         if ours is None:
             remember(con, *source[:4], {})
-        before = reader.execute("SELECT current_setting('arrow_lossless_conversion')").fetchall()[0][0]
-        reader.execute("SET arrow_lossless_conversion = true")
-        insert(con, collection, columns, reader.sql(f"FROM {identifier(table_of(collection))}").to_arrow_table())
-        reader.execute(f"SET arrow_lossless_conversion = {before}")
+        with reported(path):
+            before = reader.execute("SELECT current_setting('arrow_lossless_conversion')").fetchall()[0][0]
+            reader.execute("SET arrow_lossless_conversion = true")
+            rows = reader.sql(f"FROM {identifier(table_of(collection))}").to_arrow_table()
+            reader.execute(f"SET arrow_lossless_conversion = {before}")
+        insert(con, collection, columns, rows)

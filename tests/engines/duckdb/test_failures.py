@@ -47,7 +47,7 @@ def _asked(question="common"):
 
 
 # Every public function and method that reads or writes files. Each works in a folder with the file kb.duckdb, its pages
-# in docs, another file, other.duckdb, and an export of it in each format.
+# in docs, rows in rows.csv, another file, other.duckdb, and an export of it in each format.
 CALLS = {
     "add_documents": lambda f, kb: sqlrag.add_documents({"n.md": b"# N\n\nnew word\n"}, kb),
     "answer": lambda f, kb: sqlrag.answer("common", kb, chat_model=Chat()),
@@ -81,6 +81,7 @@ CALLS = {
     "import_ragfile": lambda f, kb: sqlrag.import_ragfile(f / "x.rag", kb),
     "import_ragmd": lambda f, kb: sqlrag.import_ragmd(f / "x.ragmd", kb),
     "index": lambda f, kb: sqlrag.index([Chunk("n", 0, "new word")], kb, vectors=[VECTOR]),
+    "index_rows": lambda f, kb: sqlrag.index_rows(f / "rows.csv", kb, key="id", text="body", progress="off"),
     "lexical_query": lambda f, kb: sqlrag.lexical_query("common", kb),
     "merge": lambda f, kb: sqlrag.merge([kb, f / "other.duckdb"], f / "o.duckdb"),
     "open_store": lambda f, kb: sqlrag.open_store(kb).__enter__().close(),
@@ -92,6 +93,7 @@ CALLS = {
     "repair": lambda f, kb: sqlrag.repair(kb),
     "retrieve": lambda f, kb: sqlrag.retrieve("common", sqlrag.RetrievePlan(), kb),
     "update_embeddings": lambda f, kb: sqlrag.update_embeddings(f / "docs", kb, progress="off"),
+    "update_rows": lambda f, kb: sqlrag.update_rows(kb, progress="off"),
     "upgrade": lambda f, kb: sqlrag.upgrade(kb),
     "validate_embedding_model": lambda f, kb: sqlrag.validate_embedding_model(kb, "hashing-64"),
     "vector_query": lambda f, kb: sqlrag.vector_query("common", kb),
@@ -115,6 +117,7 @@ READING = {
     "retrieve": lambda s: s.retrieve("common", sqlrag.RetrievePlan()),
     "select": lambda s: s.select("serving/alive"),
     "sources": lambda s: s.sources(["a.md"]),
+    "snippets": lambda s: s.snippets("common", ["a.md#0"]),
     "vector_query": lambda s: s.vector_query("common"),
     "vectors": lambda s: s.vectors(["a.md#0"]),
     "repr_html": lambda s: s._repr_html_(),
@@ -194,6 +197,8 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     pages = {f"{name}_md": f"# {name}\n\ncommon word {name}\n\n## More\n\nanother {name}\n" for name in "abcdefgh"}
     path = build(folder, **pages)
+    (folder / "rows.csv").write_text("id,body\n1,a common row\n2,another row\n")
+    sqlrag.index_rows(folder / "rows.csv", path, key="id", text="body", progress="off")
     sqlrag.corpus_map(path)
     write(folder / "others", z_md="# Z\n\ncommon other word\n")
     sqlrag.prepare_embeddings(folder / "others", folder / "other.duckdb", **HASHING)
