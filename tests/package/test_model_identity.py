@@ -58,6 +58,15 @@ def kb(tmp_path):
     return sqlrag.prepare_embeddings(root, tmp_path / "kb.duckdb", embedder=OURS, verbose=False, progress="off").path
 
 
+ROWS = {"key": "id", "text": "body", "progress": "off"}
+
+
+def rows(kb, *more):
+    path = kb.with_name("rows.csv")
+    path.write_text("\n".join(["id,body", "1,delta", *more]))
+    return path
+
+
 def stored(path):
     with duckdb.connect(str(path), read_only=True) as con:
         return con.execute("SELECT node_id, text, embedding::VARCHAR FROM documents ORDER BY ALL").fetchall()
@@ -110,6 +119,13 @@ REFUSED = {
         sqlrag.aupdate_embeddings(
             write(kb.parent / "docs", c_txt="gamma"), kb, embedder=OURS, embed_model_name="other", progress="off"
         )
+    ),
+    "index_rows(embedder)": lambda kb: sqlrag.index_rows(rows(kb), kb, **ROWS, embedder=IMPOSTOR),
+    "index_rows(embed_model_name)": lambda kb: sqlrag.index_rows(
+        rows(kb), kb, **ROWS, embed_model_name="hashing-65", embedding_provider="hashing"
+    ),
+    "index_rows(embedding_provider)": lambda kb: sqlrag.index_rows(
+        rows(kb), kb, **ROWS, embed_model_name="other", embedding_provider="hashing"
     ),
     "index(vectors)": lambda kb: sqlrag.index([CHUNK], kb, vectors=[VECTOR]),
     "SqlragEmbedding.__init__(embedder)": lambda kb: SqlragEmbedding(kb, IMPOSTOR).get_query_embedding("alpha"),
@@ -185,7 +201,9 @@ OTHERS = {
     **dict.fromkeys(
         ("ModelIdentity.__init__(model_name)", "ReembedReport.__init__(model_name)", "ReembedReport.__init__(embedded)",
          "Report.__init__(embedded)", "Report.__init__(embedding_calls)", "UpdateReport.__init__(embedded)",
-         "UpdateReport.__init__(embedding_calls)", "IndexReport.__init__(embedded)", "Candidate.__init__(vector_score)",
+         "UpdateReport.__init__(embedding_calls)", "RowsReport.__init__(embedded)",
+         "RowsReport.__init__(embedding_calls)",
+         "IndexReport.__init__(embedded)", "Candidate.__init__(vector_score)",
          "Candidate.__init__(vector_rank)", "Explanation.__init__(vector)", "Prepared.__init__(embedder)",
          "RetrievePlan.__init__(vector_weight)", "EvaluationReport.__init__(models)"),
         "a result, or numbers of one",
@@ -246,6 +264,7 @@ def test_fault_S14_no_way_in_is_forgotten():
     found = {one for one in found if not one.startswith("PostgresStore.")}
     # explain refuses several files.
     found -= {"Stores.explain(query_vector)", "Stores.explain(model_name)"}
+    found -= {"update_rows(embedder)"}  # below
     assert sorted(found - REFUSED.keys() - OTHERS.keys()) == []
     assert sorted(REFUSED.keys() - found) == []
 
@@ -257,6 +276,17 @@ def test_fault_S14_another_model_is_refused_before_anything_is_stored_or_answere
         REFUSED[way](kb)
     assert stored(kb) == before
     assert sqlrag.check(kb) == []
+
+
+def test_fault_S14_rows_are_updated_by_the_files_own_model(kb):
+    sqlrag.index_rows(rows(kb), kb, **ROWS, embedder=OURS)
+    rows(kb, "2,epsilon")
+    before = stored(kb)
+    with pytest.raises(ModelMismatchError):
+        sqlrag.update_rows(kb, embedder=IMPOSTOR, progress="off")
+    assert stored(kb) == before
+    sqlrag.update_rows(kb, embedder=OURS, progress="off")
+    assert len(stored(kb)) == len(before) + 1
 
 
 @pytest.mark.parametrize(
