@@ -116,7 +116,7 @@ def _answer(number: int, question: str, results: Results) -> str:
     lines = ["", f"{number}. {question}"]
     for result in results:
         ranks = ", ".join(f"{leg} {_rank(result, leg)}" for leg in ("vector", "lexical"))
-        lines += ["", f"   {result['node_id']}  ({' > '.join(result['heading_path'])}; {ranks})"]
+        lines += ["", f"   {result['node_id']}  ({' › '.join(result['heading_path'])}; {ranks})"]
         # The heading path is printed above, so heading lines are left out.
         body = " ".join(line for line in result["text"].splitlines() if not line.lstrip().startswith("#")).strip()
         lines += [
