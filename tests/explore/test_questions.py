@@ -53,7 +53,12 @@ def test_ids_of_a_csv(table):
 
 def test_a_question_without_an_id_takes_none_that_is_given(table):
     judged, _ = read_questions(table("id,question,document\n2,apple?,a.md\n,banana?,b.md\n4,fig,c.md\n,kiwi,d.md\n"))
-    assert [(one.query_id, one.text) for one in judged] == [("2", "apple?"), ("5", "banana?"), ("4", "fig"), ("6", "kiwi")]
+    assert [(one.query_id, one.text) for one in judged] == [
+        ("2", "apple?"),
+        ("5", "banana?"),
+        ("4", "fig"),
+        ("6", "kiwi"),
+    ]
 
 
 def test_repeated_rows_of_a_csv_count_once(table):
