@@ -429,6 +429,16 @@ def failed_documents(con: duckdb.DuckDBPyConnection, collection: str) -> list[st
     ]
 
 
+def given_failures(con: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the ids of what failed in a run without a folder: documents given as bytes, and rows of tables."""
+    # A failure is recorded just before the run that found it.
+    rows = con.execute(
+        "SELECT f.doc_id FROM ingest_failures AS f ASOF JOIN ingest_log AS l ON f.failed_at <= l.finished_at "
+        "WHERE l.input_dir = '' ORDER BY f.doc_id"
+    ).fetchall()
+    return {str(doc_id) for (doc_id,) in rows}
+
+
 def folder_of(con: duckdb.DuckDBPyConnection, collection: str) -> str | None:
     """Return the folder that a collection was last read from."""
     row = con.execute("SELECT input_dir FROM collections WHERE collection = $1", [collection]).fetchone()
