@@ -576,7 +576,7 @@ class Update:
             if plan.touched:
                 refresh_sources(con, plan.touched)
             root = metadata.folder_of(con, state.collection)
-            given = metadata.given_failures(con)
+            given = metadata.given_failures(con, state.collection)
             healed = [
                 doc_id
                 for doc_id in metadata.failed_documents(con, state.collection)

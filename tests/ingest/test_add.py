@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sqlrag
@@ -102,6 +104,15 @@ def test_a_folder_does_not_forget_what_failed_to_be_put_in(kb, tmp_path):
     (docs / "bad.pdf").write_bytes(pdf("Herons wait."))  # the folder has it now
     sqlrag.update_embeddings(docs, kb, verbose=False)
     assert failures(kb) == {}
+
+
+def test_a_folder_does_not_forget_which_rows_failed(kb, tmp_path):
+    source = pa.table({"id": [1, 2], "body": ["a", None]})
+    pq.write_table(source, tmp_path / "rows.parquet")
+    for collection, given in {"t": source, "u": tmp_path / "rows.parquet"}.items():
+        sqlrag.index_rows(given, kb, collection=collection, key="id", text="body", progress="off")
+    sqlrag.update_embeddings(tmp_path / "docs", kb, verbose=False)
+    assert list(failures(kb)) == ["t/2", "u/2"]
 
 
 class TestDuplicates:
