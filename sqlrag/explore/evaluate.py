@@ -68,7 +68,7 @@ def _search(name: str, plan: Any) -> Search:
     if isinstance(plan, RetrievePlan):
         return partial(_by_plan, plan)
     if callable(plan):
-        return partial(_by_function, plan)
+        return partial(_by_function, name, plan)
     if not isinstance(plan, Mapping):
         raise InputError(
             f"The plan {name!r} must be a dict of options, a sqlrag.RetrievePlan or a function of a store and a "
@@ -104,13 +104,18 @@ def _by_plan(plan: RetrievePlan, store: Any, question: Question, depth: int) -> 
 
 
 def _by_function(
-    function: Callable[[Any, str], Sequence[Any]], store: Any, question: Question, depth: int
+    name: str, function: Callable[[Any, str], Sequence[Any]], store: Any, question: Question, depth: int
 ) -> list[tuple[str, str]]:
     found = function(store, question.text)
-    return [
-        (one.doc_id, one.node_id) if isinstance(one, Candidate) else (one["doc_id"], one["node_id"])
-        for one in list(found)[:depth]
-    ]
+    try:
+        return [
+            (one.doc_id, one.node_id) if isinstance(one, Candidate) else (one["doc_id"], one["node_id"])
+            for one in list(found)[:depth]
+        ]
+    except (TypeError, KeyError) as error:
+        raise InputError(
+            f"The plan {name!r} must return candidates or results with doc_id and node_id, not {shown(found)}."
+        ) from error
 
 
 _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
@@ -564,6 +569,11 @@ def parsed_measures(measures: Sequence[str]) -> dict[str, Any]:
             raise InputError(
                 f"There is no measure {name!r}; use a name of ir-measures, such as nDCG@10 or R@100."
             ) from error
+        try:
+            list(ir_measures.iter_calc([measure], {"question": {"document": 1}}, {"question": {"document": 0.0}}))
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"The measure {name!r} cannot be computed here: {reason}") from error
     if not parsed:
         raise InputError("measures is empty. Name one, such as nDCG@10.")
     return parsed

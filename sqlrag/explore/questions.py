@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,8 +208,10 @@ def _of_csv(path: Path, notices: list[str]) -> list[Question]:
             )
     if repeated:
         notices.append(f"{path}: {counted(repeated, 'row repeats', 'rows repeat')} one above, and counts once.")
+    named = {query_id for query_id, one in found.items() if query_id != one.text}
+    past = (number for number in count(len(found) + 1) if str(number) not in named)
     return [
-        replace(one, query_id=str(number) if query_id == one.text else query_id)
+        one if query_id in named else replace(one, query_id=str(next(past) if str(number) in named else number))
         for number, (query_id, one) in enumerate(found.items(), start=1)
     ]
 

@@ -240,7 +240,7 @@ def recommend(
         raise InputError("Headings judge nothing, so nothing can be chosen by them. Write questions down.")
     parsed_measures([measure])
     judged, notices = read_questions(questions)
-    if len(judged) < 2:
+    if len({one.text for one in judged}) < 2:
         raise InputError("There is one question; it takes two to choose by one and to check by the other.")
     named = searches(_CANDIDATES if plans is None else plans)
     against = baseline(named, against)
@@ -282,9 +282,10 @@ def recommend(
 
 def _halves(judged: Sequence[Question]) -> tuple[list[Question], list[Question]]:
     """Return the questions to tune with and those kept aside, each in their order."""
-    by_hash = sorted(judged, key=lambda one: (hashed(one.text), one.query_id))
-    chosen = {one.query_id for one in by_hash[: len(by_hash) // 2]}
-    return [one for one in judged if one.query_id in chosen], [one for one in judged if one.query_id not in chosen]
+    # A question that is given several times, with a document each, is in one half alone.
+    texts = sorted({one.text for one in judged}, key=hashed)
+    chosen = set(texts[: len(texts) // 2])
+    return [one for one in judged if one.text in chosen], [one for one in judged if one.text not in chosen]
 
 
 def _advice(knob: str, names: Mapping[str, str], tuning: Evaluation, held_out: Evaluation) -> Advice:

@@ -6,6 +6,7 @@ import logging
 import re
 import unicodedata
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sqlrag.ingest.chunk import Limits, Splitter, trimmed
@@ -25,6 +26,9 @@ _LINE_END = re.compile(r"\r\n?|\n")
 
 # Blocks that are one sentence: a heading, code, HTML, a row of a table.
 _WHOLE = {"heading_open", "fence", "code_block", "html_block", "tr_open"}
+
+# A table in a chunk that begins below its header is a paragraph to the parser.
+_ROWS = re.compile(r"(?:\|[^\n]*\|[ \t]*(?:\n|$))+")
 
 # sentencex expects blanks of one byte before abbreviations, and fails on longer ones.
 _BLANKS = {code: "\n" if code in (0x85, 0x2028, 0x2029) else " " for code in range(0x80, 0x3001) if chr(code).isspace()}
@@ -116,7 +120,11 @@ def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:
             start, in_table = done, False  # the line of dashes goes with the first row below it
         if start > done:
             yield done, start, False
-        yield max(start, done), end, token.type in _WHOLE
+        if token.type == "inline" and _ROWS.fullmatch(token.content):
+            rows = [offset(line) for line in range(token.map[0], token.map[1] + 1)]
+            yield from ((row, below, True) for row, below in pairwise(rows))
+        else:
+            yield max(start, done), end, token.type in _WHOLE
         done = end
     if done < len(text):
         yield done, len(text), False

@@ -576,13 +576,18 @@ class Update:
             if plan.touched:
                 refresh_sources(con, plan.touched)
             root = metadata.folder_of(con, state.collection)
+            given = metadata.given_failures(con, state.collection)
             healed = [
                 doc_id
                 for doc_id in metadata.failed_documents(con, state.collection)
                 if doc_id not in failing
                 and (
                     doc_id in plan.found
-                    or (root == state.input_dir and planner.is_gone(doc_id, plan.found, report.skipped))
+                    or (
+                        root == state.input_dir
+                        and doc_id not in given
+                        and planner.is_gone(doc_id, plan.found, report.skipped)
+                    )
                 )
             ]
             metadata.clear_failures(con, healed)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import replace
-from itertools import takewhile
+from functools import cache
+from itertools import pairwise, takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.arguments import shortened
+from sqlrag.ingest.chunk import trimmed
 from sqlrag.ingest.sentences import sentence_spans
-from sqlrag.links import is_markdown
+from sqlrag.links import blocks_of, is_markdown
 from sqlrag.types import PAD
+from sqlrag.visible import table_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlrag.engines.base import Engine
+    from sqlrag.ingest.sentences import Span
     from sqlrag.ranking.plan import SearchOptions
     from sqlrag.types import Candidate
 
 
 _HEADING = re.compile(r"#+ [^\n]*")
+
+# Without one of these a text has no code and no table.
+_SIGNS = re.compile(r"```|~~~|-[ \t]*\||\|[ \t]*:?-|^(?: {4}|[ >]*\t)", re.MULTILINE)
 
 
 class _Near(NamedTuple):
@@ -67,8 +76,16 @@ def with_context(engine: Engine, found: Sequence[Candidate], plan: SearchOptions
     near: dict[int, list[_Near]] = defaultdict(list)
     for place, *chunk in engine.select("serving/around", dict(columns)) if ranges else ():
         near[place].append(_Near(*chunk))
+    read_to: dict[str, int] = defaultdict(int)
+    for place, candidate in enumerate(found):
+        read_to[candidate.doc_id] = max([read_to[candidate.doc_id], *(one.end for one in near[place])])
+
+    @cache
+    def whole_in(doc_id: str) -> list[Span]:
+        return list(_whole(str(sources[doc_id]["text"])[: read_to[doc_id]]))
+
     made = [
-        _around(candidate, near[place], sources.get(candidate.doc_id, {}).get("text"), plan)
+        _around(candidate, near[place], sources.get(candidate.doc_id, {}).get("text"), plan, whole_in)
         for place, candidate in enumerate(found)
     ]
     alone = [one.node_id for one, known in made if not known]
@@ -82,7 +99,11 @@ def with_context(engine: Engine, found: Sequence[Candidate], plan: SearchOptions
 
 
 def _around(
-    candidate: Candidate, near: Sequence[_Near], text: str | None, plan: SearchOptions
+    candidate: Candidate,
+    near: Sequence[_Near],
+    text: str | None,
+    plan: SearchOptions,
+    whole_in: Callable[[str], list[Span]],
 ) -> tuple[Candidate, bool]:
     """Return the candidate with its context, and whether its document is known."""
     start, end, content = candidate.i_start, candidate.i_end, candidate.content
@@ -101,10 +122,19 @@ def _around(
     lengths = [start - min([start, *(one.start for one in before)]), max([end, *(one.end for one in after)]) - end]
     given = shares(lengths, max(0, plan.context_chars - len(content)))
     markdown = is_markdown(candidate.metadata.get("mime"))
-    starts = (first for first, _ in _borders(before, start - given[0], text, markdown=markdown))
+
+    def borders(chunks: Sequence[_Near], cut: int) -> Iterator[Span]:
+        """Yield where chunks begin and end, and the sentences of those that the cut goes through."""
+        for one in chunks:
+            yield one.start, one.end
+            if one.start < cut < one.end:
+                whole = whole_in(candidate.doc_id) if markdown else []
+                yield from _sentences(text, one.start, one.end, whole, markdown=markdown)
+
+    starts = (first for first, _ in borders(before, start - given[0]))
     ends = (
         last
-        for first, last in _borders(after, end + given[1], text, markdown=markdown)
+        for first, last in borders(after, end + given[1])
         if not (markdown and _HEADING.fullmatch(text, first, last))  # what it is of does not follow
     )
     begin = min([start, *(one for one in starts if one >= start - given[0])])
@@ -118,13 +148,31 @@ def _around(
     ), True
 
 
-def _borders(chunks: Sequence[_Near], cut: int, text: str, *, markdown: bool) -> Iterator[tuple[int, int]]:
-    """Yield where chunks begin and end, and the sentences of those that the cut goes through."""
-    for one in chunks:
-        yield one.start, one.end
-        if one.start < cut < one.end:
-            for first, last in sentence_spans(text[one.start : one.end], markdown=markdown):
-                yield one.start + first, one.start + last
+def _sentences(text: str, start: int, end: int, whole: Sequence[Span], *, markdown: bool) -> Iterator[Span]:
+    """Yield the sentences of a part of a document, and what is in it of the spans that are to stay whole."""
+    for first, last in [*whole[bisect_right(whole, start, key=itemgetter(1)) :], (end, end)]:
+        first, last = min(max(first, start), end), min(last, end)
+        if first > start:
+            for span in sentence_spans(text[start:first], markdown=markdown):
+                yield start + span[0], start + span[1]
+        if first >= end:
+            return
+        yield trimmed(text, first, last)
+        start = last
+
+
+def _whole(text: str) -> Iterator[Span]:
+    """Yield the blocks of code and the rows of tables of a Markdown document, in order."""
+    for part in blocks_of(text) if _SIGNS.search(text) else ():
+        for token in part.tokens:
+            if token.map and token.type in ("fence", "code_block"):
+                yield part.start(token.map[0]), part.start(token.map[1])
+            elif token.map and token.type == "inline":
+                head = table_row(token.content.split("\n"))
+                if head is not None:
+                    starts = [part.line_start(begin) for begin in part.begins(token.content, token.map[0])[head:]]
+                    del starts[1]  # the line of dashes goes with the header
+                    yield from pairwise([*starts, part.start(token.map[1])])
 
 
 def _shown(text: str, begin: int, stop: int, chunks: Sequence[_Near]) -> str | None:

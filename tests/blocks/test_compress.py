@@ -394,6 +394,14 @@ def test_a_candidate_that_no_longer_fits_its_document_is_refused():
         compress("q", [hit], CompressPolicy(neighbours=1), store=Reader({"a": "Changed. " + PETS}, []))
 
 
+@pytest.mark.parametrize("mark", ["", "> "])
+def test_rows_below_the_header_of_their_table_are_whole(mark):
+    rows = [f"{mark}| row{n} is it. Not that | More of {n}. |" for n in range(3)]
+    text = "It ends. Here.\n\n" + "\n".join(rows) + "\n\nNext | one. Last | one."
+    assert sentences(text, markdown=True) == ["It ends.", "Here.", *rows, "Next | one.", "Last | one."]
+    assert sentences("\n".join(rows), markdown=True) == rows
+
+
 def test_over_a_real_store(tmp_path):
     body = "\n\n".join(f"## Part {i}\n\nPart {i} tells of whales. It is long. Öl für {i} €." for i in range(8))
     path = build(

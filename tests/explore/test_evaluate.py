@@ -205,7 +205,11 @@ def test_it_is_text_a_frame_html_and_trec_files(small, tmp_path):
         (QUESTIONS, {}, {}, "empty"),
         (QUESTIONS, LEXICAL, {"measures": ["gain"]}, "no measure 'gain'"),
         (QUESTIONS, LEXICAL, {"measures": ["nDCG@0"]}, "no measure 'nDCG@0'"),  # trec_eval would end the process
+        (QUESTIONS, LEXICAL, {"measures": ["alpha_nDCG@10"]}, "'alpha_nDCG@10' cannot be computed here: .*pyndeval"),
+        (QUESTIONS, LEXICAL, {"measures": ["nDCG@10", "BPM"]}, "'BPM' cannot be computed here"),
         (QUESTIONS, LEXICAL, {"measures": []}, "empty"),
+        (QUESTIONS, {"mine": lambda *_: None}, {}, "plan 'mine' must return .*, not None"),
+        (QUESTIONS, {"mine": lambda *_: [{"text": "x"}]}, {}, "plan 'mine' must return"),
         (QUESTIONS, LEXICAL, {"depth": 0}, "depth"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

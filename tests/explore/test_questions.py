@@ -51,6 +51,16 @@ def test_ids_of_a_csv(table):
     ]
 
 
+def test_a_question_without_an_id_takes_none_that_is_given(table):
+    judged, _ = read_questions(table("id,question,document\n2,apple?,a.md\n,banana?,b.md\n4,fig,c.md\n,kiwi,d.md\n"))
+    assert [(one.query_id, one.text) for one in judged] == [
+        ("2", "apple?"),
+        ("5", "banana?"),
+        ("4", "fig"),
+        ("6", "kiwi"),
+    ]
+
+
 def test_repeated_rows_of_a_csv_count_once(table):
     found, notices = read(table("question,document\npond,a.md\npond,a.md\nPond?,a.md\npond,a.md\n"))
     assert found == [("pond", {"a.md": 1}), ("Pond?", {"a.md": 1})]

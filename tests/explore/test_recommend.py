@@ -119,6 +119,17 @@ def test_the_halves_depend_on_the_texts_alone(path):
     assert found.to_dict() == {**again.to_dict()}
 
 
+def test_a_question_that_is_given_twice_is_in_one_half(path):
+    given = [*QUESTIONS, *({**one, "relevant": [f"{STEMS[0]}.md"]} for one in QUESTIONS[:7])]
+    found = sqlrag.recommend(given, path, WORDS)
+    tuning, held_out = ([one.text for one in half.questions] for half in (found.tuning, found.held_out))
+    assert not set(tuning) & set(held_out)
+    assert sorted(tuning + held_out) == sorted(one["query"] for one in given)
+    assert len(set(tuning)) == len(set(held_out)) == 20
+    with pytest.raises(sqlrag.InputError, match="There is one question"):
+        sqlrag.recommend([QUESTIONS[0]] * 3, path, WORDS)
+
+
 def test_options_of_a_search_are_recommended(path):
     plans = {"now": by_place([]), "words": {"mode": "lexical", "k1": 2.0}}
     found = sqlrag.recommend([{**one, "query": one["query"].split()[-1][:3]} for one in QUESTIONS], path, plans)

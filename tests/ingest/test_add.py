@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sqlrag
 from sqlrag import add_documents
 from sqlrag.embedders import remote
 from tests.support.embedding_server import Answer, EmbeddingServer, answers, down_after, serving
-from tests.support.helpers import write
+from tests.support.helpers import pdf, write
 
 
 @pytest.fixture
@@ -83,6 +85,34 @@ def test_wrong_arguments(kb):
 def failures(kb):
     with sqlrag.Store(kb) as store:
         return dict(store.cursor().execute("SELECT doc_id, reason FROM ingest_failures ORDER BY doc_id").fetchall())
+
+
+def test_a_folder_does_not_forget_what_failed_to_be_put_in(kb, tmp_path):
+    docs = tmp_path / "docs"
+    add_documents({"bad.pdf": b"%PDF-1.4 x"}, kb)
+    (docs / "worse.pdf").write_bytes(b"%PDF-1.4 x")
+    sqlrag.update_embeddings(docs, kb, verbose=False)
+    assert list(failures(kb)) == ["bad.pdf", "worse.pdf"]
+    (docs / "worse.pdf").unlink()
+    sqlrag.update_embeddings(docs, kb, verbose=False, prune=True)
+    assert list(failures(kb)) == ["bad.pdf"]
+    assert add_documents({"bad.pdf": b"%PDF-1.4 y", "other.pdf": b"%PDF-1.4 x"}, kb).failed == 2
+    sqlrag.update_embeddings(docs, kb, verbose=False)
+    assert list(failures(kb)) == ["bad.pdf", "other.pdf"]
+    add_documents({"other.pdf": pdf("Herons stand.")}, kb)
+    assert list(failures(kb)) == ["bad.pdf"]
+    (docs / "bad.pdf").write_bytes(pdf("Herons wait."))  # the folder has it now
+    sqlrag.update_embeddings(docs, kb, verbose=False)
+    assert failures(kb) == {}
+
+
+def test_a_folder_does_not_forget_which_rows_failed(kb, tmp_path):
+    source = pa.table({"id": [1, 2], "body": ["a", None]})
+    pq.write_table(source, tmp_path / "rows.parquet")
+    for collection, given in {"t": source, "u": tmp_path / "rows.parquet"}.items():
+        sqlrag.index_rows(given, kb, collection=collection, key="id", text="body", progress="off")
+    sqlrag.update_embeddings(tmp_path / "docs", kb, verbose=False)
+    assert list(failures(kb)) == ["t/2", "u/2"]
 
 
 class TestDuplicates:

@@ -55,6 +55,51 @@ def book(results):
     return [row for row in results if row["doc_id"] == "book.md"]
 
 
+def _rows(first):
+    return "".join(
+        f"{first}row{n} has {'okapi' if n == 60 else 'words'}. Sentence two | It is {n}. More of it |\n"
+        for n in range(120)
+    )
+
+
+_LINES = "".join(f"x{n} = f('{'okapi' if n == 120 else 'words'}.')  # One of {n}. Then more.\n" for n in range(240))
+_PROSE = "Here it is said. There it is not.\n\n" * 30
+
+WHOLE = {
+    "table.md": f"# Facts\n\n{_PROSE}| a | b |\n|---|---|\n{_rows('| ')}\n{_PROSE}",
+    "bare.md": f"# Facts\n\n{_PROSE}a | b\n--- | ---\n{_rows('')}\n{_PROSE}",
+    "quote.md": f"# Facts\n\n{_PROSE}> | a | b |\n> |---|---|\n{_rows('> | ')}\n{_PROSE}",
+    "table.csv": "a,b\n" + _rows("").replace(" | ", ",").replace(" |", ""),
+    "table.html": "<h1>Facts</h1><table><tr><th>a</th><th>b</th></tr>"
+    + _rows("<tr><td>").replace(" | ", "</td><td>").replace(" |", "</td></tr>")
+    + "</table>",
+    "fence.md": f"# Code\n\n{_PROSE}```python\n{_LINES}```\n\n{_PROSE}",
+    "indented.md": f"# Code\n\n{_PROSE}" + "".join(f"    {line}\n" for line in _LINES.split("\n")) + f"\n{_PROSE}",
+    "item.md": f"# Code\n\n{_PROSE}- See:\n\n  ```\n"
+    + "".join(f"  {line}\n" for line in _LINES.splitlines())
+    + f"  ```\n\n{_PROSE}",
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_context_never_begins_or_ends_within_a_row_or_a_line_of_code(tmp_path, name):
+    path = build(tmp_path, options={"chunk_size": 500, "chunk_unit": "chars"}, **{name.replace(".", "_"): WHOLE[name]})
+    seen = set()
+    with Store(path) as store:
+        for query, limits in {"okapi": range(600, 7000, 490), "said": range(600, 2400, 490)}.items():
+            for limit in limits:
+                for row in store.lexical_query(query, top_k=80, context="neighbours", context_chars=limit):
+                    text = text_of(store, row)
+                    start, end = row["context_start"], row["context_end"]
+                    seen.add((start, end))
+                    assert text[start:end] == row["context"]
+                    before = text[text.rfind("\n", 0, start) + 1 : start].strip()
+                    behind = text[end : (text + "\n").find("\n", end)].strip()
+                    for cut in (before, behind):
+                        assert cut in ("", ">", "Here it is said.", "There it is not.")
+    assert len(seen) > 6
+
+
 class TestResults:
     @pytest.mark.parametrize("limit", [1, 60, 150, 200, 300, 1000, 100_000])
     @pytest.mark.parametrize("context", MODES)

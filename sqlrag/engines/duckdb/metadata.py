@@ -429,6 +429,17 @@ def failed_documents(con: duckdb.DuckDBPyConnection, collection: str) -> list[st
     ]
 
 
+def given_failures(con: duckdb.DuckDBPyConnection, collection: str) -> set[str]:
+    """Return the ids of what failed in no run that read a folder into a collection: given as bytes, or as rows."""
+    # A failure is recorded just before the run that found it.
+    rows = con.execute(
+        "SELECT f.doc_id FROM ingest_failures AS f ASOF JOIN ingest_log AS l ON f.failed_at <= l.finished_at "
+        "WHERE l.input_dir = '' OR l.collection <> $1 ORDER BY f.doc_id",
+        [collection],
+    ).fetchall()
+    return {str(doc_id) for (doc_id,) in rows}
+
+
 def folder_of(con: duckdb.DuckDBPyConnection, collection: str) -> str | None:
     """Return the folder that a collection was last read from."""
     row = con.execute("SELECT input_dir FROM collections WHERE collection = $1", [collection]).fetchone()
