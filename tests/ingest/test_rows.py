@@ -372,6 +372,21 @@ class TestTypes:
         assert document["text"] == "pump"
         assert counts(update(kb)) == {"unchanged": 1}
 
+    @pytest.mark.parametrize(
+        ("before", "after", "keys"),
+        [
+            ("['1', '2', 'A3']", "[1, 2]", [1, 2, "A3"]),
+            ("[1.50, 2.00]::DECIMAL(5, 2)[]", "[1, 2]", [1, 2, "1.50", "2.00"]),
+        ],
+    )
+    def test_keys_of_another_type_than_before(self, tmp_path, before, after, keys):
+        kb = tmp_path / "kb.duckdb"
+        for values in (before, after):
+            query = f"SELECT unnest({values}) AS id, 'pump' AS body"
+            build(query, kb, collection="t", title=None, force=True)
+        found = [row["row_key"] for row in sqlrag.lexical_query("pump", kb)]
+        assert sorted(found, key=str) == sorted(keys, key=str)
+
     def test_keys_that_differ_in_their_normal_form_alone(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
         report = build(

@@ -149,7 +149,7 @@ def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
 
 
 def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -> None:
-    """Give each chunk of a row its ``row_key``: the key in its own type, as its doc_id has it."""
+    """Give each chunk of a row its ``row_key``: the key in its own type, as text where it is none of that type now."""
     rows = [chunk for chunk in chunks if str(chunk["metadata"].get("mime")).startswith(ROW)]
     if not rows:
         return
@@ -159,11 +159,13 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
         texts = [chunk["doc_id"].removeprefix(prefix) for chunk in own]
         key = "CASE WHEN contains(k, '%') THEN url_decode(k) ELSE k END"
         found = con.execute(
-            f"SELECT CAST({key} AS {source.key_type}) FROM (SELECT unnest($1) AS k, unnest($2) AS n) ORDER BY n",  # noqa: S608 - a type that was checked
+            f"SELECT TRY_CAST(key AS {source.key_type}), CAST(TRY_CAST(key AS {source.key_type}) AS VARCHAR) = key, key "  # noqa: S608 - a type that was checked
+            f"FROM (SELECT {key} AS key, n FROM (SELECT unnest($1) AS k, unnest($2) AS n)) ORDER BY n",
             [texts, list(range(len(texts)))],
         ).fetchall()
-        for chunk, (value,) in zip(own, found, strict=True):
-            chunk["row_key"] = value
+        # A row that the source has no more may have a key that is none of its type now.
+        for chunk, (value, is_same, text) in zip(own, found, strict=True):
+            chunk["row_key"] = value if is_same else text
 
 
 def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
