@@ -36,7 +36,7 @@ from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.types import AnyEmbedder, Embedder, Progress, Vectors
@@ -389,7 +389,7 @@ class _RowUpdate(Update):
         with run.timed("find"):
             con = self.database.cursor()
             before = row_tables.sources(con)
-            self._check_name(collection, before)
+            row_tables.check_name(collection, before)
             source = before.get(collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
@@ -428,14 +428,6 @@ class _RowUpdate(Update):
                 refresh_counts(con)
             self.database.checkpoint()
         opened.close()
-
-    def _check_name(self, collection: str, sources: Iterable[str]) -> None:
-        twin = next((name for name in sources if name != collection and name.casefold() == collection.casefold()), None)
-        if twin is not None:
-            raise InputError(
-                f"The file has a source of rows {twin!r}, and DuckDB's names are the same in any case. Name this one "
-                "differently (collection)."
-            )
 
     def _states(
         self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, columns: Mapping[str, str]

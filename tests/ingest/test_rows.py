@@ -860,6 +860,14 @@ class TestEverywhere:
         with pytest.raises(InputError, match="with other columns or another key"):
             sqlrag.merge([*parts, tmp_path / "c.duckdb"], tmp_path / "no.duckdb")
 
+    def test_merging_names_in_another_case(self, tickets, tmp_path):
+        parts = [tmp_path / "a.duckdb", tmp_path / "b.duckdb"]
+        for path, name in zip(parts, ("r", "R"), strict=True):
+            build(tickets, path, collection=name)
+        with pytest.raises(InputError, match=r"source of rows 'r', .* the same in any case. Name 'R' differently"):
+            sqlrag.merge(parts, tmp_path / "merged.duckdb")
+        assert not (tmp_path / "merged.duckdb").exists()
+
     def test_check_and_repair(self, kb):
         with duckdb.connect(str(kb)) as con:
             con.execute("DELETE FROM row_values_tickets WHERE id = 3")

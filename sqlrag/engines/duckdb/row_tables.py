@@ -158,8 +158,9 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
         own = [chunk for chunk in rows if chunk["doc_id"].startswith(prefix)]
         texts = [chunk["doc_id"].removeprefix(prefix) for chunk in own]
         key = "CASE WHEN contains(k, '%') THEN url_decode(k) ELSE k END"
+        typed = f"TRY_CAST(key AS {source.key_type})"  # a type that was checked
         found = con.execute(
-            f"SELECT TRY_CAST(key AS {source.key_type}), CAST(TRY_CAST(key AS {source.key_type}) AS VARCHAR) = key, key "  # noqa: S608 - a type that was checked
+            f"SELECT {typed}, CAST({typed} AS VARCHAR) = key, key "  # noqa: S608
             f"FROM (SELECT {key} AS key, n FROM (SELECT unnest($1) AS k, unnest($2) AS n)) ORDER BY n",
             [texts, list(range(len(texts)))],
         ).fetchall()
@@ -205,13 +206,23 @@ def repair(con: duckdb.DuckDBPyConnection) -> None:
     restore_views(con)
 
 
+def check_name(collection: str, known: Iterable[str]) -> None:
+    """Raise InputError where another source has the name in another case: their tables would be one."""
+    twin = next((name for name in known if name != collection and name.casefold() == collection.casefold()), None)
+    if twin is not None:
+        raise InputError(
+            f"The file has a source of rows {twin!r}, and DuckDB's names are the same in any case. Name {collection!r} "
+            "differently (collection)."
+        )
+
+
 def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyConnection) -> None:
     """Copy the sources of rows of another file, inside the caller's transaction; no document may be in both.
 
     Raises
     ------
     InputError
-        Both files have a source of one name with other columns or another key.
+        Both files have a source of one name with other columns or another key, or of names that differ in case alone.
     """
     known = sources(con)
     with reported(path):
@@ -219,6 +230,7 @@ def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyC
     for collection, source in theirs.items():
         with reported(path):
             columns = columns_of(reader, collection)
+        check_name(collection, known)
         ours = known.get(collection)
         if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (
             columns,
