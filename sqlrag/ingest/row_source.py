@@ -385,15 +385,12 @@ class Staging:
         values = ", ".join(
             f"CAST({_column(name)} AS VARCHAR)" for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])])
         )
-        title = (
-            "''"
-            if self.title is None
-            else f"coalesce(CAST({_column(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
-        )
+        title = "CAST(NULL AS VARCHAR)" if self.title is None else f"CAST({_column(self.title)} AS VARCHAR)"
         doc_id = read_sql("rows/doc_id").replace("$key", key)
         self.con.execute(
             f"CREATE TABLE staged AS SELECT s.rowid AS ordinal, {quoted(collection)} || '/' || (\n{doc_id}) AS doc_id, "  # noqa: S608 - quoted
-            f"sha256({title} || coalesce({self.text}, '')) AS checksum, "
+            f"sha256(coalesce(length({title}), -1) || ':' || coalesce({title}, '') || "
+            f"coalesce({self.text}, '')) AS checksum, "
             f"md5(CAST(to_json([{values}]) AS VARCHAR)) AS row_hash FROM source AS s"
         )
         return self._one("SELECT count(*) FROM staged")

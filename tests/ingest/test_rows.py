@@ -200,6 +200,15 @@ class TestTexts:
         found = sqlrag.lexical_query("one", kb)
         assert [row["row_key"] for row in found] == [1]
 
+    def test_a_title_is_no_part_of_the_text(self, tmp_path):
+        kb = tmp_path / "kb.duckdb"
+        rows = {"id": [1], "subject": pa.array([None], pa.string()), "body": ["Late parcel\n\nIt was wet."]}
+        build(pa.table(rows), kb, collection="t")
+        report = build(pa.table({**rows, "subject": ["Late parcel"], "body": ["It was wet."]}), kb, collection="t")
+        assert counts(report) == {"changed": 1}
+        chunks = read(kb, "SELECT text, heading_path, i_start, i_end FROM documents")
+        assert chunks == [("It was wet.", ["Late parcel"], 0, 11)]
+
     def test_long_texts_are_cut_and_markdown_at_its_headings(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
         page = "# Pumps\n\n" + "A **pump** moves water. " * 300 + "\n\n# Pipes\n\nA pipe holds it."
