@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -240,7 +241,8 @@ def update_rows(
         The rows of ``collection``, where they were an object of Python or of a connection; the options are those that
         the file remembers.
     prune
-        Remove rows that the source has no more. False: the report counts them as ``missing``.
+        Remove rows that the source has no more, and those that have lost their text. False: the report counts the
+        former as ``missing``.
     since
         A column that grows with every change, such as ``updated_at``: only rows whose value is that of the last run
         with this option, or greater, are read; at the first run all. Rows that are gone are not noticed then.
@@ -559,7 +561,8 @@ class _RowUpdate(Update):
         report.failures.sort()
         whole = options.since is None
         if whole and options.prune and run.outage is None:
-            for ids in staging.gone(ROWS_AT_ONCE):
+            emptied = [failure.doc_id for failure in report.failures if failure.status == "empty"]
+            for ids in chain([emptied], staging.gone(ROWS_AT_ONCE)):
                 with self.database.transaction() as con:
                     report.removed += len(stored_documents.delete(con, ids))
                     refresh_counts(con)

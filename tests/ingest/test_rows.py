@@ -776,6 +776,12 @@ class TestBadInput:
         build(pa.table({"id": [1, 2], "body": ["a", "b"]}), kb, collection="t", title=None)
         report = update(kb, collection="t", source=pa.table({"id": [1, 2], "body": ["a", None]}))
         assert counts(report) == {"unchanged": 1, "empty": 1}
+        assert read(kb, "SELECT count(*) FROM rows_of_t") == [(2,)]
+        pruned = {"collection": "t", "source": pa.table({"id": [1, 2, 3], "body": ["a", None, ""]}), "prune": True}
+        assert counts(update(kb, **pruned)) == {"unchanged": 1, "empty": 2, "removed": 1}
+        assert read(kb, "SELECT row_key FROM rows_of_t") == [(1,)]
+        assert counts(update(kb, **pruned)) == {"unchanged": 1, "empty": 2}
+        assert is_sound(kb)
 
     def test_names_in_another_case(self, kb):
         rows = pa.table({"id": [1], "body": ["a"]})
