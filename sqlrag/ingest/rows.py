@@ -27,7 +27,7 @@ from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
-from sqlrag.errors import InputError, NotFoundError
+from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
@@ -236,7 +236,8 @@ def update_rows(
     db_path
         The file.
     collection
-        One source. None: all that can be read again, one after the other.
+        One source. None: all that can be read again, one after the other; a warning of the first report names the
+        others.
     source, database
         The rows of ``collection``, where they were an object of Python or of a connection; the options are those that
         the file remembers.
@@ -262,7 +263,8 @@ def update_rows(
     ------
     InputError
         As for :func:`index_rows`; or ``since`` and ``prune`` are combined, or the source was an object of Python and is
-        not given. Sources before it in the order have been updated.
+        not given. With several sources, the others have been updated; the error is that of the first, and its message
+        names all.
     NotFoundError
         The file has no such source of rows, or a file to read is gone.
     StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
@@ -283,31 +285,65 @@ def update_rows(
         raise NotFoundError(f"{db_path} has no source of rows{f' {collection!r}' if collection else ''}. {there}")
     if source is not None and len(names) > 1:
         raise InputError("Name the collection that the source is of.")
-    reports = []
+    reports: list[RowsReport] = []
+    lost: dict[str, SqlragError] = {}
+    skipped = []
     for name in names:
-        definition = Definition.of(known[name].definition)
-        if source is None and definition.kind == "object":
-            if collection is None:
-                continue  # nobody could have handed it in
-            raise InputError(f"The rows of {name} were given by a program. Pass them again as source.")
-        connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
-        if source is not None:
-            again = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
-            definition = again
-        options = _Options(force, prune, since, arguments.flag("verbose", verbose), progress)
-        at = None
-        if since is not None and since in known[name].watermarks:
-            at = (since, known[name].watermarks[since])
-        with closing(scratch.Folder()) as folder:
-            run, report = _run(name, definition)
-            staging = _staging(run, folder.path, definition, source, connection, at)
-            with closing(staging), Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file:
-                update = _RowUpdate(opened_file, run, report, given, None)
-                update.choose_policy({})
-                update.apply(staging, definition, options)
-        run.stop_if_down("What was finished is stored; update_rows does the rest.")
-        reports.append(report)
+        try:
+            definition = Definition.of(known[name].definition)
+            if source is None and definition.kind == "object" and collection is None:
+                skipped.append(name)  # nobody could have handed it in
+                continue
+            options = _Options(force, prune, since, arguments.flag("verbose", verbose), progress)
+            reports.append(_again(db_path, known[name], definition, source, database, given, wait_seconds, options))
+        except SqlragError as error:
+            lost[name] = error
+    note = (
+        f"The rows of {', '.join(skipped)} were given by a program, so they were not read again. Pass them by "
+        "update_rows(…, collection=…, source=…)."
+    )
+    if skipped and reports:
+        reports[0].warnings.append(note)
+    if lost:
+        first = next(iter(lost.values()))
+        if len(names) > 1:
+            done = f" Updated: {', '.join(report.collection for report in reports)}." if reports else ""
+            first.args = (f"{' '.join(f'{name}: {error}' for name, error in lost.items())}{done}",)
+        raise first
+    if not reports:
+        raise InputError(note)
     return reports
+
+
+def _again(
+    db_path: str | os.PathLike[str],
+    known: RowSource,
+    definition: Definition,
+    source: Any,
+    database: Any,
+    embedder: Embedder | None,
+    wait_seconds: float | None,
+    options: _Options,
+) -> RowsReport:
+    """Read one remembered source again."""
+    name, since = known.collection, options.since
+    if source is None and definition.kind == "object":
+        raise InputError(f"The rows of {name} were given by a program. Pass them again as source.")
+    connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
+    if source is not None:
+        definition = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
+    at = None
+    if since is not None and since in known.watermarks:
+        at = (since, known.watermarks[since])
+    with closing(scratch.Folder()) as folder:
+        run, report = _run(name, definition)
+        staging = _staging(run, folder.path, definition, source, connection, at)
+        with closing(staging), Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file:
+            update = _RowUpdate(opened_file, run, report, embedder, None)
+            update.choose_policy({})
+            update.apply(staging, definition, options)
+    run.stop_if_down("What was finished is stored; update_rows does the rest.")
+    return report
 
 
 _MEMORY_OF_A_ROW = 1000  # bytes: the keys of a document and a chunk, which DuckDB keeps in memory

@@ -580,6 +580,26 @@ class TestUpdates:
         with pytest.raises(InputError, match="Name the collection that the source is of"):
             sqlrag.update_rows(kb, source=changed)
 
+    def test_objects_that_are_not_read_again_are_named(self, kb, tmp_path):
+        rows = pa.table({"id": [1, 2], "body": ["a", "b"]})
+        build(rows, kb, collection="given", title=None)
+        assert "The rows of given were given by a program" in update(kb).warnings[0]
+        build(rows, tmp_path / "alone.duckdb", collection="given", title=None)
+        with pytest.raises(InputError, match=r"rows of given were given by a program, .* collection=…, source=…"):
+            update(tmp_path / "alone.duckdb")
+
+    def test_a_lost_source_does_not_stop_the_others(self, kb, tickets, tmp_path):
+        for name in ("a", "b", "z"):
+            build(write(tmp_path / f"{name}.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
+        (tmp_path / "a.parquet").unlink()
+        write(tmp_path / "b.parquet", "SELECT 1 AS key, 'old' AS body")
+        write(tmp_path / "z.parquet", "SELECT 1 AS id, 'new' AS body")
+        with pytest.raises(
+            NotFoundError, match=r"a: There is no file .*a.parquet.* b: .*no column 'id'.* Updated: tickets, z."
+        ):
+            sqlrag.update_rows(kb, embedder=HASHING, progress="off")
+        assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
+
     def test_unknown_collections(self, kb, tmp_path):
         with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
