@@ -449,6 +449,12 @@ class Staging:
                 own,
             )
 
+    def after(self, doc_id: str) -> list[str]:
+        """Return the ids of the rows to be written after one, in their order."""
+        later = "place > (SELECT place FROM work WHERE doc_id = $1)"
+        found = self.con.execute(f"SELECT doc_id FROM work WHERE {later} ORDER BY place", [doc_id])  # noqa: S608 - fixed
+        return [row[0] for row in found.fetchall()]
+
     def gone(self, size: int) -> Iterator[list[str]]:
         """Yield the ids of stored rows that the source has no more."""
         reader = self.con.execute("SELECT doc_id FROM gone ORDER BY doc_id")

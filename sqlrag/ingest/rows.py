@@ -113,7 +113,8 @@ def index_rows(
 
     The file remembers all of it, so that :func:`update_rows` can read the source again. A source that the file has
     already is compared with what is stored, as by :func:`update_rows`. Rows are read, checked and compared before
-    anything is written, and then written in batches of whole rows; a new file appears when it is complete.
+    anything is written, and then written in batches of whole rows; a new file appears at the end. Where the provider
+    stops answering, it has the rows that were finished, and the others are ``failures``.
 
     Parameters
     ----------
@@ -206,7 +207,7 @@ def index_rows(
                 update = _begin(made, run, report, model)
             update.apply(staging, definition, options)
             update.end(opened)
-    run.stop_if_down("What was finished is stored; update_rows does the rest.")
+    run.stop_if_down("What was finished is stored, the other rows are failures of it; update_rows does the rest.")
     return report
 
 
@@ -342,7 +343,7 @@ def _again(
             update = _RowUpdate(opened_file, run, report, embedder, None)
             update.choose_policy({})
             update.apply(staging, definition, options)
-    run.stop_if_down("What was finished is stored; update_rows does the rest.")
+    run.stop_if_down("What was finished is stored, the other rows are failures of it; update_rows does the rest.")
     return report
 
 
@@ -497,13 +498,16 @@ class _RowUpdate(Update):
         off = bars(options.verbose, options.progress)
         with tqdm(total=total, desc="rows", unit="row", disable=off, leave=False) as bar:
             for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):
-                self._group(rows, values, mime)
+                written = self._group(rows, values, mime)
                 bar.update(len(rows))
                 if run.outage is not None:
+                    done = {*written, *(failure.doc_id for failure in run.report.failures)}
+                    here = [row["doc_id"] for row in rows if row["doc_id"] not in done]
+                    run.report_unfinished(chain(here, staging.after(rows[-1]["doc_id"])))
                     return
 
-    def _group(self, rows: list[dict[str, Any]], values: pa.Table, mime: str) -> None:
-        """Write a group of rows in one transaction."""
+    def _group(self, rows: list[dict[str, Any]], values: pa.Table, mime: str) -> list[str]:
+        """Write a group of rows in one transaction; return the ids of those that were written."""
         run, report = self.state, self.rows
         kinds: dict[str, str] = {}
         fresh: list[Document] = []
@@ -538,7 +542,7 @@ class _RowUpdate(Update):
                 report.same += len(cut) - (report.embedded + report.reused - before)
             kept, chunks, vectors = [*kept, *new], [*chunks, *cut], np.concatenate([vectors, made])
         if not kept:
-            return
+            return []
         ids = [document.doc_id for document in kept]
         with run.timed("store"), self.database.transaction() as con:
             given = (con, kept, chunks, vectors)
@@ -558,6 +562,7 @@ class _RowUpdate(Update):
         for doc_id in ids:
             name = "columns_changed" if kinds[doc_id] == "columns" else kinds[doc_id]
             setattr(report, name, getattr(report, name) + 1)
+        return ids
 
     def _copies(
         self, wanted: list[tuple[Document, str]]

@@ -41,14 +41,18 @@ TICKETS = """
 
 
 class Counting(HashingEmbedder):
-    """A hashing embedder that remembers the texts it was given, and fails at one on request."""
+    """A hashing embedder that remembers the texts it was given, and fails at one, or from one on, on request."""
 
     def __init__(self) -> None:
         super().__init__("hashing-64")
         self.texts: list[str] = []
-        self.fails_at = ""
+        self.fails_at = self.stops_at = ""
+        self.is_down = False
 
     def embed(self, texts, *, kind):
+        self.is_down |= bool(self.stops_at) and any(self.stops_at in text for text in texts)
+        if self.is_down:
+            raise ProviderError("the model is away")
         if self.fails_at and any(self.fails_at in text for text in texts):
             raise ProviderError("the model refuses it")
         self.texts += texts
@@ -536,6 +540,29 @@ class TestUpdates:
         report = update(kb, since="updated_at")
         assert counts(report) == {"changed": 1, "unchanged": 29}
         assert read(kb, "FROM ingest_failures") == []
+
+    @pytest.mark.parametrize("new", [True, False])
+    def test_a_provider_that_stops_answering(self, tmp_path, new):
+        kb, rows = tmp_path / "k.duckdb", ROWS_AT_ONCE + 100
+        source = write(tmp_path / "t.parquet", f"SELECT i AS id, 'text ' || i AS body FROM range({rows}) AS t(i)")
+        model = Counting()
+        if not new:
+            build(pa.table({"id": [0], "body": ["text 0"]}), kb, collection="t", title=None, embedder=model)
+        model.stops_at = f"text {rows - 50}"
+        with pytest.raises(
+            ProviderError, match="the other rows are failures of it; update_rows does the rest"
+        ) as raised:
+            build(source, kb, title=None, embedder=model)
+        report, (written,) = raised.value.report, read(kb, "SELECT count(*) FROM rows_of_t")[0]
+        assert 0 < written < rows
+        assert report.added + report.unchanged == written
+        assert (report.failed, report.files) == (rows - written, rows)
+        assert read(kb, "SELECT count(*) FROM ingest_failures WHERE reason LIKE '%stopped answering%'") == [
+            (report.failed,)
+        ]
+        assert counts(update(kb)) == {"unchanged": written, "added": rows - written}
+        assert read(kb, "FROM ingest_failures") == []
+        assert is_sound(kb)
 
     def test_columns_come_go_and_change(self, kb, tickets):
         self.change(tickets, "SELECT * EXCLUDE (channel, price), price::DOUBLE AS price, id % 3 AS lane FROM {old}")
