@@ -120,7 +120,7 @@ class Staging:
     given, connection
         The source itself where it is an object of Python, and the connection that a query is for.
     since
-        A column and its least value: other rows are not read.
+        A column, its least value and its type then: other rows are not read, unless the type is another one now.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Staging:
         definition: Definition,
         given: Any = None,
         connection: duckdb.DuckDBPyConnection | None = None,
-        since: tuple[str, str] | None = None,
+        since: tuple[str, str, str] | None = None,
     ) -> None:
         self.definition = definition
         self.notes: list[str] = []
@@ -159,7 +159,9 @@ class Staging:
         """Close the database."""
         self.con.close()
 
-    def _read(self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str] | None) -> None:
+    def _read(
+        self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str, str] | None
+    ) -> None:
         wanted = self.definition
         casts: dict[str, str] = {}
         try:
@@ -177,7 +179,13 @@ class Staging:
                     f"SELECT * REPLACE ({', '.join(f'CAST({n} AS {kind}) AS {n}' for n, kind in casts.items())}) {rows}"
                 )
             if since:
-                rows = f"FROM ({rows}\n) AS r WHERE {identifier(since[0])} >= {quoted(since[1])}"
+                column, least, kind = since
+                described = self.con.execute(f"DESCRIBE FROM ({rows}\n) AS r").fetchall()
+                now = next((one[1] for one in described if one[0].casefold() == column.casefold()), kind)
+                if now == kind:
+                    rows = f"FROM ({rows}\n) AS r WHERE {identifier(column)} >= {quoted(least)}"
+                else:
+                    self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
         except (duckdb.Error, pa.ArrowInvalid, UnicodeError) as error:
             raise _unreadable(wanted, error) from error
@@ -363,11 +371,7 @@ class Staging:
             )
 
     def _note_numbers(self) -> None:
-        for name in (
-            name
-            for name, kind in self.columns.items()
-            if kind in ("DOUBLE", "FLOAT", "DATE") or kind.startswith("TIMESTAMP")
-        ):
+        for name in (name for name, kind in self.columns.items() if _has_infinity(kind)):
             column = identifier(name)
             count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")  # noqa: S608 - quoted
             if count:
@@ -462,8 +466,10 @@ class Staging:
             yield ids
 
     def greatest(self, column: str) -> str | None:
-        """Return the greatest value of a column as text."""
-        found = self.con.execute(f"SELECT CAST(max({identifier(column)}) AS VARCHAR) FROM source").fetchall()  # noqa: S608
+        """Return the greatest value of a column as text, of numbers and times the greatest that is finite."""
+        name = identifier(column)
+        finite = f"FILTER (isfinite({name}))" if _has_infinity(self.types[column]) else ""
+        found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
     def _one(self, statement: str) -> int:
@@ -478,6 +484,10 @@ def _column(name: str) -> str:
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")
 
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
+
+
+def _has_infinity(kind: str) -> bool:
+    return re.fullmatch(r"DOUBLE|FLOAT|DATE|TIMESTAMP[^\[]*", kind) is not None
 
 
 def _bare(kind: str) -> str:

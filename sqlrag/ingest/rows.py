@@ -246,8 +246,9 @@ def update_rows(
         Remove rows that the source has no more, and those that have lost their text. False: the report counts the
         former as ``missing``.
     since
-        A column that grows with every change, such as ``updated_at``: only rows whose value is that of the last run
-        with this option, or greater, are read; at the first run all. Rows that are gone are not noticed then.
+        A column that grows with every change, such as ``updated_at``: only rows whose value is the greatest finite one
+        of the last run with this option, or greater, are read; all at the first run, and where the column is of another
+        type than then. Rows that are gone are not noticed then.
     force
         Also where more than half of the rows that the file has of the source are not in it any more.
     embedder
@@ -333,9 +334,8 @@ def _again(
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     if source is not None:
         definition = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
-    at = None
-    if since is not None and since in known.watermarks:
-        at = (since, known.watermarks[since])
+    marks = {column.casefold(): (column, *mark) for column, mark in known.watermarks.items()}
+    at = None if since is None else marks.get(since.casefold())
     with closing(scratch.Folder()) as folder:
         run, report = _run(name, definition)
         staging = _staging(run, folder.path, definition, source, connection, at)
@@ -371,7 +371,7 @@ def _run(collection: str, definition: Definition) -> tuple[Run, RowsReport]:
 
 
 def _staging(
-    run: Run, folder: Path, definition: Definition, given: Any, connection: Any, since: tuple[str, str] | None
+    run: Run, folder: Path, definition: Definition, given: Any, connection: Any, since: tuple[str, str, str] | None
 ) -> Staging:
     with run.timed("read"):
         staging = Staging(folder, definition, given, connection, since)
@@ -595,7 +595,7 @@ class _RowUpdate(Update):
         return kept, chunks, vectors[places], late
 
     def _conclude(
-        self, staging: Staging, gone: int, options: _Options, definition: Definition, marks: dict[str, str]
+        self, staging: Staging, gone: int, options: _Options, definition: Definition, marks: dict[str, list[str]]
     ) -> None:
         """Remove what is gone, and record the results of the run."""
         run, report = self.state, self.rows
@@ -615,7 +615,7 @@ class _RowUpdate(Update):
             metadata.record_failures(con, report.failures)
             if options.since is not None and run.outage is None and not report.failed:
                 value = staging.greatest(options.since)
-                marks = marks if value is None else {**marks, options.since: value}
+                marks = marks if value is None else {**marks, options.since: [value, staging.types[options.since]]}
             row_tables.remember(con, run.collection, definition.as_json(), definition.digest, staging.key_type, marks)
             metadata.log_run(con, run.row(removed=report.removed))
 

@@ -526,6 +526,33 @@ class TestUpdates:
         with pytest.raises(InputError, match=r"no column 'updated'.*Did you mean 'updated_at'"):
             update(kb, since="updated")
 
+    @pytest.mark.parametrize(
+        "values",
+        [
+            "['1.5', 'nan', '2.5']::DOUBLE[]",
+            "['1.5', 'inf', '2.5']::FLOAT[]",
+            "['2024-01-01', 'infinity', NULL]::DATE[]",
+        ],
+    )
+    def test_since_is_finite(self, tmp_path, values):
+        kb = tmp_path / "k.duckdb"
+        table = f"SELECT unnest([1, 2, 3]) AS id, 'a' AS body, unnest({values}) AS upd"
+        build(table, kb, collection="t", title=None)
+        assert update(kb, since="upd").files == 3
+        assert update(kb, since="upd").files == 2
+        reader = duckdb.sql(table).to_arrow_table().to_reader()
+        assert update(kb, since="upd", collection="t", source=reader).files == 2
+
+    def test_since_in_another_case_and_of_another_type(self, kb, tickets):
+        assert update(kb, since="ID").files == 30
+        assert update(kb, since="Id").files == 1
+        self.change(
+            tickets, "SELECT * REPLACE (CAST(id AS VARCHAR) AS id) FROM {old} UNION ALL BY NAME SELECT '100' AS id"
+        )
+        report = update(kb, since="id")
+        assert report.files == 31
+        assert "The column id is VARCHAR now, not BIGINT: all rows were read (since)." in report.warnings
+
     def test_a_failed_row_is_read_again(self, kb, tickets):
         self.change(
             tickets,

@@ -33,13 +33,13 @@ KEY_TYPES = re.compile(
 
 
 class RowSource(NamedTuple):
-    """A source of rows as the file remembers it; ``watermarks`` are by column."""
+    """A source of rows as the file remembers it; ``watermarks`` are by column: the value and the type."""
 
     collection: str
     definition: dict[str, Any]
     definition_hash: str
     key_type: str
-    watermarks: dict[str, str]
+    watermarks: dict[str, list[str]]
 
 
 def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
@@ -120,7 +120,7 @@ def remember(
     definition: Mapping[str, Any],
     definition_hash: str,
     key_type: str,
-    watermarks: Mapping[str, str],
+    watermarks: Mapping[str, Sequence[str]],
 ) -> None:
     """Record a source in place of an earlier one of its collection, inside the caller's transaction."""
     run_script(
