@@ -484,12 +484,12 @@ class _RowUpdate(Update):
         missing = read_sql("checks/missing_chunks").rstrip().removesuffix(";")
         stored = (
             read_sql("rows/stored")
-            .replace("FROM row_values", f"FROM {table}")
+            .replace("JOIN row_values", f"JOIN {table}")
             .replace("(FROM missing)", f"(\n{missing}\n)")
         )
-        yield arrow_reader(con.sql(stored, params={"mime": mime}), ROWS_AT_ONCE)
-        others = {"prefix": f"{collection}/", "row": ROW}
-        yield arrow_reader(con.sql(read_sql("rows/foreign"), params=others), ROWS_AT_ONCE)
+        own = {"prefix": f"{collection}/", "row": ROW}
+        yield arrow_reader(con.sql(stored, params={**own, "mime": mime}), ROWS_AT_ONCE)
+        yield arrow_reader(con.sql(read_sql("rows/foreign"), params=own), ROWS_AT_ONCE)
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
         from tqdm.auto import tqdm

@@ -957,6 +957,18 @@ class TestEverywhere:
             sqlrag.merge(parts, tmp_path / "merged.duckdb")
         assert not (tmp_path / "merged.duckdb").exists()
 
+    def test_rows_of_an_exchange_folder_are_adopted(self, kb, tickets, tmp_path):
+        sqlrag.export_parquet(kb, tmp_path / "folder")
+        sqlrag.import_parquet(tmp_path / "folder", tmp_path / "new.duckdb")
+        model = Counting()
+        rest = f"SELECT * FROM '{tickets}' WHERE id < 25"
+        report = build(rest, tmp_path / "new.duckdb", collection="tickets", embedder=model)
+        assert (counts(report), model.texts) == ({"columns_changed": 25, "missing": 5}, [])
+        report = update(tmp_path / "new.duckdb", prune=True)
+        assert counts(report) == {"unchanged": 25, "removed": 5}
+        assert read(tmp_path / "new.duckdb", "SELECT count(*) FROM source_documents") == [(30,)]
+        assert is_sound(tmp_path / "new.duckdb")
+
     def test_check_and_repair(self, kb):
         with duckdb.connect(str(kb)) as con:
             con.execute("DELETE FROM row_values_tickets WHERE id = 3")
@@ -967,7 +979,7 @@ class TestEverywhere:
         assert problem.examples == ("main.rows_of_Big 'ones'", "tickets/3", "tickets/900")
         assert [one.examples for one in sqlrag.repair(kb).left] == [("tickets/3",)]
         report = update(kb, collection="tickets")
-        assert counts(report) == {"added": 1, "unchanged": 29}
+        assert counts(report) == {"columns_changed": 1, "unchanged": 29}  # its text is there
         assert is_sound(kb)
 
     def test_a_type_of_keys_that_is_code(self, kb):
