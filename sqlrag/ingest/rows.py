@@ -530,7 +530,11 @@ class _RowUpdate(Update):
                     copied.append((document, row["twin"]))
                 else:
                     fresh.append(document)
-        kept, chunks, vectors, late = self._copies(copied)
+        documents, slices, vectors, late = self._copies(copied)
+        kept, chunks = self._free(self.database.cursor(), documents, slices, Plan())
+        if len(chunks) < len(slices):
+            free = {document.doc_id for document in kept}
+            vectors = vectors[[chunk.doc_id in free for chunk in slices]]
         report.same += sum(row["twin"] is not None for row in rows if kinds.get(row["doc_id"]) != "columns")
         if fresh := [*fresh, *late]:
             self._model()

@@ -675,6 +675,19 @@ class TestUpdates:
         assert "not from this source" in report.failures[0].reason
         assert read(kb, "SELECT text FROM documents WHERE doc_id = 'tickets/3'") == [("A program wrote this.",)]
 
+    @pytest.mark.parametrize("text", ["other", "text 0"])
+    def test_a_node_id_that_is_taken(self, tmp_path, text):
+        kb, rows = tmp_path / "k.duckdb", ROWS_AT_ONCE + 10
+        build(pa.table({"id": [0], "body": ["old"]}), kb, collection="t", title=None)
+        with sqlrag.Store(kb, read_only=False, embedder=HASHING) as store:
+            store.index([Chunk("page", 0, "A program wrote this.", given_id=f"t/{rows - 2}#0")])
+        body = ["text 0"] * (rows - 2) + [text, "text 0"]
+        report = build(pa.table({"id": range(rows), "body": body}), kb, collection="t", title=None)
+        assert counts(report) == {"added": rows - 2, "changed": 1, "failed": 1}
+        assert (report.failures[0].doc_id, "Delete that chunk" in report.failures[0].reason) == (f"t/{rows - 2}", True)
+        assert read(kb, f"SELECT text FROM documents WHERE node_id = 't/{rows - 2}#0'") == [("A program wrote this.",)]
+        assert is_sound(kb)
+
     def test_a_killed_update_goes_on(self, tmp_path):
         """Killed between batches, the file holds whole rows, and the next update does the rest."""
         source = write(
