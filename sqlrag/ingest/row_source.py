@@ -8,6 +8,7 @@ import json
 import os
 import re
 import string
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -133,6 +134,7 @@ class Staging:
     ) -> None:
         self.definition = definition
         self.notes: list[str] = []
+        self.unread = Counter[str]()
         self._path = folder / "sqlrag_staging.duckdb"
         self.con = duckdb.connect(str(self._path), config={"memory_limit": _MEMORY})
         try:
@@ -187,7 +189,7 @@ class Staging:
                 else:
                     self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
-        except (duckdb.Error, pa.ArrowInvalid, UnicodeError) as error:
+        except (duckdb.Error, pa.ArrowException, UnicodeError) as error:
             raise _unreadable(wanted, error) from error
         finally:
             self.con.execute("USE sqlrag_staging.main")
@@ -249,22 +251,31 @@ class Staging:
         for place, name in enumerate(names):
             column = frame.iloc[:, place]
             try:
-                columns.append(pa.Array.from_pandas(column))
-            except UnicodeEncodeError:
-                values = [without_surrogates(v) if isinstance(v, str) else v for v in column.tolist()]
-                bad = [
-                    i
-                    for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True))
-                    if old is not new and old != new
-                ]
-                self.notes.append(
-                    f"The column {name} has {counted(len(bad), 'text')} with invalid Unicode (a lone surrogate), the "
-                    f"first in row {bad[0]}: U+FFFD is in its place."
-                )
-                columns.append(pa.array(values, from_pandas=True))
+                columns.append(self._of_series(name, column))
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"The column {name} has values that are not of one type: {error}. Make them so, for instance by "
+                    f"frame[{name!r}].astype(str), or leave the column out of the frame."
+                ) from error
         return pa.Table.from_arrays(
             [c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in columns], names
         )
+
+    def _of_series(self, name: str, column: Any) -> Any:
+        try:
+            return pa.Array.from_pandas(column)
+        except UnicodeEncodeError:
+            values = [without_surrogates(v) if isinstance(v, str) else v for v in column.tolist()]
+            bad = [
+                i
+                for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True))
+                if old is not new and old != new
+            ]
+            self.notes.append(
+                f"The column {name} has {counted(len(bad), 'text')} with invalid Unicode (a lone surrogate), the "
+                f"first in row {bad[0]}: U+FFFD is in its place."
+            )
+            return pa.array(values, from_pandas=True)
 
     # Columns.
 
@@ -315,12 +326,15 @@ class Staging:
         if text in self.types or "{" not in text:
             return [text]
         try:
-            names = [name for _, name, form, _ in string.Formatter().parse(text) if name is not None and not form]
+            fields = [field for field in string.Formatter().parse(text) if field[1] is not None]
         except ValueError as error:
             raise InputError(
                 f"text {text!r} is no template: {error}. Write {{column}} for a column, {{{{ for a brace."
             ) from error
-        if not names or not all(names):
+        if any(form or conversion for _, _, form, conversion in fields):
+            raise InputError(f"text {text!r} has a format or a conversion in braces. Write {{column}} alone.")
+        names = [name for _, name, _, _ in fields if name]
+        if not names or len(names) < len(fields):
             raise InputError(f"text {text!r} names no column. Write {{column}} for a column.")
         return names
 
@@ -442,7 +456,9 @@ class Staging:
             columns = {name: table[f"m{place}"].to_pylist() for place, name in enumerate(plain)}
             for name, (_, read) in plain.items():
                 if read is not None:
-                    columns[name] = [value if value is None else read(value) for value in columns[name]]
+                    columns[name] = [
+                        None if value is None else self._read_value(name, value, read) for value in columns[name]
+                    ]
             each = zip(*columns.values(), strict=True)
             states = table.select(list(_STATES)).to_pylist()
             yield (
@@ -452,6 +468,21 @@ class Staging:
                 ],
                 own,
             )
+
+    def _read_value(self, name: str, value: str, read: Any) -> Any:
+        try:
+            return read(value)
+        except (RecursionError, ValueError):
+            self.unread[name] += 1
+            return None
+
+    def note_unread(self) -> list[str]:
+        """Return notes on the values of the groups that metadata cannot have."""
+        return [
+            f"The column {name} has {counted(count, 'value')} nested too deeply or with too long a number: the table "
+            f"has {'it' if count == 1 else 'them'}, the metadata null."
+            for name, count in self.unread.items()
+        ]
 
     def after(self, doc_id: str) -> list[str]:
         """Return the ids of the rows to be written after one, in their order."""

@@ -450,6 +450,7 @@ class _RowUpdate(Update):
             if metadata.folder_of(con, collection) is None:
                 metadata.record_collection(con, collection, "")
         self._fill(staging, mime, sum(found.values()) - found["gone"] - found["stored"], options)
+        report.warnings += staging.note_unread()
         with run.timed("store"):
             self._conclude(staging, found["gone"], options, definition, marks)
 

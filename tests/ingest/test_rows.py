@@ -749,6 +749,8 @@ class TestBadInput:
             ("SELECT 1 AS id, 'a' AS body", "no column 'x' .text.", {"text": "{body} {x}"}),
             ("SELECT 1 AS id, 'a' AS body", "is no template", {"text": "{body"}),
             ("SELECT 1 AS id, 'a' AS body", "names no column", {"text": "{}"}),
+            ("SELECT 1 AS id, 'a' AS body", "a format or a conversion in braces", {"text": "{id:>10} {body}"}),
+            ("SELECT 1 AS id, 'a' AS body", "a format or a conversion in braces", {"text": "{body!r}"}),
             ("SELECT 1 AS id, 'a' AS body UNION ALL SELECT NULL, 'b'", "1 row of the query has no id.*IS NOT NULL", {}),
             ("SELECT ' ' AS id, 'a' AS body", "has no id", {}),
             (
@@ -842,6 +844,23 @@ class TestBadInput:
             in report.warnings[0]
         )
         assert read(kb, "SELECT row_text FROM rows_of_t WHERE id = 2") == [("half \ufffd a pair",)]
+
+    def test_a_frame_of_mixed_values(self, kb):
+        frame = pd.DataFrame({"id": [1, 2], "body": ["a", "b"], "mixed": ["x", 2]}, dtype=object)
+        self.refused(kb, frame, r"The column mixed has values that are not of one type: .*astype\(str\)")
+
+    def test_json_that_metadata_cannot_have(self, kb):
+        with duckdb.connect() as con:
+            con.execute("CREATE TABLE t (id INTEGER, body VARCHAR, j JSON)")
+            values = ["[" * 3000 + "]" * 3000, "[" + "9" * 5000 + "]", '{"a": 1}']
+            con.executemany("INSERT INTO t VALUES ($1, 'a', $2)", list(enumerate(values)))
+            report = build(con.sql("FROM t"), kb, collection="t", title=None)
+        assert counts(report) == {"added": 3}
+        assert "The column j has 2 values nested too deeply or with too long a number" in report.warnings[0]
+        metadata = read(kb, "SELECT metadata_ FROM source_documents ORDER BY doc_id")
+        assert [json.loads(text)["j"] for (text,) in metadata] == [None, None, {"a": 1}]
+        assert [text for (text,) in read(kb, "SELECT j FROM rows_of_t ORDER BY id")] == values
+        assert is_sound(kb)
 
     def test_left_out_on_request(self, kb):
         query = "SELECT 1 AS id, 'a' AS body, 'b'::BLOB AS raw, union_value(n := 1) AS u, 2 AS doc_id, 3 AS kept"
