@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sqlrag import arguments
 from sqlrag.arguments import counted
+from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.files import confine
 from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED
 from sqlrag.engines.duckdb.schema import read_sql
@@ -29,6 +30,8 @@ from sqlrag.normalize import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from sqlrag.engines.duckdb.row_tables import RowSource
 
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
 
@@ -71,10 +74,11 @@ class Definition:
     leave_out: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Definition:
-        """Return a stored definition."""
+    def of(cls, source: RowSource) -> Definition:
+        """Return the definition of a stored source; raise StoreError where it is damaged."""
+        row_tables.check_definition(source)
         values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+            name: tuple(value) if isinstance(value, list) else value for name, value in source.definition.items()
         }
         return cls(**values)
 

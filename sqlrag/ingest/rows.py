@@ -292,7 +292,7 @@ def update_rows(
     skipped = []
     for name in names:
         try:
-            definition = Definition.of(known[name].definition)
+            definition = Definition.of(known[name])
             if source is None and definition.kind == "object" and collection is None:
                 skipped.append(name)  # nobody could have handed it in
                 continue
@@ -334,7 +334,7 @@ def _again(
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     if source is not None:
         definition = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
-    marks = {column.casefold(): (column, *mark) for column, mark in known.watermarks.items()}
+    marks = {column.casefold(): (column, value, kind) for column, (value, kind) in known.watermarks.items()}
     at = None if since is None else marks.get(since.casefold())
     with closing(scratch.Folder()) as folder:
         run, report = _run(name, definition)
@@ -661,6 +661,6 @@ def _changed_columns(
         for name, kind in new.items()
         if old.get(name, kind) != kind
     ]
-    if Definition.of(source.definition) != definition:
+    if Definition.of(source) != definition:
         notes.append(f"{source.collection} has another definition now; what it changes is written again.")
     return notes

@@ -1020,6 +1020,19 @@ class TestEverywhere:
         with pytest.raises(sqlrag.StoreError, match=r"which is none. Somebody changed the file"):
             sqlrag.lexical_query("pump", kb)
 
+    @pytest.mark.parametrize("definition", ['{"colour": 1}', '{"kind": "files", "source": ["a"]}', "[1]"])
+    def test_a_damaged_definition(self, kb, tickets, tmp_path, definition):
+        with duckdb.connect(str(kb)) as con:
+            con.execute("UPDATE row_sources SET definition = $1 WHERE collection = 'tickets'", [definition])
+        (problem,) = sqlrag.check(kb)
+        assert (problem.check, problem.examples) == ("wrong_rows", ("row_sources: tickets",))
+        for use in (lambda: update(kb, collection="tickets"), lambda: sqlrag.merge([kb], tmp_path / "m.duckdb")):
+            with pytest.raises(sqlrag.StoreError, match=r"The definition of tickets in row_sources has other fields"):
+                use()
+        sqlrag.repair(kb)
+        assert counts(build(tickets, kb)) == {"columns_changed": 30}
+        assert is_sound(kb)
+
     def test_several_files_as_one(self, kb, tmp_path):
         docs = tmp_path / "docs"
         docs.mkdir()

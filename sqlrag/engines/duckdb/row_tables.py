@@ -32,6 +32,10 @@ KEY_TYPES = re.compile(
 )
 
 
+_NEEDED = frozenset({"kind", "source", "database", "key", "text"})
+_DEFINED = _NEEDED | {"title", "metadata", "tags", "markdown", "leave_out"}
+
+
 class RowSource(NamedTuple):
     """A source of rows as the file remembers it; ``watermarks`` are by column: the value and the type."""
 
@@ -55,6 +59,20 @@ def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
                 "Somebody changed the file: get another copy of it.",
             )
     return {row[0]: RowSource(row[0], json.loads(row[1]), row[2], row[3], json.loads(row[4])) for row in rows}
+
+
+def _is_defined(source: RowSource) -> bool:
+    return isinstance(source.definition, dict) and _NEEDED <= source.definition.keys() <= _DEFINED
+
+
+def check_definition(source: RowSource) -> None:
+    """Raise StoreError where the definition of a source lacks a field, or has an unknown one."""
+    if not _is_defined(source):
+        raise StoreError(
+            "row_sources",
+            f"The definition of {source.collection} in row_sources has other fields than one has: {source.definition}. "
+            "Somebody changed the file, or a later version wrote it: run index_rows with this collection again.",
+        )
 
 
 def table_of(collection: str) -> str:
@@ -111,6 +129,7 @@ def _create_view(con: duckdb.DuckDBPyConnection, collection: str, key: str) -> N
 def restore_views(con: duckdb.DuckDBPyConnection) -> None:
     """Make the views of all sources of rows, inside the caller's transaction."""
     for source in sources(con).values():
+        check_definition(source)
         _create_view(con, source.collection, source.definition["key"])
 
 
@@ -170,10 +189,12 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
 
 
 def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return what is wrong with the sources of rows: rows without a document or values, and tables that are missing."""
+    """Return what is wrong with the sources of rows: rows without a document or values, and what is missing."""
     found: list[str] = []
     names = object_names(con)
-    for collection in sources(con):
+    for collection, source in sources(con).items():
+        if not _is_defined(source):
+            found.append(f"row_sources: {collection}")
         lost = {f"main.{name}" for name in (table_of(collection), view_of(collection))} - names
         if lost:
             found += sorted(lost)
@@ -194,11 +215,11 @@ def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
 def repair(con: duckdb.DuckDBPyConnection) -> None:
     """Restore the views and remove values without a document, inside the caller's transaction.
 
-    A source without its table is forgotten; its documents stay.
+    A source without its table, or with a damaged definition, is forgotten; its documents stay.
     """
     names = object_names(con)
-    for collection in sources(con):
-        if f"main.{table_of(collection)}" not in names:
+    for collection, source in sources(con).items():
+        if f"main.{table_of(collection)}" not in names or not _is_defined(source):
             con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
             continue
         table = identifier(table_of(collection))
@@ -227,6 +248,8 @@ def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyC
     known = sources(con)
     with reported(path):
         theirs = sources(reader)
+        for source in theirs.values():
+            check_definition(source)
     for collection, source in theirs.items():
         with reported(path):
             columns = columns_of(reader, collection)
