@@ -307,6 +307,7 @@ class Staging:
         if self.title is None and self.columns.get("title") == "VARCHAR":
             self.title = "title"  # as the title of a document is
         self.text = _text_of(wanted.text, {name: self.named("text", name) for name in texts})
+        self._check_tags()
         self._check_keys()
         self._note_numbers()
 
@@ -358,6 +359,17 @@ class Staging:
                 f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "  # noqa: S608 - a message
                 f"(leave_out), or give them other names by a query: SELECT * EXCLUDE "
                 f"({', '.join(map(identifier, taken))}), {renamed} FROM …"
+            )
+
+    def _check_tags(self) -> None:
+        """Raise InputError where a column of tags has other values than texts and lists of texts."""
+        if self.tags is None or re.fullmatch(r"(VARCHAR|ENUM\(.*\))(\[\d*\])?", self.types[self.tags]):
+            return
+        # Lists without any element have no type of their own.
+        if self._one(f"SELECT count(*) FROM source WHERE CAST({identifier(self.tags)} AS VARCHAR) <> '[]'"):  # noqa: S608 - quoted
+            raise InputError(
+                f"The column {self.tags} (tags) is of type {self.types[self.tags]}. Tags are VARCHAR or a list of "
+                "VARCHAR: cast it in a query, or leave it to the metadata."
             )
 
     def _check_keys(self) -> None:

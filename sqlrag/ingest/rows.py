@@ -334,7 +334,9 @@ def _again(
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     if source is not None:
         definition = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
-    marks = {column.casefold(): (column, value, kind) for column, (value, kind) in known.watermarks.items()}
+    marks = {
+        name.casefold(): (name, mark[0], mark[1]) for name, mark in known.watermarks.items() if isinstance(mark, list)
+    }
     at = None if since is None else marks.get(since.casefold())
     with closing(scratch.Folder()) as folder:
         run, report = _run(name, definition)

@@ -845,6 +845,28 @@ class TestBadInput:
         )
         assert read(kb, "SELECT row_text FROM rows_of_t WHERE id = 2") == [("half \ufffd a pair",)]
 
+    @pytest.mark.parametrize(
+        "value", ["1", "true", "DATE '2024-01-01'", "{'a': 'x'}", "MAP {'a': 'x'}", "[1]", "[['x']]"]
+    )
+    def test_tags_that_are_no_texts(self, kb, value):
+        query = f"SELECT 1 AS id, 'a' AS body, {value} AS t"
+        self.refused(kb, query, r"The column t \(tags\) is of type .* Tags are VARCHAR or a list of VARCHAR", tags="t")
+
+    @pytest.mark.parametrize(
+        ("value", "tags"),
+        [
+            ("'x'", ["x"]),
+            ("['x', NULL, 'y']", ["x", "y"]),
+            ("['x', 'y']::VARCHAR[2]", ["x", "y"]),
+            ("['x']::ENUM('x')[]", ["x"]),
+            ("[]", []),
+            ("NULL", []),
+        ],
+    )
+    def test_tags(self, kb, value, tags):
+        build(f"SELECT 1 AS id, 'a' AS body, {value} AS t", kb, collection="t", title=None, tags="t")
+        assert read(kb, "SELECT tags FROM documents") == [(tags,)]
+
     def test_a_frame_of_mixed_values(self, kb):
         frame = pd.DataFrame({"id": [1, 2], "body": ["a", "b"], "mixed": ["x", 2]}, dtype=object)
         self.refused(kb, frame, r"The column mixed has values that are not of one type: .*astype\(str\)")

@@ -71,7 +71,7 @@ def check_definition(source: RowSource) -> None:
         raise StoreError(
             "row_sources",
             f"The definition of {source.collection} in row_sources has other fields than one has: {source.definition}. "
-            "Somebody changed the file, or a later version wrote it: run index_rows with this collection again.",
+            "Somebody changed the file: run sqlrag repair, which forgets the source, then index_rows.",
         )
 
 
