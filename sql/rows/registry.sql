@@ -9,4 +9,4 @@ CREATE TABLE IF NOT EXISTS row_sources (
 );
 COMMENT ON TABLE row_sources IS 'Tables and queries whose rows are documents; update_rows runs them again';
 COMMENT ON COLUMN row_sources.definition IS 'Source, key, text and columns, as index_rows was given them';
-COMMENT ON COLUMN row_sources.watermarks IS 'The greatest value of each column that update_rows was told to begin from';
+COMMENT ON COLUMN row_sources.watermarks IS 'The greatest finite value, and the type, of each column that update_rows was told to begin from';

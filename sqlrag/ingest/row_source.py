@@ -8,6 +8,7 @@ import json
 import os
 import re
 import string
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from sqlrag import arguments
 from sqlrag.arguments import counted
+from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.files import confine
 from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED
 from sqlrag.engines.duckdb.schema import read_sql
@@ -28,6 +30,8 @@ from sqlrag.normalize import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from sqlrag.engines.duckdb.row_tables import RowSource
 
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
 
@@ -70,10 +74,11 @@ class Definition:
     leave_out: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Definition:
-        """Return a stored definition."""
+    def of(cls, source: RowSource) -> Definition:
+        """Return the definition of a stored source; raise StoreError where it is damaged."""
+        row_tables.check_definition(source)
         values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+            name: tuple(value) if isinstance(value, list) else value for name, value in source.definition.items()
         }
         return cls(**values)
 
@@ -120,7 +125,7 @@ class Staging:
     given, connection
         The source itself where it is an object of Python, and the connection that a query is for.
     since
-        A column and its least value: other rows are not read.
+        A column, its least value and its type then: other rows are not read, unless the type is another one now.
     """
 
     def __init__(
@@ -129,10 +134,11 @@ class Staging:
         definition: Definition,
         given: Any = None,
         connection: duckdb.DuckDBPyConnection | None = None,
-        since: tuple[str, str] | None = None,
+        since: tuple[str, str, str] | None = None,
     ) -> None:
         self.definition = definition
         self.notes: list[str] = []
+        self.unread = Counter[str]()
         self._path = folder / "sqlrag_staging.duckdb"
         self.con = duckdb.connect(str(self._path), config={"memory_limit": _MEMORY})
         try:
@@ -159,7 +165,9 @@ class Staging:
         """Close the database."""
         self.con.close()
 
-    def _read(self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str] | None) -> None:
+    def _read(
+        self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str, str] | None
+    ) -> None:
         wanted = self.definition
         casts: dict[str, str] = {}
         try:
@@ -177,9 +185,15 @@ class Staging:
                     f"SELECT * REPLACE ({', '.join(f'CAST({n} AS {kind}) AS {n}' for n, kind in casts.items())}) {rows}"
                 )
             if since:
-                rows = f"FROM ({rows}\n) AS r WHERE {identifier(since[0])} >= {quoted(since[1])}"
+                column, least, kind = since
+                described = self.con.execute(f"DESCRIBE FROM ({rows}\n) AS r").fetchall()
+                now = next((one[1] for one in described if one[0].casefold() == column.casefold()), kind)
+                if now == kind:
+                    rows = f"FROM ({rows}\n) AS r WHERE {identifier(column)} >= {quoted(least)}"
+                else:
+                    self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
-        except (duckdb.Error, pa.ArrowInvalid, UnicodeError) as error:
+        except (duckdb.Error, pa.ArrowException, UnicodeError) as error:
             raise _unreadable(wanted, error) from error
         finally:
             self.con.execute("USE sqlrag_staging.main")
@@ -241,22 +255,31 @@ class Staging:
         for place, name in enumerate(names):
             column = frame.iloc[:, place]
             try:
-                columns.append(pa.Array.from_pandas(column))
-            except UnicodeEncodeError:
-                values = [without_surrogates(v) if isinstance(v, str) else v for v in column.tolist()]
-                bad = [
-                    i
-                    for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True))
-                    if old is not new and old != new
-                ]
-                self.notes.append(
-                    f"The column {name} has {counted(len(bad), 'text')} with invalid Unicode (a lone surrogate), the "
-                    f"first in row {bad[0]}: U+FFFD is in its place."
-                )
-                columns.append(pa.array(values, from_pandas=True))
+                columns.append(self._of_series(name, column))
+            except pa.ArrowException as error:
+                raise InputError(
+                    f"The column {name} has values that are not of one type: {error}. Make them so, for instance by "
+                    f"frame[{name!r}].astype(str), or leave the column out of the frame."
+                ) from error
         return pa.Table.from_arrays(
             [c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in columns], names
         )
+
+    def _of_series(self, name: str, column: Any) -> Any:
+        try:
+            return pa.Array.from_pandas(column)
+        except UnicodeEncodeError:
+            values = [without_surrogates(v) if isinstance(v, str) else v for v in column.tolist()]
+            bad = [
+                i
+                for i, (old, new) in enumerate(zip(column.tolist(), values, strict=True))
+                if old is not new and old != new
+            ]
+            self.notes.append(
+                f"The column {name} has {counted(len(bad), 'text')} with invalid Unicode (a lone surrogate), the "
+                f"first in row {bad[0]}: U+FFFD is in its place."
+            )
+            return pa.array(values, from_pandas=True)
 
     # Columns.
 
@@ -284,6 +307,7 @@ class Staging:
         if self.title is None and self.columns.get("title") == "VARCHAR":
             self.title = "title"  # as the title of a document is
         self.text = _text_of(wanted.text, {name: self.named("text", name) for name in texts})
+        self._check_tags()
         self._check_keys()
         self._note_numbers()
 
@@ -307,12 +331,15 @@ class Staging:
         if text in self.types or "{" not in text:
             return [text]
         try:
-            names = [name for _, name, form, _ in string.Formatter().parse(text) if name is not None and not form]
+            fields = [field for field in string.Formatter().parse(text) if field[1] is not None]
         except ValueError as error:
             raise InputError(
                 f"text {text!r} is no template: {error}. Write {{column}} for a column, {{{{ for a brace."
             ) from error
-        if not names or not all(names):
+        if any(form or conversion for _, _, form, conversion in fields):
+            raise InputError(f"text {text!r} has a format or a conversion in braces. Write {{column}} alone.")
+        names = [name for _, name, _, _ in fields if name]
+        if not names or len(names) < len(fields):
             raise InputError(f"text {text!r} names no column. Write {{column}} for a column.")
         return names
 
@@ -332,6 +359,17 @@ class Staging:
                 f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "  # noqa: S608 - a message
                 f"(leave_out), or give them other names by a query: SELECT * EXCLUDE "
                 f"({', '.join(map(identifier, taken))}), {renamed} FROM …"
+            )
+
+    def _check_tags(self) -> None:
+        """Raise InputError where a column of tags has other values than texts and lists of texts."""
+        if self.tags is None or re.fullmatch(r"(VARCHAR|ENUM\(.*\))(\[\d*\])?", self.types[self.tags]):
+            return
+        # Lists without any element have no type of their own.
+        if self._one(f"SELECT count(*) FROM source WHERE CAST({identifier(self.tags)} AS VARCHAR) <> '[]'"):  # noqa: S608 - quoted
+            raise InputError(
+                f"The column {self.tags} (tags) is of type {self.types[self.tags]}. Tags are VARCHAR or a list of "
+                "VARCHAR: cast it in a query, or leave it to the metadata."
             )
 
     def _check_keys(self) -> None:
@@ -363,11 +401,7 @@ class Staging:
             )
 
     def _note_numbers(self) -> None:
-        for name in (
-            name
-            for name, kind in self.columns.items()
-            if kind in ("DOUBLE", "FLOAT", "DATE") or kind.startswith("TIMESTAMP")
-        ):
+        for name in (name for name, kind in self.columns.items() if _has_infinity(kind)):
             column = identifier(name)
             count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")  # noqa: S608 - quoted
             if count:
@@ -385,15 +419,12 @@ class Staging:
         values = ", ".join(
             f"CAST({_column(name)} AS VARCHAR)" for name in dict.fromkeys([*self.columns, *filter(None, [self.tags])])
         )
-        title = (
-            "''"
-            if self.title is None
-            else f"coalesce(CAST({_column(self.title)} AS VARCHAR) || chr(10) || chr(10), '')"
-        )
+        title = "CAST(NULL AS VARCHAR)" if self.title is None else f"CAST({_column(self.title)} AS VARCHAR)"
         doc_id = read_sql("rows/doc_id").replace("$key", key)
         self.con.execute(
             f"CREATE TABLE staged AS SELECT s.rowid AS ordinal, {quoted(collection)} || '/' || (\n{doc_id}) AS doc_id, "  # noqa: S608 - quoted
-            f"sha256({title} || coalesce({self.text}, '')) AS checksum, "
+            f"sha256(coalesce(length({title}), -1) || ':' || coalesce({title}, '') || "
+            f"coalesce({self.text}, '')) AS checksum, "
             f"md5(CAST(to_json([{values}]) AS VARCHAR)) AS row_hash FROM source AS s"
         )
         return self._one("SELECT count(*) FROM staged")
@@ -441,7 +472,9 @@ class Staging:
             columns = {name: table[f"m{place}"].to_pylist() for place, name in enumerate(plain)}
             for name, (_, read) in plain.items():
                 if read is not None:
-                    columns[name] = [value if value is None else read(value) for value in columns[name]]
+                    columns[name] = [
+                        None if value is None else self._read_value(name, value, read) for value in columns[name]
+                    ]
             each = zip(*columns.values(), strict=True)
             states = table.select(list(_STATES)).to_pylist()
             yield (
@@ -452,6 +485,27 @@ class Staging:
                 own,
             )
 
+    def _read_value(self, name: str, value: str, read: Any) -> Any:
+        try:
+            return read(value)
+        except (RecursionError, ValueError):
+            self.unread[name] += 1
+            return None
+
+    def note_unread(self) -> list[str]:
+        """Return notes on the values of the groups that metadata cannot have."""
+        return [
+            f"The column {name} has {counted(count, 'value')} nested too deeply or with too long a number: the table "
+            f"has {'it' if count == 1 else 'them'}, the metadata null."
+            for name, count in self.unread.items()
+        ]
+
+    def after(self, doc_id: str) -> list[str]:
+        """Return the ids of the rows to be written after one, in their order."""
+        later = "place > (SELECT place FROM work WHERE doc_id = $1)"
+        found = self.con.execute(f"SELECT doc_id FROM work WHERE {later} ORDER BY place", [doc_id])  # noqa: S608 - fixed
+        return [row[0] for row in found.fetchall()]
+
     def gone(self, size: int) -> Iterator[list[str]]:
         """Yield the ids of stored rows that the source has no more."""
         reader = self.con.execute("SELECT doc_id FROM gone ORDER BY doc_id")
@@ -459,8 +513,10 @@ class Staging:
             yield ids
 
     def greatest(self, column: str) -> str | None:
-        """Return the greatest value of a column as text."""
-        found = self.con.execute(f"SELECT CAST(max({identifier(column)}) AS VARCHAR) FROM source").fetchall()  # noqa: S608
+        """Return the greatest value of a column as text, of numbers and times the greatest that is finite."""
+        name = identifier(column)
+        finite = f"FILTER (isfinite({name}))" if _has_infinity(self.types[column]) else ""
+        found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
     def _one(self, statement: str) -> int:
@@ -475,6 +531,10 @@ def _column(name: str) -> str:
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")
 
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
+
+
+def _has_infinity(kind: str) -> bool:
+    return re.fullmatch(r"DOUBLE|FLOAT|DATE|TIMESTAMP[^\[]*", kind) is not None
 
 
 def _bare(kind: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +27,7 @@ from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
-from sqlrag.errors import InputError, NotFoundError
+from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
@@ -36,7 +37,7 @@ from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.types import AnyEmbedder, Embedder, Progress, Vectors
@@ -112,7 +113,8 @@ def index_rows(
 
     The file remembers all of it, so that :func:`update_rows` can read the source again. A source that the file has
     already is compared with what is stored, as by :func:`update_rows`. Rows are read, checked and compared before
-    anything is written, and then written in batches of whole rows; a new file appears when it is complete.
+    anything is written, and then written in batches of whole rows; a new file appears at the end. Where the provider
+    stops answering, it has the rows that were finished, and the others are ``failures``.
 
     Parameters
     ----------
@@ -205,7 +207,7 @@ def index_rows(
                 update = _begin(made, run, report, model)
             update.apply(staging, definition, options)
             update.end(opened)
-    run.stop_if_down("What was finished is stored; update_rows does the rest.")
+    run.stop_if_down("What was finished is stored, the other rows are failures of it; update_rows does the rest.")
     return report
 
 
@@ -235,15 +237,18 @@ def update_rows(
     db_path
         The file.
     collection
-        One source. None: all that can be read again, one after the other.
+        One source. None: all that can be read again, one after the other; a warning of the first report names the
+        others.
     source, database
         The rows of ``collection``, where they were an object of Python or of a connection; the options are those that
         the file remembers.
     prune
-        Remove rows that the source has no more. False: the report counts them as ``missing``.
+        Remove rows that the source has no more, and those that have lost their text. False: the report counts the
+        former as ``missing``.
     since
-        A column that grows with every change, such as ``updated_at``: only rows whose value is that of the last run
-        with this option, or greater, are read; at the first run all. Rows that are gone are not noticed then.
+        A column that grows with every change, such as ``updated_at``: only rows whose value is the greatest finite one
+        of the last run with this option, or greater, are read; all at the first run, and where the column is of another
+        type than then. Rows that are gone are not noticed then.
     force
         Also where more than half of the rows that the file has of the source are not in it any more.
     embedder
@@ -260,7 +265,8 @@ def update_rows(
     ------
     InputError
         As for :func:`index_rows`; or ``since`` and ``prune`` are combined, or the source was an object of Python and is
-        not given. Sources before it in the order have been updated.
+        not given. With several sources, the others have been updated; the error is that of the first, and its message
+        names all.
     NotFoundError
         The file has no such source of rows, or a file to read is gone.
     StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
@@ -281,31 +287,66 @@ def update_rows(
         raise NotFoundError(f"{db_path} has no source of rows{f' {collection!r}' if collection else ''}. {there}")
     if source is not None and len(names) > 1:
         raise InputError("Name the collection that the source is of.")
-    reports = []
+    reports: list[RowsReport] = []
+    lost: dict[str, SqlragError] = {}
+    skipped = []
     for name in names:
-        definition = Definition.of(known[name].definition)
-        if source is None and definition.kind == "object":
-            if collection is None:
-                continue  # nobody could have handed it in
-            raise InputError(f"The rows of {name} were given by a program. Pass them again as source.")
-        connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
-        if source is not None:
-            again = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
-            definition = again
-        options = _Options(force, prune, since, arguments.flag("verbose", verbose), progress)
-        at = None
-        if since is not None and since in known[name].watermarks:
-            at = (since, known[name].watermarks[since])
-        with closing(scratch.Folder()) as folder:
-            run, report = _run(name, definition)
-            staging = _staging(run, folder.path, definition, source, connection, at)
-            with closing(staging), Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file:
-                update = _RowUpdate(opened_file, run, report, given, None)
-                update.choose_policy({})
-                update.apply(staging, definition, options)
-        run.stop_if_down("What was finished is stored; update_rows does the rest.")
-        reports.append(report)
+        try:
+            definition = Definition.of(known[name])
+            if source is None and definition.kind == "object" and collection is None:
+                skipped.append(name)  # nobody could have handed it in
+                continue
+            options = _Options(force, prune, since, arguments.flag("verbose", verbose), progress)
+            reports.append(_again(db_path, known[name], definition, source, database, given, wait_seconds, options))
+        except SqlragError as error:
+            lost[name] = error
+    note = (
+        f"The rows of {', '.join(skipped)} were given by a program, so they were not read again. Pass them by "
+        "update_rows(…, collection=…, source=…)."
+    )
+    if skipped and reports:
+        reports[0].warnings.append(note)
+    if lost:
+        first = next(iter(lost.values()))
+        if len(names) > 1:
+            done = f" Updated: {', '.join(report.collection for report in reports)}." if reports else ""
+            first.args = (f"{' '.join(f'{name}: {error}' for name, error in lost.items())}{done}",)
+        raise first
+    if not reports:
+        raise InputError(note)
     return reports
+
+
+def _again(
+    db_path: str | os.PathLike[str],
+    known: RowSource,
+    definition: Definition,
+    source: Any,
+    database: Any,
+    embedder: Embedder | None,
+    wait_seconds: float | None,
+    options: _Options,
+) -> RowsReport:
+    """Read one remembered source again."""
+    name, since = known.collection, options.since
+    if source is None and definition.kind == "object":
+        raise InputError(f"The rows of {name} were given by a program. Pass them again as source.")
+    connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
+    if source is not None:
+        definition = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})
+    marks = {
+        name.casefold(): (name, mark[0], mark[1]) for name, mark in known.watermarks.items() if isinstance(mark, list)
+    }
+    at = None if since is None else marks.get(since.casefold())
+    with closing(scratch.Folder()) as folder:
+        run, report = _run(name, definition)
+        staging = _staging(run, folder.path, definition, source, connection, at)
+        with closing(staging), Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file:
+            update = _RowUpdate(opened_file, run, report, embedder, None)
+            update.choose_policy({})
+            update.apply(staging, definition, options)
+    run.stop_if_down("What was finished is stored, the other rows are failures of it; update_rows does the rest.")
+    return report
 
 
 _MEMORY_OF_A_ROW = 1000  # bytes: the keys of a document and a chunk, which DuckDB keeps in memory
@@ -332,7 +373,7 @@ def _run(collection: str, definition: Definition) -> tuple[Run, RowsReport]:
 
 
 def _staging(
-    run: Run, folder: Path, definition: Definition, given: Any, connection: Any, since: tuple[str, str] | None
+    run: Run, folder: Path, definition: Definition, given: Any, connection: Any, since: tuple[str, str, str] | None
 ) -> Staging:
     with run.timed("read"):
         staging = Staging(folder, definition, given, connection, since)
@@ -389,7 +430,7 @@ class _RowUpdate(Update):
         with run.timed("find"):
             con = self.database.cursor()
             before = row_tables.sources(con)
-            self._check_name(collection, before)
+            row_tables.check_name(collection, before)
             source = before.get(collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
@@ -411,6 +452,7 @@ class _RowUpdate(Update):
             if metadata.folder_of(con, collection) is None:
                 metadata.record_collection(con, collection, "")
         self._fill(staging, mime, sum(found.values()) - found["gone"] - found["stored"], options)
+        report.warnings += staging.note_unread()
         with run.timed("store"):
             self._conclude(staging, found["gone"], options, definition, marks)
 
@@ -429,14 +471,6 @@ class _RowUpdate(Update):
             self.database.checkpoint()
         opened.close()
 
-    def _check_name(self, collection: str, sources: Iterable[str]) -> None:
-        twin = next((name for name in sources if name != collection and name.casefold() == collection.casefold()), None)
-        if twin is not None:
-            raise InputError(
-                f"The file has a source of rows {twin!r}, and DuckDB's names are the same in any case. Name this one "
-                "differently (collection)."
-            )
-
     def _states(
         self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, columns: Mapping[str, str]
     ) -> Iterator[pa.RecordBatchReader]:
@@ -453,12 +487,12 @@ class _RowUpdate(Update):
         missing = read_sql("checks/missing_chunks").rstrip().removesuffix(";")
         stored = (
             read_sql("rows/stored")
-            .replace("FROM row_values", f"FROM {table}")
+            .replace("JOIN row_values", f"JOIN {table}")
             .replace("(FROM missing)", f"(\n{missing}\n)")
         )
-        yield arrow_reader(con.sql(stored, params={"mime": mime}), ROWS_AT_ONCE)
-        others = {"prefix": f"{collection}/", "row": ROW}
-        yield arrow_reader(con.sql(read_sql("rows/foreign"), params=others), ROWS_AT_ONCE)
+        own = {"prefix": f"{collection}/", "row": ROW}
+        yield arrow_reader(con.sql(stored, params={**own, "mime": mime}), ROWS_AT_ONCE)
+        yield arrow_reader(con.sql(read_sql("rows/foreign"), params=own), ROWS_AT_ONCE)
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
         from tqdm.auto import tqdm
@@ -467,13 +501,16 @@ class _RowUpdate(Update):
         off = bars(options.verbose, options.progress)
         with tqdm(total=total, desc="rows", unit="row", disable=off, leave=False) as bar:
             for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):
-                self._group(rows, values, mime)
+                written = self._group(rows, values, mime)
                 bar.update(len(rows))
                 if run.outage is not None:
+                    done = {*written, *(failure.doc_id for failure in run.report.failures)}
+                    here = [row["doc_id"] for row in rows if row["doc_id"] not in done]
+                    run.report_unfinished(chain(here, staging.after(rows[-1]["doc_id"])))
                     return
 
-    def _group(self, rows: list[dict[str, Any]], values: pa.Table, mime: str) -> None:
-        """Write a group of rows in one transaction."""
+    def _group(self, rows: list[dict[str, Any]], values: pa.Table, mime: str) -> list[str]:
+        """Write a group of rows in one transaction; return the ids of those that were written."""
         run, report = self.state, self.rows
         kinds: dict[str, str] = {}
         fresh: list[Document] = []
@@ -496,7 +533,11 @@ class _RowUpdate(Update):
                     copied.append((document, row["twin"]))
                 else:
                     fresh.append(document)
-        kept, chunks, vectors, late = self._copies(copied)
+        documents, slices, vectors, late = self._copies(copied)
+        kept, chunks = self._free(self.database.cursor(), documents, slices, Plan())
+        if len(chunks) < len(slices):
+            free = {document.doc_id for document in kept}
+            vectors = vectors[[chunk.doc_id in free for chunk in slices]]
         report.same += sum(row["twin"] is not None for row in rows if kinds.get(row["doc_id"]) != "columns")
         if fresh := [*fresh, *late]:
             self._model()
@@ -508,7 +549,7 @@ class _RowUpdate(Update):
                 report.same += len(cut) - (report.embedded + report.reused - before)
             kept, chunks, vectors = [*kept, *new], [*chunks, *cut], np.concatenate([vectors, made])
         if not kept:
-            return
+            return []
         ids = [document.doc_id for document in kept]
         with run.timed("store"), self.database.transaction() as con:
             given = (con, kept, chunks, vectors)
@@ -528,6 +569,7 @@ class _RowUpdate(Update):
         for doc_id in ids:
             name = "columns_changed" if kinds[doc_id] == "columns" else kinds[doc_id]
             setattr(report, name, getattr(report, name) + 1)
+        return ids
 
     def _copies(
         self, wanted: list[tuple[Document, str]]
@@ -560,14 +602,15 @@ class _RowUpdate(Update):
         return kept, chunks, vectors[places], late
 
     def _conclude(
-        self, staging: Staging, gone: int, options: _Options, definition: Definition, marks: dict[str, str]
+        self, staging: Staging, gone: int, options: _Options, definition: Definition, marks: dict[str, list[str]]
     ) -> None:
         """Remove what is gone, and record the results of the run."""
         run, report = self.state, self.rows
         report.failures.sort()
         whole = options.since is None
         if whole and options.prune and run.outage is None:
-            for ids in staging.gone(ROWS_AT_ONCE):
+            emptied = [failure.doc_id for failure in report.failures if failure.status == "empty"]
+            for ids in chain([emptied], staging.gone(ROWS_AT_ONCE)):
                 with self.database.transaction() as con:
                     report.removed += len(stored_documents.delete(con, ids))
                     refresh_counts(con)
@@ -579,7 +622,7 @@ class _RowUpdate(Update):
             metadata.record_failures(con, report.failures)
             if options.since is not None and run.outage is None and not report.failed:
                 value = staging.greatest(options.since)
-                marks = marks if value is None else {**marks, options.since: value}
+                marks = marks if value is None else {**marks, options.since: [value, staging.types[options.since]]}
             row_tables.remember(con, run.collection, definition.as_json(), definition.digest, staging.key_type, marks)
             metadata.log_run(con, run.row(removed=report.removed))
 
@@ -620,6 +663,6 @@ def _changed_columns(
         for name, kind in new.items()
         if old.get(name, kind) != kind
     ]
-    if Definition.of(source.definition) != definition:
+    if Definition.of(source) != definition:
         notes.append(f"{source.collection} has another definition now; what it changes is written again.")
     return notes

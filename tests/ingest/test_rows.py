@@ -41,14 +41,18 @@ TICKETS = """
 
 
 class Counting(HashingEmbedder):
-    """A hashing embedder that remembers the texts it was given, and fails at one on request."""
+    """A hashing embedder that remembers the texts it was given, and fails at one, or from one on, on request."""
 
     def __init__(self) -> None:
         super().__init__("hashing-64")
         self.texts: list[str] = []
-        self.fails_at = ""
+        self.fails_at = self.stops_at = ""
+        self.is_down = False
 
     def embed(self, texts, *, kind):
+        self.is_down |= bool(self.stops_at) and any(self.stops_at in text for text in texts)
+        if self.is_down:
+            raise ProviderError("the model is away")
         if self.fails_at and any(self.fails_at in text for text in texts):
             raise ProviderError("the model refuses it")
         self.texts += texts
@@ -199,6 +203,15 @@ class TestTexts:
         assert read(kb, "SELECT heading_path FROM documents ORDER BY doc_id") == [(["One"],), ([],)]
         found = sqlrag.lexical_query("one", kb)
         assert [row["row_key"] for row in found] == [1]
+
+    def test_a_title_is_no_part_of_the_text(self, tmp_path):
+        kb = tmp_path / "kb.duckdb"
+        rows = {"id": [1], "subject": pa.array([None], pa.string()), "body": ["Late parcel\n\nIt was wet."]}
+        build(pa.table(rows), kb, collection="t")
+        report = build(pa.table({**rows, "subject": ["Late parcel"], "body": ["It was wet."]}), kb, collection="t")
+        assert counts(report) == {"changed": 1}
+        chunks = read(kb, "SELECT text, heading_path, i_start, i_end FROM documents")
+        assert chunks == [("It was wet.", ["Late parcel"], 0, 11)]
 
     def test_long_texts_are_cut_and_markdown_at_its_headings(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
@@ -372,6 +385,21 @@ class TestTypes:
         assert document["text"] == "pump"
         assert counts(update(kb)) == {"unchanged": 1}
 
+    @pytest.mark.parametrize(
+        ("before", "after", "keys"),
+        [
+            ("['1', '2', 'A3']", "[1, 2]", [1, 2, "A3"]),
+            ("[1.50, 2.00]::DECIMAL(5, 2)[]", "[1, 2]", [1, 2, "1.50", "2.00"]),
+        ],
+    )
+    def test_keys_of_another_type_than_before(self, tmp_path, before, after, keys):
+        kb = tmp_path / "kb.duckdb"
+        for values in (before, after):
+            query = f"SELECT unnest({values}) AS id, 'pump' AS body"
+            build(query, kb, collection="t", title=None, force=True)
+        found = [row["row_key"] for row in sqlrag.lexical_query("pump", kb)]
+        assert sorted(found, key=str) == sorted(keys, key=str)
+
     def test_keys_that_differ_in_their_normal_form_alone(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
         report = build(
@@ -498,6 +526,33 @@ class TestUpdates:
         with pytest.raises(InputError, match=r"no column 'updated'.*Did you mean 'updated_at'"):
             update(kb, since="updated")
 
+    @pytest.mark.parametrize(
+        "values",
+        [
+            "['1.5', 'nan', '2.5']::DOUBLE[]",
+            "['1.5', 'inf', '2.5']::FLOAT[]",
+            "['2024-01-01', 'infinity', NULL]::DATE[]",
+        ],
+    )
+    def test_since_is_finite(self, tmp_path, values):
+        kb = tmp_path / "k.duckdb"
+        table = f"SELECT unnest([1, 2, 3]) AS id, 'a' AS body, unnest({values}) AS upd"
+        build(table, kb, collection="t", title=None)
+        assert update(kb, since="upd").files == 3
+        assert update(kb, since="upd").files == 2
+        reader = duckdb.sql(table).to_arrow_table().to_reader()
+        assert update(kb, since="upd", collection="t", source=reader).files == 2
+
+    def test_since_in_another_case_and_of_another_type(self, kb, tickets):
+        assert update(kb, since="ID").files == 30
+        assert update(kb, since="Id").files == 1
+        self.change(
+            tickets, "SELECT * REPLACE (CAST(id AS VARCHAR) AS id) FROM {old} UNION ALL BY NAME SELECT '100' AS id"
+        )
+        report = update(kb, since="id")
+        assert report.files == 31
+        assert "The column id is VARCHAR now, not BIGINT: all rows were read (since)." in report.warnings
+
     def test_a_failed_row_is_read_again(self, kb, tickets):
         self.change(
             tickets,
@@ -512,6 +567,29 @@ class TestUpdates:
         report = update(kb, since="updated_at")
         assert counts(report) == {"changed": 1, "unchanged": 29}
         assert read(kb, "FROM ingest_failures") == []
+
+    @pytest.mark.parametrize("new", [True, False])
+    def test_a_provider_that_stops_answering(self, tmp_path, new):
+        kb, rows = tmp_path / "k.duckdb", ROWS_AT_ONCE + 100
+        source = write(tmp_path / "t.parquet", f"SELECT i AS id, 'text ' || i AS body FROM range({rows}) AS t(i)")
+        model = Counting()
+        if not new:
+            build(pa.table({"id": [0], "body": ["text 0"]}), kb, collection="t", title=None, embedder=model)
+        model.stops_at = f"text {rows - 50}"
+        with pytest.raises(
+            ProviderError, match="the other rows are failures of it; update_rows does the rest"
+        ) as raised:
+            build(source, kb, title=None, embedder=model)
+        report, (written,) = raised.value.report, read(kb, "SELECT count(*) FROM rows_of_t")[0]
+        assert 0 < written < rows
+        assert report.added + report.unchanged == written
+        assert (report.failed, report.files) == (rows - written, rows)
+        assert read(kb, "SELECT count(*) FROM ingest_failures WHERE reason LIKE '%stopped answering%'") == [
+            (report.failed,)
+        ]
+        assert counts(update(kb)) == {"unchanged": written, "added": rows - written}
+        assert read(kb, "FROM ingest_failures") == []
+        assert is_sound(kb)
 
     def test_columns_come_go_and_change(self, kb, tickets):
         self.change(tickets, "SELECT * EXCLUDE (channel, price), price::DOUBLE AS price, id % 3 AS lane FROM {old}")
@@ -556,6 +634,26 @@ class TestUpdates:
         with pytest.raises(InputError, match="Name the collection that the source is of"):
             sqlrag.update_rows(kb, source=changed)
 
+    def test_objects_that_are_not_read_again_are_named(self, kb, tmp_path):
+        rows = pa.table({"id": [1, 2], "body": ["a", "b"]})
+        build(rows, kb, collection="given", title=None)
+        assert "The rows of given were given by a program" in update(kb).warnings[0]
+        build(rows, tmp_path / "alone.duckdb", collection="given", title=None)
+        with pytest.raises(InputError, match=r"rows of given were given by a program, .* collection=…, source=…"):
+            update(tmp_path / "alone.duckdb")
+
+    def test_a_lost_source_does_not_stop_the_others(self, kb, tickets, tmp_path):
+        for name in ("a", "b", "z"):
+            build(write(tmp_path / f"{name}.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
+        (tmp_path / "a.parquet").unlink()
+        write(tmp_path / "b.parquet", "SELECT 1 AS key, 'old' AS body")
+        write(tmp_path / "z.parquet", "SELECT 1 AS id, 'new' AS body")
+        with pytest.raises(
+            NotFoundError, match=r"a: There is no file .*a.parquet.* b: .*no column 'id'.* Updated: tickets, z."
+        ):
+            sqlrag.update_rows(kb, embedder=HASHING, progress="off")
+        assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
+
     def test_unknown_collections(self, kb, tmp_path):
         with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
@@ -576,6 +674,19 @@ class TestUpdates:
         assert counts(report) == {"unchanged": 29, "failed": 1}
         assert "not from this source" in report.failures[0].reason
         assert read(kb, "SELECT text FROM documents WHERE doc_id = 'tickets/3'") == [("A program wrote this.",)]
+
+    @pytest.mark.parametrize("text", ["other", "text 0"])
+    def test_a_node_id_that_is_taken(self, tmp_path, text):
+        kb, rows = tmp_path / "k.duckdb", ROWS_AT_ONCE + 10
+        build(pa.table({"id": [0], "body": ["old"]}), kb, collection="t", title=None)
+        with sqlrag.Store(kb, read_only=False, embedder=HASHING) as store:
+            store.index([Chunk("page", 0, "A program wrote this.", given_id=f"t/{rows - 2}#0")])
+        body = ["text 0"] * (rows - 2) + [text, "text 0"]
+        report = build(pa.table({"id": range(rows), "body": body}), kb, collection="t", title=None)
+        assert counts(report) == {"added": rows - 2, "changed": 1, "failed": 1}
+        assert (report.failures[0].doc_id, "Delete that chunk" in report.failures[0].reason) == (f"t/{rows - 2}", True)
+        assert read(kb, f"SELECT text FROM documents WHERE node_id = 't/{rows - 2}#0'") == [("A program wrote this.",)]
+        assert is_sound(kb)
 
     def test_a_killed_update_goes_on(self, tmp_path):
         """Killed between batches, the file holds whole rows, and the next update does the rest."""
@@ -638,6 +749,8 @@ class TestBadInput:
             ("SELECT 1 AS id, 'a' AS body", "no column 'x' .text.", {"text": "{body} {x}"}),
             ("SELECT 1 AS id, 'a' AS body", "is no template", {"text": "{body"}),
             ("SELECT 1 AS id, 'a' AS body", "names no column", {"text": "{}"}),
+            ("SELECT 1 AS id, 'a' AS body", "a format or a conversion in braces", {"text": "{id:>10} {body}"}),
+            ("SELECT 1 AS id, 'a' AS body", "a format or a conversion in braces", {"text": "{body!r}"}),
             ("SELECT 1 AS id, 'a' AS body UNION ALL SELECT NULL, 'b'", "1 row of the query has no id.*IS NOT NULL", {}),
             ("SELECT ' ' AS id, 'a' AS body", "has no id", {}),
             (
@@ -732,6 +845,45 @@ class TestBadInput:
         )
         assert read(kb, "SELECT row_text FROM rows_of_t WHERE id = 2") == [("half \ufffd a pair",)]
 
+    @pytest.mark.parametrize(
+        "value", ["1", "true", "DATE '2024-01-01'", "{'a': 'x'}", "MAP {'a': 'x'}", "[1]", "[['x']]"]
+    )
+    def test_tags_that_are_no_texts(self, kb, value):
+        query = f"SELECT 1 AS id, 'a' AS body, {value} AS t"
+        self.refused(kb, query, r"The column t \(tags\) is of type .* Tags are VARCHAR or a list of VARCHAR", tags="t")
+
+    @pytest.mark.parametrize(
+        ("value", "tags"),
+        [
+            ("'x'", ["x"]),
+            ("['x', NULL, 'y']", ["x", "y"]),
+            ("['x', 'y']::VARCHAR[2]", ["x", "y"]),
+            ("['x']::ENUM('x')[]", ["x"]),
+            ("[]", []),
+            ("NULL", []),
+        ],
+    )
+    def test_tags(self, kb, value, tags):
+        build(f"SELECT 1 AS id, 'a' AS body, {value} AS t", kb, collection="t", title=None, tags="t")
+        assert read(kb, "SELECT tags FROM documents") == [(tags,)]
+
+    def test_a_frame_of_mixed_values(self, kb):
+        frame = pd.DataFrame({"id": [1, 2], "body": ["a", "b"], "mixed": ["x", 2]}, dtype=object)
+        self.refused(kb, frame, r"The column mixed has values that are not of one type: .*astype\(str\)")
+
+    def test_json_that_metadata_cannot_have(self, kb):
+        with duckdb.connect() as con:
+            con.execute("CREATE TABLE t (id INTEGER, body VARCHAR, j JSON)")
+            values = ["[" * 3000 + "]" * 3000, "[" + "9" * 5000 + "]", '{"a": 1}']
+            con.executemany("INSERT INTO t VALUES ($1, 'a', $2)", list(enumerate(values)))
+            report = build(con.sql("FROM t"), kb, collection="t", title=None)
+        assert counts(report) == {"added": 3}
+        assert "The column j has 2 values nested too deeply or with too long a number" in report.warnings[0]
+        metadata = read(kb, "SELECT metadata_ FROM source_documents ORDER BY doc_id")
+        assert [json.loads(text)["j"] for (text,) in metadata] == [None, None, {"a": 1}]
+        assert [text for (text,) in read(kb, "SELECT j FROM rows_of_t ORDER BY id")] == values
+        assert is_sound(kb)
+
     def test_left_out_on_request(self, kb):
         query = "SELECT 1 AS id, 'a' AS body, 'b'::BLOB AS raw, union_value(n := 1) AS u, 2 AS doc_id, 3 AS kept"
         build(query, kb, collection="t", title=None, leave_out=["raw", "u", "doc_id"])
@@ -752,6 +904,12 @@ class TestBadInput:
         build(pa.table({"id": [1, 2], "body": ["a", "b"]}), kb, collection="t", title=None)
         report = update(kb, collection="t", source=pa.table({"id": [1, 2], "body": ["a", None]}))
         assert counts(report) == {"unchanged": 1, "empty": 1}
+        assert read(kb, "SELECT count(*) FROM rows_of_t") == [(2,)]
+        pruned = {"collection": "t", "source": pa.table({"id": [1, 2, 3], "body": ["a", None, ""]}), "prune": True}
+        assert counts(update(kb, **pruned)) == {"unchanged": 1, "empty": 2, "removed": 1}
+        assert read(kb, "SELECT row_key FROM rows_of_t") == [(1,)]
+        assert counts(update(kb, **pruned)) == {"unchanged": 1, "empty": 2}
+        assert is_sound(kb)
 
     def test_names_in_another_case(self, kb):
         rows = pa.table({"id": [1], "body": ["a"]})
@@ -845,6 +1003,26 @@ class TestEverywhere:
         with pytest.raises(InputError, match="with other columns or another key"):
             sqlrag.merge([*parts, tmp_path / "c.duckdb"], tmp_path / "no.duckdb")
 
+    def test_merging_names_in_another_case(self, tickets, tmp_path):
+        parts = [tmp_path / "a.duckdb", tmp_path / "b.duckdb"]
+        for path, name in zip(parts, ("r", "R"), strict=True):
+            build(tickets, path, collection=name)
+        with pytest.raises(InputError, match=r"source of rows 'r', .* the same in any case. Name 'R' differently"):
+            sqlrag.merge(parts, tmp_path / "merged.duckdb")
+        assert not (tmp_path / "merged.duckdb").exists()
+
+    def test_rows_of_an_exchange_folder_are_adopted(self, kb, tickets, tmp_path):
+        sqlrag.export_parquet(kb, tmp_path / "folder")
+        sqlrag.import_parquet(tmp_path / "folder", tmp_path / "new.duckdb")
+        model = Counting()
+        rest = f"SELECT * FROM '{tickets}' WHERE id < 25"
+        report = build(rest, tmp_path / "new.duckdb", collection="tickets", embedder=model)
+        assert (counts(report), model.texts) == ({"columns_changed": 25, "missing": 5}, [])
+        report = update(tmp_path / "new.duckdb", prune=True)
+        assert counts(report) == {"unchanged": 25, "removed": 5}
+        assert read(tmp_path / "new.duckdb", "SELECT count(*) FROM source_documents") == [(30,)]
+        assert is_sound(tmp_path / "new.duckdb")
+
     def test_check_and_repair(self, kb):
         with duckdb.connect(str(kb)) as con:
             con.execute("DELETE FROM row_values_tickets WHERE id = 3")
@@ -855,7 +1033,7 @@ class TestEverywhere:
         assert problem.examples == ("main.rows_of_Big 'ones'", "tickets/3", "tickets/900")
         assert [one.examples for one in sqlrag.repair(kb).left] == [("tickets/3",)]
         report = update(kb, collection="tickets")
-        assert counts(report) == {"added": 1, "unchanged": 29}
+        assert counts(report) == {"columns_changed": 1, "unchanged": 29}  # its text is there
         assert is_sound(kb)
 
     def test_a_type_of_keys_that_is_code(self, kb):
@@ -863,6 +1041,19 @@ class TestEverywhere:
             con.execute("UPDATE row_sources SET key_type = 'BIGINT), (SELECT 1' WHERE collection = 'tickets'")
         with pytest.raises(sqlrag.StoreError, match=r"which is none. Somebody changed the file"):
             sqlrag.lexical_query("pump", kb)
+
+    @pytest.mark.parametrize("definition", ['{"colour": 1}', '{"kind": "files", "source": ["a"]}', "[1]"])
+    def test_a_damaged_definition(self, kb, tickets, tmp_path, definition):
+        with duckdb.connect(str(kb)) as con:
+            con.execute("UPDATE row_sources SET definition = $1 WHERE collection = 'tickets'", [definition])
+        (problem,) = sqlrag.check(kb)
+        assert (problem.check, problem.examples) == ("wrong_rows", ("row_sources: tickets",))
+        for use in (lambda: update(kb, collection="tickets"), lambda: sqlrag.merge([kb], tmp_path / "m.duckdb")):
+            with pytest.raises(sqlrag.StoreError, match=r"The definition of tickets in row_sources has other fields"):
+                use()
+        sqlrag.repair(kb)
+        assert counts(build(tickets, kb)) == {"columns_changed": 30}
+        assert is_sound(kb)
 
     def test_several_files_as_one(self, kb, tmp_path):
         docs = tmp_path / "docs"

@@ -32,14 +32,18 @@ KEY_TYPES = re.compile(
 )
 
 
+_NEEDED = frozenset({"kind", "source", "database", "key", "text"})
+_DEFINED = _NEEDED | {"title", "metadata", "tags", "markdown", "leave_out"}
+
+
 class RowSource(NamedTuple):
-    """A source of rows as the file remembers it; ``watermarks`` are by column."""
+    """A source of rows as the file remembers it; ``watermarks`` are by column: the value and the type."""
 
     collection: str
     definition: dict[str, Any]
     definition_hash: str
     key_type: str
-    watermarks: dict[str, str]
+    watermarks: dict[str, list[str]]
 
 
 def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
@@ -55,6 +59,20 @@ def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
                 "Somebody changed the file: get another copy of it.",
             )
     return {row[0]: RowSource(row[0], json.loads(row[1]), row[2], row[3], json.loads(row[4])) for row in rows}
+
+
+def _is_defined(source: RowSource) -> bool:
+    return isinstance(source.definition, dict) and _NEEDED <= source.definition.keys() <= _DEFINED
+
+
+def check_definition(source: RowSource) -> None:
+    """Raise StoreError where the definition of a source lacks a field, or has an unknown one."""
+    if not _is_defined(source):
+        raise StoreError(
+            "row_sources",
+            f"The definition of {source.collection} in row_sources has other fields than one has: {source.definition}. "
+            "Somebody changed the file: run sqlrag repair, which forgets the source, then index_rows.",
+        )
 
 
 def table_of(collection: str) -> str:
@@ -111,6 +129,7 @@ def _create_view(con: duckdb.DuckDBPyConnection, collection: str, key: str) -> N
 def restore_views(con: duckdb.DuckDBPyConnection) -> None:
     """Make the views of all sources of rows, inside the caller's transaction."""
     for source in sources(con).values():
+        check_definition(source)
         _create_view(con, source.collection, source.definition["key"])
 
 
@@ -120,7 +139,7 @@ def remember(
     definition: Mapping[str, Any],
     definition_hash: str,
     key_type: str,
-    watermarks: Mapping[str, str],
+    watermarks: Mapping[str, Sequence[str]],
 ) -> None:
     """Record a source in place of an earlier one of its collection, inside the caller's transaction."""
     run_script(
@@ -149,7 +168,7 @@ def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
 
 
 def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -> None:
-    """Give each chunk of a row its ``row_key``: the key in its own type, as its doc_id has it."""
+    """Give each chunk of a row its ``row_key``: the key in its own type, as text where it is none of that type now."""
     rows = [chunk for chunk in chunks if str(chunk["metadata"].get("mime")).startswith(ROW)]
     if not rows:
         return
@@ -158,19 +177,24 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
         own = [chunk for chunk in rows if chunk["doc_id"].startswith(prefix)]
         texts = [chunk["doc_id"].removeprefix(prefix) for chunk in own]
         key = "CASE WHEN contains(k, '%') THEN url_decode(k) ELSE k END"
+        typed = f"TRY_CAST(key AS {source.key_type})"  # a type that was checked
         found = con.execute(
-            f"SELECT CAST({key} AS {source.key_type}) FROM (SELECT unnest($1) AS k, unnest($2) AS n) ORDER BY n",  # noqa: S608 - a type that was checked
+            f"SELECT {typed}, CAST({typed} AS VARCHAR) = key, key "  # noqa: S608
+            f"FROM (SELECT {key} AS key, n FROM (SELECT unnest($1) AS k, unnest($2) AS n)) ORDER BY n",
             [texts, list(range(len(texts)))],
         ).fetchall()
-        for chunk, (value,) in zip(own, found, strict=True):
-            chunk["row_key"] = value
+        # A row that the source has no more may have a key that is none of its type now.
+        for chunk, (value, is_same, text) in zip(own, found, strict=True):
+            chunk["row_key"] = value if is_same else text
 
 
 def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return what is wrong with the sources of rows: rows without a document or values, and tables that are missing."""
+    """Return what is wrong with the sources of rows: rows without a document or values, and what is missing."""
     found: list[str] = []
     names = object_names(con)
-    for collection in sources(con):
+    for collection, source in sources(con).items():
+        if not _is_defined(source):
+            found.append(f"row_sources: {collection}")
         lost = {f"main.{name}" for name in (table_of(collection), view_of(collection))} - names
         if lost:
             found += sorted(lost)
@@ -191,16 +215,26 @@ def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
 def repair(con: duckdb.DuckDBPyConnection) -> None:
     """Restore the views and remove values without a document, inside the caller's transaction.
 
-    A source without its table is forgotten; its documents stay.
+    A source without its table, or with a damaged definition, is forgotten; its documents stay.
     """
     names = object_names(con)
-    for collection in sources(con):
-        if f"main.{table_of(collection)}" not in names:
+    for collection, source in sources(con).items():
+        if f"main.{table_of(collection)}" not in names or not _is_defined(source):
             con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
             continue
         table = identifier(table_of(collection))
         con.execute(f"DELETE FROM {table} WHERE doc_id NOT IN (SELECT doc_id FROM source_documents)")  # noqa: S608 - quoted
     restore_views(con)
+
+
+def check_name(collection: str, known: Iterable[str]) -> None:
+    """Raise InputError where another source has the name in another case: their tables would be one."""
+    twin = next((name for name in known if name != collection and name.casefold() == collection.casefold()), None)
+    if twin is not None:
+        raise InputError(
+            f"The file has a source of rows {twin!r}, and DuckDB's names are the same in any case. Name {collection!r} "
+            "differently (collection)."
+        )
 
 
 def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyConnection) -> None:
@@ -209,14 +243,17 @@ def merge(con: duckdb.DuckDBPyConnection, path: object, reader: duckdb.DuckDBPyC
     Raises
     ------
     InputError
-        Both files have a source of one name with other columns or another key.
+        Both files have a source of one name with other columns or another key, or of names that differ in case alone.
     """
     known = sources(con)
     with reported(path):
         theirs = sources(reader)
+        for source in theirs.values():
+            check_definition(source)
     for collection, source in theirs.items():
         with reported(path):
             columns = columns_of(reader, collection)
+        check_name(collection, known)
         ours = known.get(collection)
         if ours is not None and (columns_of(con, collection), ours.definition["key"]) != (
             columns,
