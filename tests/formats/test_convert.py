@@ -14,7 +14,7 @@ from sqlrag.errors import FormatError, InputError, NotFoundError, SqlragError
 from sqlrag.formats.exchange import stored_contents, write_store
 from sqlrag.formats.parquet import write_parquet
 from tests.support.exchange_files import assert_equal_stores
-from tests.support.helpers import HASHING, ROOT, write
+from tests.support.helpers import HASHING, ROOT, timeless, write
 
 HANDBOOK = ROOT / "data" / "handbook"
 NAMES = {"ragmd": "kb.ragmd", "ragfile": "kb.ragfile", "faiss": "vectors-kb.faiss", "parquet": "kb.parquet"}
@@ -56,7 +56,7 @@ def questions(store):
 def answers(path, questions):
     with Store(path) as store:
         return [
-            [dict(row) for row in ask(question, top_k=10)]
+            timeless(ask(question, top_k=10))
             for question in questions
             for ask in (store.hybrid_query, store.vector_query, store.lexical_query)
         ]
