@@ -189,7 +189,11 @@ class Staging:
                 described = self.con.execute(f"DESCRIBE FROM ({rows}\n) AS r").fetchall()
                 now = next((one[1] for one in described if one[0].casefold() == column.casefold()), kind)
                 if now == kind:
-                    rows = f"FROM ({rows}\n) AS r WHERE {identifier(column)} >= {quoted(least)}"
+                    # Within a function: DuckDB 1.3 lets Arrow compare, to which NaN is not the greatest.
+                    wanted_rows = f"{identifier(column)} >= {quoted(least)}"
+                    if "given_rows" in rows:
+                        wanted_rows = f"coalesce({wanted_rows}, false)"
+                    rows = f"FROM ({rows}\n) AS r WHERE {wanted_rows}"
                 else:
                     self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")

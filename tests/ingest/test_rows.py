@@ -358,7 +358,9 @@ class TestTypes:
             title=None,
         )
         assert read(kb, "SELECT e, n FROM rows_of_t") == [("x", None)]
-        assert {kind for _, kind, *_ in read(kb, "DESCRIBE SELECT e, n FROM rows_of_t")} == {"VARCHAR"}
+        kinds = dict(row[:2] for row in read(kb, "DESCRIBE SELECT e, n FROM rows_of_t"))
+        # DuckDB 1.3 takes Arrow's column without a type for integers.
+        assert kinds == {"e": "VARCHAR", "n": "INTEGER" if duckdb.__version__.startswith("1.3.") else "VARCHAR"}
 
     @pytest.mark.parametrize(
         ("key", "value"),
