@@ -286,10 +286,13 @@ class TestTypes:
         ("DATE", st.dates()),
         ("TIME", st.times()),
         ("TIMESTAMP", st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1))),
-        (
-            "TIMESTAMP WITH TIME ZONE",
-            st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)),
-        ),
+        *[
+            (
+                "TIMESTAMP WITH TIME ZONE",
+                st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)),
+            )
+        ]
+        * (not duckdb.__version__.startswith("1.3.")),  # it needs pytz to give one to Python
         ("VARCHAR", st.text(st.characters(exclude_categories=["Cs"]), max_size=8)),
         ("UUID", st.uuids()),
         ("INTEGER[]", st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3)),
