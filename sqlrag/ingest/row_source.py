@@ -169,7 +169,7 @@ class Staging:
         self, given: Any, connection: duckdb.DuckDBPyConnection | None, since: tuple[str, str, str] | None
     ) -> None:
         wanted = self.definition
-        casts: dict[str, str] = {}
+        of_arrow, casts = False, dict[str, str]()
         try:
             if wanted.kind == "files":
                 rows = f"FROM {_reader(wanted.source)}"
@@ -179,7 +179,7 @@ class Staging:
                 made = connection.sql(_checked_query(connection, wanted.source[0])) if connection else given
                 reader, casts = self._arrow(made)
                 register(self.con, "given_rows", reader)
-                rows = "FROM given_rows"
+                rows, of_arrow = "FROM given_rows", True
             if casts:
                 rows = (
                     f"SELECT * REPLACE ({', '.join(f'CAST({n} AS {kind}) AS {n}' for n, kind in casts.items())}) {rows}"
@@ -189,11 +189,9 @@ class Staging:
                 described = self.con.execute(f"DESCRIBE FROM ({rows}\n) AS r").fetchall()
                 now = next((one[1] for one in described if one[0].casefold() == column.casefold()), kind)
                 if now == kind:
+                    later = f"{identifier(column)} >= {quoted(least)}"
                     # Within a function: DuckDB 1.3 lets Arrow compare, to which NaN is not the greatest.
-                    wanted_rows = f"{identifier(column)} >= {quoted(least)}"
-                    if "given_rows" in rows:
-                        wanted_rows = f"coalesce({wanted_rows}, false)"
-                    rows = f"FROM ({rows}\n) AS r WHERE {wanted_rows}"
+                    rows = f"FROM ({rows}\n) AS r WHERE {f'coalesce({later}, false)' if of_arrow else later}"
                 else:
                     self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")

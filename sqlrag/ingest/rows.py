@@ -207,7 +207,7 @@ def index_rows(
                 update = _begin(made, run, report, model)
             update.apply(staging, definition, options)
             update.end(opened)
-    run.stop_if_down("What was finished is stored, the other rows are failures of it; update_rows does the rest.")
+    run.stop_if_down(_STOPPED)
     return report
 
 
@@ -345,9 +345,11 @@ def _again(
             update = _RowUpdate(opened_file, run, report, embedder, None)
             update.choose_policy({})
             update.apply(staging, definition, options)
-    run.stop_if_down("What was finished is stored, the other rows are failures of it; update_rows does the rest.")
+    run.stop_if_down(_STOPPED)
     return report
 
+
+_STOPPED = "What was finished is stored, the other rows are failures of it; update_rows does the rest."
 
 _MEMORY_OF_A_ROW = 1000  # bytes: the keys of a document and a chunk, which DuckDB keeps in memory
 
