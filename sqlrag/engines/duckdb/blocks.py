@@ -41,6 +41,9 @@ _END = (1 << 64) - 1
 
 _PARTS = 64
 
+# What a disk writes in one piece, at least.
+_PAGE = 4096
+
 _MAGIC = b"sqlrag rollback journal 1\n".ljust(32)
 
 _READ_BYTES = 16 * 1024 * 1024
@@ -374,8 +377,11 @@ def _is_whole(path: Path, entries: Sequence[tuple[int, bytes]]) -> bool:
 
 
 def _is_journal(content: bytes) -> bool:
-    """Return whether it is a journal, or what was written of one; not a file of somebody's by this name."""
-    return content.startswith(_MAGIC) or _MAGIC.startswith(content)
+    """Return whether it is a journal, or what was written of one; not a file of somebody's by this name.
+
+    Where the power failed before it was flushed, its first page may be zeros.
+    """
+    return content.startswith(_MAGIC) or _MAGIC.startswith(content) or not content[:_PAGE].strip(b"\0")
 
 
 def _entries(content: bytes) -> list[tuple[int, bytes]]:
