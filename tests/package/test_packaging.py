@@ -125,7 +125,7 @@ def test_its_metadata(wheel):
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra")) == {
         "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook",
-        "explore", "formats", "postgres", "ray", "shell", "test",
+        "docs", "explore", "formats", "postgres", "ray", "shell", "test",
     }  # fmt: skip
     # What the code of this version imports; and requests, which must know the chardet of that version.
     assert core == {
