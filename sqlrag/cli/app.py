@@ -18,6 +18,7 @@ from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli.options import option
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
 from sqlrag.errors import SqlragError
+from sqlrag.progress import shown
 from sqlrag.settings import TRUST
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _note
         try:
-            with _work.under_way():
+            with _work.under_way(), shown(not arguments.get("quiet")):
                 return function(**arguments) or 0
         except (typer.Exit, typer.BadParameter):
             raise
@@ -114,13 +115,14 @@ def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
 
 @contextmanager
 def logging_to_stderr() -> Iterator[None]:
-    """Log to standard error while a server runs: warnings of sqlrag, errors of all libraries."""
+    """Log to standard error while a server runs, without progress: warnings of sqlrag, errors of all libraries."""
     handler = logging.NullHandler() if _debug else logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_is_reported)
     logging.getLogger().addHandler(handler)
     try:
-        yield
+        with shown(False):
+            yield
     finally:
         logging.getLogger().removeHandler(handler)
 

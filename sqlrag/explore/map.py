@@ -18,6 +18,7 @@ from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.explore.points import CorpusMap, stored_map
+from sqlrag.progress import Bar
 from sqlrag.search.open import open_file
 
 if TYPE_CHECKING:
@@ -267,10 +268,15 @@ def corpus_map(
     with open_file(db_path, read_only=False):
         pass  # fail before the long work if the file cannot be written
     # Others can use the file meanwhile; chunks that they delete before the map is written are not on it.
-    with open_file(db_path) as store:
-        chunks, points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
-    places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
-    labels = _clusters(scores, places, clusters)
+    with Bar("reading the vectors", "step", 3) as bar:
+        with open_file(db_path) as store:
+            chunks, points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
+        bar.made(1)
+        bar.goes_on("placing the points")
+        places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
+        bar.made(1)
+        bar.goes_on("finding clusters")
+        labels = _clusters(scores, places, clusters)
     with open_file(db_path, read_only=False) as store:
         with store._database.transaction() as con:
             _write(con, chunks, points, places, labels)

@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag import arguments
 from sqlrag.engines.duckdb import lexical, metadata
@@ -25,14 +25,15 @@ from sqlrag.ingest.run import (
     Prepared,
     Report,
     Run,
-    bars,
     check_types,
     checked_collection,
+    cost,
     default_overlap,
     fit_to_window,
     in_parts,
     nothing_to_read,
 )
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def prepare_file(
         For a provider that is a service. It is never stored nor shown. None: from the environment, as
         :func:`load_embedder` says.
     verbose
-        Show progress bars in a terminal or notebook.
+        Show the progress: chunks embedded of chunks cut, chunks a second and the time left.
     use_markdown_chunking
         Cut Markdown at its headings first; False: windows only.
     include_headers_in_chunks
@@ -144,7 +145,7 @@ def prepare_file(
         How much memory DuckDB may use, such as "2GB"; by default 150 MB, or three times the size of the files where
         that is more; from 1 GB on four fifths of the machine's.
     progress
-        "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
+        "auto": if ``verbose``, a bar in a terminal or notebook, elsewhere a line every 30 s; "on"; "off".
     base_url
         Where the server of the provider is. The file keeps it, so that questions are embedded there, too.
     engine
@@ -241,7 +242,7 @@ def prepare_file(
         database.limit_memory(memory_limit or _enough_memory(files))
         # Every checkpoint rewrites the last row group; at DuckDB's 16 MB that leaves a file nearly twice as large.
         database.cursor().execute("SET checkpoint_threshold = '400MB'")
-        _fill(database, run, files, settings, bars(verbose, progress))
+        _fill(database, run, files, settings, bar_is_off(progress, verbose=verbose))
         if output.exists():
             run.stop_if_down(f"{output} is as it was.")
     run.stop_if_down(
@@ -275,8 +276,6 @@ class _Settings(NamedTuple):
 
 def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settings, bar_off: bool | None) -> None:
     """Fill an empty database."""
-    from tqdm.auto import tqdm
-
     from sqlrag.embedders.batching import self_test
 
     began, report = time.perf_counter(), run.report
@@ -290,8 +289,16 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
         stemmer=settings.stemmer,
         llama_index_compatible=settings.llama_index_compatible,
     )
-    with tqdm(total=len(files), desc="documents", unit="file", disable=bar_off, leave=False) as bar:
-        written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates, bar.update))
+    with Bar("embedding", "chunk", documents=len(files), off=bar_off) as run.bar:
+        written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates))
+        run.bar.goes_on("indexing the words")
+        _finish(database, run, files, settings, written)
+    run.log.info("%s: %s, %.1f s", run.root, report, time.perf_counter() - began)
+
+
+def _finish(database: Database, run: Run, files: Sequence[Path], settings: _Settings, written: set[str]) -> None:
+    """Index the words of what was written, and record the results of the run."""
+    report = run.report
     if run.outage is not None:
         _report_unfinished(run, files, written, settings.skip_duplicates)
     if not report.documents:
@@ -310,7 +317,6 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
         metadata.log_run(con, run.row())
         report.warnings += model_fit(con)
     database.checkpoint()
-    run.log.info("%s: %s, %.1f s", run.root, report, time.perf_counter() - began)
 
 
 def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut]) -> set[str]:
@@ -338,6 +344,7 @@ def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut
                 begins=part.begins,
             )
         report.chunks += len(chunks)
+        run.bar.made(len(part.chunks), cost(part.chunks))
         if part.complete:
             report.documents += len(kept)
             written.update(document.doc_id for document in kept)
@@ -347,14 +354,14 @@ def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut
     return written
 
 
-def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable[[int], Any]) -> Iterator[Cut]:
+def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool) -> Iterator[Cut]:
     """Yield the documents that can be used with their chunks, in the order of the files."""
     first: dict[tuple[str, str], str] = {}
     for path in files:
         if run.outage is not None:
             return
         document = run.parse(path)
-        done(1)
+        run.bar.read()
         if document is None:
             continue
         # The same bytes under another suffix are another document, as in an update.
@@ -365,6 +372,7 @@ def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable
                 continue
         cut = run.cut(document)
         if cut is not None:
+            run.bar.expect(len(cut[1]), cost(cut[1]))
             yield cut
 
 

@@ -31,9 +31,10 @@ from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
-from sqlrag.ingest.run import Failure, Report, Run, bars, checked_collection, fit_to_window
+from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window
 from sqlrag.ingest.update import Plan, Update
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
@@ -497,14 +498,11 @@ class _RowUpdate(Update):
         yield arrow_reader(con.sql(read_sql("rows/foreign"), params=own), ROWS_AT_ONCE)
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
-        from tqdm.auto import tqdm
-
         run, size = self.state, ROWS_AT_ONCE
-        off = bars(options.verbose, options.progress)
-        with tqdm(total=total, desc="rows", unit="row", disable=off, leave=False) as bar:
+        with Bar("rows", "row", total, off=bar_is_off(options.progress, verbose=options.verbose)) as bar:
             for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):
                 written = self._group(rows, values, mime)
-                bar.update(len(rows))
+                bar.made(len(rows))
                 if run.outage is not None:
                     done = {*written, *(failure.doc_id for failure in run.report.failures)}
                     here = [row["doc_id"] for row in rows if row["doc_id"] not in done]

@@ -24,6 +24,7 @@ from sqlrag.ingest.readers import readers
 from sqlrag.links import links_of, references_of
 from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
+from sqlrag.progress import Bar
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlrag.ingest.folder import SkippedFile
-    from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Progress, Vectors
+    from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Vectors
 
 # How many names of each kind a report prints; its lists have all of them.
 _LISTED = 20
@@ -248,6 +249,7 @@ class Run:
         self._window: int | None = None
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
+        self.bar = Bar("embedding", "chunk", off=True)
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
         # What is in the twin of a file is in no document.
         twins = [file for file in report.skipped if isinstance(file, Twin)]
@@ -412,12 +414,15 @@ class Run:
         missing = [text for text in unique if text not in found and text not in made]
         if missing and self.outage is not None:
             raise self.outage
+        times = Counter(texts)
 
         def keep(positions: list[int], vectors: Vectors) -> None:
             self.report.embedding_calls += 1
             self.report.embedded += len(positions)
             rows = unit_vectors(vectors, self.model.dimensions)
             made.update(zip((missing[position] for position in positions), rows, strict=True))
+            texts_made = [missing[position] for position in positions]
+            self.bar.under_way(sum(times[t] for t in texts_made), sum(times[t] * len(t) for t in texts_made))
 
         def cut(position: int, characters: int) -> None:
             self.cut_off[missing[position]] = characters
@@ -506,6 +511,11 @@ def in_parts(cuts: Iterable[Cut], run: Run) -> Iterator[Part]:
                 kept.cache_clear()
 
 
+def cost(chunks: Sequence[Chunk]) -> int:
+    """Return the characters of chunks, to which the time of embedding them is nearly proportional."""
+    return chunks.characters if isinstance(chunks, Chunks) else sum(len(one.content) for one in chunks)
+
+
 def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> list[Duplicate]:
     """Return the documents whose checksum another one has, in order.
 
@@ -577,10 +587,3 @@ def nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:
     tail = f"{len(skipped)} files were skipped: {why}." if skipped else "It is empty."
     *suffixes, last = readers()
     return f"There is no {', '.join(suffixes)} or {last} file to read in {input_dir}. {tail}"
-
-
-def bars(verbose: bool, progress: Progress) -> bool | None:
-    """Return tqdm's ``disable``: None hides bars where the output is not a terminal."""
-    if progress == "auto":
-        return None if verbose else True
-    return progress == "off"

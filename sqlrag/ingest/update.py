@@ -43,9 +43,9 @@ from sqlrag.ingest.run import (
     Rename,
     Run,
     UpdateReport,
-    bars,
     check_types,
     checked_collection,
+    cost,
     default_overlap,
     find_duplicates,
     fit_to_window,
@@ -53,6 +53,7 @@ from sqlrag.ingest.run import (
     nothing_to_read,
 )
 from sqlrag.normalize import clean_name
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.types import DEFAULT_COLLECTION, Chunk
 
 if TYPE_CHECKING:
@@ -426,7 +427,7 @@ def update_embeddings(
         )
         with run.timed("find"):
             plan = planner.plan(files, report)
-        update.run(plan, planner, stemmer, bars(verbose, progress))
+        update.run(plan, planner, stemmer, bar_is_off(progress, verbose=verbose))
         with run.timed("store"):
             update.finish(plan, planner)
     run.stop_if_down("What was finished stays; the next update does the rest.")
@@ -534,19 +535,19 @@ class Update:
         if not plan.work and not rest:
             return
 
-        from tqdm.auto import tqdm
-
-        total = len(plan.work) + len(rest)
-        with tqdm(total=total, desc="documents", unit="file", disable=bar_off, leave=False) as bar:
+        with Bar("embedding", "chunk", documents=len(plan.work) + len(rest), off=bar_off) as bar:
+            self.state.bar = bar
+            if first is not None:
+                bar.read()
             for documents, chunks, vectors in self._copied(copies, late):
                 self._write(documents, chunks, vectors, plan)
-                bar.update(len(documents))
+                bar.made(len(chunks), cost(chunks))
             sources = chain([] if first is None else [first], fresh, self._parsed(late), self._stored(rest))
-            for written, chunks in in_batches(self._cut(sources), self.state):
+            for written, cut in in_batches(self._cut(sources), self.state):
                 with self.state.timed("embed"):
-                    kept, chunks, vectors = self.state.embed(*self._free(self.database.cursor(), written, chunks, plan))
+                    kept, chunks, vectors = self.state.embed(*self._free(self.database.cursor(), written, cut, plan))
                 self._write(kept, chunks, vectors, plan)
-                bar.update(len(written))
+                bar.made(len(cut), cost(cut))
                 if self.state.outage is not None:
                     return
 
@@ -631,11 +632,13 @@ class Update:
     def _parsed(self, work: Iterable[Work]) -> Iterator[Document]:
         for one in work:
             document = self.state.parse(one.path)
+            self.state.bar.read()
             if document is not None:
                 yield document
 
     def _stored(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         for doc_id in doc_ids:
+            self.state.bar.read()
             yield from read_documents(self.database.cursor(), [doc_id])
 
     def _cut(self, documents: Iterable[Document]) -> Iterator[Cut]:
@@ -643,6 +646,7 @@ class Update:
             self._model()  # where everything was to be copied, the first late document is what needs it
             cut = self.state.cut(document)
             if cut is not None:
+                self.state.bar.expect(len(cut[1]), cost(cut[1]))
                 yield cut
 
     def _copied(
@@ -681,6 +685,8 @@ class Update:
                 )
 
         for documents, chunks in in_batches(cuts()):
+            self.state.bar.read(len(documents))
+            self.state.bar.expect(len(chunks), cost(chunks))
             self.report.reused += len(chunks)
             yield documents, chunks, np.concatenate([parts.pop(document.doc_id) for document in documents])
 
