@@ -43,7 +43,7 @@ def default_clusters(points: int) -> int:
     return max(1, min(_MOST, round(sqrt(points / 2))))
 
 
-def k_means(points: NDArray[np.float64], k: int) -> NDArray[np.int32]:
+def k_means(points: NDArray[np.float64], k: int, rounds: int = _ROUNDS) -> NDArray[np.int32]:
     """Return the cluster of each point by Lloyd's algorithm, the largest cluster 0.
 
     It is initialized with Var-Part (Su, Dy 2007, "In search of deterministic methods for initializing K-means"): the
@@ -51,7 +51,7 @@ def k_means(points: NDArray[np.float64], k: int) -> NDArray[np.int32]:
     there are ``k``. There are fewer if points coincide.
     """
     labels = _var_part(points, k)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         means = np.stack([points[labels == c].mean(axis=0) for c in range(labels.max(initial=0) + 1)])
         before, labels = labels, _nearest(points, means)
         labels = np.unique(labels, return_inverse=True)[1].reshape(-1)  # a cluster may have become empty

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
 
-_READERS = {
+READERS = {
     "read_parquet": (".parquet", ".pq"),
     "read_csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst"),
     "read_json": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
@@ -308,7 +308,7 @@ class Staging:
         self._check_names(used)
         if self.title is None and self.columns.get("title") == "VARCHAR":
             self.title = "title"  # as the title of a document is
-        self.text = _text_of(wanted.text, {name: self.named("text", name) for name in texts})
+        self.text = self.text_sql(wanted.text)
         self._check_tags()
         self._check_keys()
         self._note_numbers()
@@ -327,6 +327,11 @@ class Staging:
         raise InputError(
             f"{self.definition} has no column {name!r} ({option}).{hint} Its columns: {', '.join(self.types)}."
         )
+
+    def text_sql(self, wanted: str | tuple[str, ...]) -> str:
+        """Return the SQL of the text of a row, made of a column, columns or a template."""
+        texts = wanted if isinstance(wanted, tuple) else self._template(wanted)
+        return _text_of(wanted, {name: self.named("text", name) for name in texts})
 
     def _template(self, text: str) -> list[str]:
         """Return the columns that a text is made of: one that has this name, or those of a template."""
@@ -545,9 +550,9 @@ def _bare(kind: str) -> str:
 
 
 def _reader(paths: tuple[str, ...]) -> str:
-    readers = {next((name for name, ends in _READERS.items() if path.lower().endswith(ends)), "") for path in paths}
+    readers = {next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "") for path in paths}
     if len(readers) != 1 or "" in readers:
-        ends = ", ".join(end for ends in _READERS.values() for end in ends)
+        ends = ", ".join(end for ends in READERS.values() for end in ends)
         raise InputError(
             f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "  # noqa: S608 - a message
             "query, such as SELECT * FROM read_csv('rows.txt')."
