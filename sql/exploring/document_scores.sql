@@ -1,5 +1,5 @@
 -- The best cosine of the chunks of each document that pass the filters, and when the document is dated. The loader puts the column of
--- the date in place of $moment.
+-- the date in the place of $given.
 WITH searched AS MATERIALIZED (
     SELECT CAST(g.v AS DOUBLE[384]) AS v, vector_length(g.v) AS length FROM (SELECT CAST($vector AS FLOAT[384]) AS v) AS g
 ), scored AS (
@@ -9,6 +9,5 @@ WITH searched AS MATERIALIZED (
       AND isfinite(TRY(array_inner_product(CAST(d.embedding AS DOUBLE[384]), q.v)))
     GROUP BY d.doc_id
 )
-SELECT s.doc_id, c.score, CAST($moment AS VARCHAR) AS given, TRY_CAST($moment AS TIMESTAMP) AS moment
-FROM scored AS c JOIN source_documents AS s ON s.doc_id = c.doc_id
-ORDER BY s.doc_id;
+SELECT c.score, CAST($given AS VARCHAR) AS given
+FROM scored AS c JOIN source_documents AS s ON s.doc_id = c.doc_id;

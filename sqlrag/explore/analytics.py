@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from sqlrag import arguments
 from sqlrag.arguments import choice, counted, flag, not_blank, number, shown, whole
-from sqlrag.embedders.base import same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.legs import as_text, passing_filters
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
@@ -21,7 +20,7 @@ from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.explore.embedded_rows import EmbeddedRows, rows_of
 from sqlrag.explore.map import default_clusters, k_means, principal_components
-from sqlrag.explore.nearest import Distinct, near, nearest
+from sqlrag.explore.nearest import Distinct, as_cosines, lengths, near, nearest
 from sqlrag.explore.points import Analysis
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import as_numbers, checked_vector, unit_vectors
@@ -117,7 +116,7 @@ def semantic_join(
     threshold = number("threshold", threshold, -1, 1)
     probes = whole("probes", probes, 1)
     one, two = rows_of("left", left), rows_of("right", right)
-    _check_same_model(one, two)
+    one.check_same_model(two)
     found = nearest(one.vectors, two.vectors, k, threshold, None if flag("exact", exact) else probes)
     begins = np.searchsorted(found.left, found.left)
     columns = {
@@ -278,9 +277,12 @@ def cluster(
     for start, block in zip(range(0, len(table), _BLOCK), _blocks(vectors), strict=True):
         for number_of in range(total):
             means[number_of] += block[numbers[start : start + _BLOCK] == number_of].sum(axis=0, dtype=np.float64)
-    means /= np.maximum(np.sqrt(np.einsum("ij,ij->i", means, means)), 1e-12)[:, None]
-    cosines = [np.einsum("ij,ij->i", block.astype(np.float64), means[numbers[start : start + _BLOCK]])
-               for start, block in zip(range(0, len(table), _BLOCK), _blocks(vectors), strict=True)]  # fmt: skip
+    means /= np.maximum(lengths(means), 1e-12)[:, None]
+    cosines = [np.empty(0)]
+    for start, block in zip(range(0, len(table), _BLOCK), _blocks(vectors), strict=True):
+        exact = block.astype(np.float64)
+        products = np.einsum("ij,ij->i", exact, means[numbers[start : start + _BLOCK]])
+        cosines.append(as_cosines(products / lengths(exact)))
     with duckdb.connect(config={"memory_limit": _MEMORY}) as con:
         labels = pa.array(_labels(con, table, numbers, total), pa.string())
         sizes = np.bincount(numbers, minlength=total)
@@ -297,7 +299,7 @@ def cluster(
         "key": table.keys,
         "cluster": pa.array(numbers, pa.int32()),
         "label": labels.take(pa.array(numbers)),
-        "score": pa.array(np.concatenate([*cosines, np.empty(0)]).round(9)),
+        "score": pa.array(np.concatenate(cosines)),
     }
     return Clusters(pa.table(columns), [*table.notices, *notes], Analysis(pa.table({**of_cluster, **shares})), periods)
 
@@ -353,7 +355,8 @@ def classify(
     scores = np.empty((2, len(table)))
     each = np.arange(_BLOCK)
     for start, block in zip(range(0, len(table), _BLOCK), _blocks(table.vectors), strict=True):
-        found = np.clip((block.astype(np.float64) @ means.T).round(9), -1, 1) + 0.0
+        exact = block.astype(np.float64)
+        found = as_cosines(exact @ means.T / lengths(exact)[:, None])
         part = slice(start, start + len(block))
         for turn in range(min(2, len(names))):
             places[turn, part] = found.argmax(axis=1)
@@ -479,9 +482,9 @@ def trend(
         the ``vector_score`` of results of :func:`vector_query` that are right, and of the first that are not.
     by
         When a document is counted: ``created_at`` (it was stored), ``modified_at`` (its file), or a metadata field with
-        dates as ISO 8601 text, such as a column of :func:`index_rows`.
+        dates as ISO 8601 text, such as a column of :func:`index_rows`; a zone at its end is ignored.
     period
-        What is counted together; a week begins on Monday. Times with a zone are taken in UTC.
+        What is counted together; a week begins on Monday.
     collection, tags_any, tags_all, metadata
         Only chunks that pass these filters, as for :func:`hybrid_query`.
 
@@ -520,22 +523,6 @@ def trend(
     with duckdb.connect(config={"memory_limit": _MEMORY}) as con:
         table = _by_period(con, found["moment"], hits, np.array([1]), period)
     return Analysis(table.drop_columns(["kind"]), notes)
-
-
-def _check_same_model(left: EmbeddedRows, right: EmbeddedRows) -> None:
-    if not len(left) or not len(right):
-        return
-    if left.model and right.model and not same_model(left.model, right.model):
-        raise ModelMismatchError(
-            f"The vectors of {left.name} are of {left.model}, those of {right.name} of {right.model}, so they "
-            "cannot be compared. Embed both with one: embed_rows(…, embed_model_name=…)"
-        )
-    widths = [rows.vectors.shape[1] for rows in (left, right)]
-    if widths[0] != widths[1]:
-        raise ModelMismatchError(
-            f"The vectors of {left.name} have {widths[0]} dimensions, those of {right.name} {widths[1]}, so they "
-            "cannot be compared. Embed both with one model."
-        )
 
 
 def _groups(count: int, one: NDArray[np.int64], two: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -587,15 +574,16 @@ def _moments(rows: EmbeddedRows, by: str) -> tuple[pa.ChunkedArray, list[str]]:
         )
     column = rows.columns[by]
     given = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
-    if not given and not (rows.is_store and pa.types.is_string(column.type)):
+    if not given and not (rows.identity is not None and pa.types.is_string(column.type)):
         raise InputError(
             f"The column {by} (by) of {rows.name} is of type {column.type}, not a date or time. Cast it in a query: "  # noqa: S608 - a message
             f'SELECT * REPLACE (CAST("{by}" AS TIMESTAMP) AS "{by}") FROM …'
         )
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us"), safe=False)  # of a time with a zone, that in UTC
     with duckdb.connect() as con:
         register(con, "given_rows", pa.table({"given": column}))
-        made = con.sql("SELECT CAST(given AS VARCHAR) AS given, TRY_CAST(given AS TIMESTAMP) AS moment FROM given_rows")
-        table = made.to_arrow_table()
+        table = con.sql(read_sql("exploring/moments")).to_arrow_table()
     return table["moment"], _check_moments(table["given"], table["moment"], by, f"row of {rows.name}")
 
 
@@ -705,15 +693,14 @@ def _filters(name: str, given: object) -> Filters:
 
 
 def _document_scores(store: Store, vector: NDArray[np.float32], by: str, filters: Filters) -> pa.Table:
+    """Return the best cosine of each document, and when it is dated: score, given, moment."""
     con = store.cursor()
-    options: dict[str, Any] = {
-        "vector": as_text(vector),
-        **dict.fromkeys(("passing", "collection", "tags_any", "tags_all")),
-    }
-    options |= passing_filters(con, filters)
-    moment = f"s.{by}"
+    options: dict[str, Any] = dict.fromkeys(("passing", "collection", "tags_any", "tags_all"))
+    options |= {"vector": as_text(vector), **passing_filters(con, filters)}
+    given = f"s.{by}"
     if by not in ("created_at", "modified_at"):
-        moment = "json_extract_string(s.metadata_, $field)"
+        given = "json_extract_string(s.metadata_, $field)"
         options["field"] = "/" + by.replace("~", "~0").replace("/", "~1")
-    statement = for_dimensions(read_sql("exploring/document_scores"), store.dimensions).replace("$moment", moment)
-    return con.sql(statement, params=options).to_arrow_table()
+    scores = for_dimensions(read_sql("exploring/document_scores"), store.dimensions).replace("$given", given)
+    moments = read_sql("exploring/moments").replace("given_rows", f"(\n{scores.rstrip().removesuffix(';')}\n)")
+    return con.sql(moments, params=options).to_arrow_table()

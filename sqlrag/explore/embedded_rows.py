@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from sqlrag import arguments, scratch
 from sqlrag.arguments import counted, shown
-from sqlrag.embedders.base import GIVEN, as_embedder, check_stored, load_stored
+from sqlrag.embedders.base import GIVEN, as_embedder, check_stored, load_stored, same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.legs import passing_filters
 from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
-from sqlrag.errors import InputError
+from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.ingest.row_source import READERS, Definition, Staging, kind_of
 from sqlrag.ingest.run import bars, window_of
 from sqlrag.normalize import is_blank, normalize
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlrag.search.store import Store
-    from sqlrag.types import AnyEmbedder, Embedder, Progress, TextKind, Vectors
+    from sqlrag.types import AnyEmbedder, Embedder, ModelIdentity, Progress, TextKind, Vectors
 
 _BATCH = 8192  # rows read at a time: 25 MB at 384 dimensions in DOUBLE
 
@@ -65,8 +65,8 @@ class EmbeddedRows:
         The name of what made the vectors; None where they were given.
     notices
         Remarks, such as how many rows were left out.
-    is_store
-        Whether they are the chunks of a file of sqlrag.
+    identity
+        What the file records about the model, where the rows are the chunks of one; else None.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EmbeddedRows:
         model: str | None = None,
         load: Callable[[], Embedder] | None = None,
         notices: Iterable[str] = (),
-        is_store: bool = False,
+        identity: ModelIdentity | None = None,
     ) -> None:
         self.name = name
         self.keys = keys
@@ -89,7 +89,7 @@ class EmbeddedRows:
         self.columns = pa.table({}) if columns is None else columns
         self.model = model
         self.notices = list(notices)
-        self.is_store = is_store
+        self.identity = identity
         self._load = load
 
     def __len__(self) -> int:
@@ -118,6 +118,25 @@ class EmbeddedRows:
                 "made them: embed_rows(…, embedder=…); or give vectors in place of the texts."
             )
         return embed_texts(self._load(), list(texts), kind=kind)
+
+    def check_same_model(self, other: EmbeddedRows) -> None:
+        """Raise ModelMismatchError where the vectors of other rows are known to be of another model."""
+        if not len(self) or not len(other):
+            return
+        names, widths = [self.name, other.name], [rows.vectors.shape[1] for rows in (self, other)]
+        if self.model and other.model and not same_model(self.model, other.model):
+            raise ModelMismatchError(
+                f"The vectors of {names[0]} are of {self.model}, those of {names[1]} of {other.model}, so they cannot "
+                "be compared. Embed both with one: embed_rows(…, embed_model_name=…)"
+            )
+        if widths[0] != widths[1]:
+            raise ModelMismatchError(
+                f"The vectors of {names[0]} have {widths[0]} dimensions, those of {names[1]} {widths[1]}, so they "
+                "cannot be compared. Embed both with one model."
+            )
+        for stored, made in ((self, other), (other, self)):
+            if stored.identity is not None and made.identity is None and made._load is not None:
+                check_stored(made._load(), stored.identity)  # another model may have the same name
 
 
 @public
@@ -199,7 +218,8 @@ def embed_rows(
     model = None if embedder is None else as_embedder(embedder)
     if _is_store(source, database):
         _refuse(
-            "A file of sqlrag has its own keys, texts and vectors, so {} cannot be named.",
+            f"{shown(source)} is read as a file of sqlrag, which has its own keys, texts and vectors: leave out {{}}. "
+            "Tables are files with a suffix such as .parquet or .csv, queries, relations and frames.",
             key=key, text=text, vector=vector, database=database,
         )  # fmt: skip
         with open_file(source) as store:
@@ -388,9 +408,9 @@ class _Table(Staging):
             raise InputError(
                 f"The vector of the row {key} in {self.definition} has a NULL in it. Leave such rows out by a query."
             )
-        vectors = values.to_numpy(zero_copy_only=False).reshape(-1, self._width)
         if not self._width:
             raise InputError(f"The vectors in the column {self._vector} of {self.definition} are empty lists.")
+        vectors = values.to_numpy(zero_copy_only=False).reshape(-1, self._width)
         try:
             return unit_vectors(vectors, self._width)
         except InputError:
@@ -448,5 +468,5 @@ def _chunks(
     load = (lambda: model or load_stored(path, identity, remedy)) if known else None
     return EmbeddedRows(
         str(path), _whole(table["node_id"]), vectors, _whole(table["text"]), pa.table(columns),
-        model=identity.model_name if known else None, load=load, is_store=True,
+        model=identity.model_name if known else None, load=load, identity=identity,
     )  # fmt: skip

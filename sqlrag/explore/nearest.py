@@ -207,8 +207,18 @@ def _scores(left: Vectors, right: Vectors, one: Ids, two: Ids) -> NDArray[np.flo
     for start in range(0, len(one), step):
         part = slice(start, start + step)
         own, other = left[one[part]].astype(np.float64), right[two[part]].astype(np.float64)
-        scores[part] = np.einsum("ij,ij->i", own, other)
-    return np.clip(scores.round(9), -1, 1) + 0.0
+        scores[part] = np.einsum("ij,ij->i", own, other) / lengths(own) / lengths(other)
+    return as_cosines(scores)
+
+
+def lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the length of each vector: those of float32 are not quite 1."""
+    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+
+
+def as_cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return cosines in 9 decimals, from -1 to 1."""
+    return np.clip(products.round(9), -1, 1) + 0.0
 
 
 def _tiles(left: Vectors, right: Vectors, *, within: bool) -> Tiles:
@@ -235,7 +245,7 @@ def _heads(left: Vectors, right: Vectors, threshold: float) -> tuple[Vectors, Ve
     By the inequality of Cauchy and Schwarz, the product of the parts outside a subspace is at most that of their
     lengths: a vector becomes its 48 coordinates in the subspace, and the length of the rest.
     """
-    if len(left) * len(right) < _WORTH or left.shape[1] < 4 * _HEAD:
+    if threshold <= 0 or len(left) * len(right) < _WORTH or left.shape[1] < 4 * _HEAD:
         return None
     axes = _axes(right)
     one = _short(left, axes)
