@@ -109,8 +109,11 @@ def semantic_join(
 
     Examples
     --------
-    >>> left = embed_rows("SELECT 1 AS id, [1.0, 0.1] AS v", key="id", vector="v")  # doctest: +SKIP
-    >>> right = embed_rows("FROM (VALUES ('a', [1.0, 0]), ('b', [0, 1.0])) AS t(id, v)", key="id", vector="v")
+    >>> from sqlrag import embed_rows
+    >>> left = embed_rows("SELECT 7 AS id, [3.0, 4.0] AS v", key="id", vector="v")
+    >>> right = embed_rows("FROM (VALUES ('a', [1.0, 0.0]), ('b', [0.0, 1.0])) AS t(id, v)", key="id", vector="v")
+    >>> semantic_join(left, right)[0]
+    {'left_key': 7, 'right_key': 'b', 'score': 0.799999993, 'rank': 1}
     """
     k = whole("k", k, 1)
     threshold = number("threshold", threshold, -1, 1)
@@ -171,6 +174,12 @@ def near_duplicates(
     each instead of all dimensions, by an upper bound of the cosine that misses none: 100,000 rows of 384 dimensions
     took about 25 CPU seconds so, and by codes 5; at a threshold that a great share of all pairs comes near to, they
     take 100.
+
+    Examples
+    --------
+    >>> from sqlrag import embed_rows
+    >>> near_duplicates(embed_rows("SELECT unnest([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0]]) AS v", vector="v"))[0]
+    {'key': 0, 'other_key': 2, 'score': 0.99503719, 'group': 0}
     """
     threshold = number("threshold", threshold, -1, 1)
     choice("level", level, ("pair", "row"))
@@ -261,6 +270,13 @@ def cluster(
     k-means over the first 50 principal components, as for :func:`corpus_map`; it begins without chance, so the same
     rows give the same clusters. Memory beside the rows: 800 bytes a row, and 1 GB at most for the words in DuckDB.
     100,000 rows of 384 dimensions took about 20 CPU seconds without texts.
+
+    Examples
+    --------
+    >>> from sqlrag import embed_rows
+    >>> rows = embed_rows("SELECT unnest([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0]]) AS v", vector="v")
+    >>> [row["count"] for row in cluster(rows, clusters=2).sizes]
+    [2, 1]
     """
     count = None if clusters is None else whole("clusters", clusters, 1, _MOST_CLUSTERS)
     choice("period", period, PERIODS)
@@ -339,6 +355,8 @@ def classify(
     InputError
         There is no label, one is blank or twice, an option is out of range, examples are missing, or the vectors of
         the rows were given, so that texts cannot be embedded.
+    ModelMismatchError
+        The vectors of a label have another length than those of the rows.
     ModelUnavailableError, MissingExtraError, ProviderError
         The texts cannot be embedded.
 
@@ -346,6 +364,13 @@ def classify(
     -----
     Cosines are computed in float64 in blocks and rounded to 9 decimals: 30 MB beside the rows and 8 bytes a row and
     label in a block. 100,000 rows of 384 dimensions and 10 labels took less than a CPU second.
+
+    Examples
+    --------
+    >>> from sqlrag import embed_rows
+    >>> rows = embed_rows("SELECT [3.0, 4.0] AS v", vector="v")
+    >>> classify(rows, {"right": [1.0, 0.0], "up": [0.0, 1.0]})[0]["label"]
+    'up'
     """
     threshold = number("threshold", threshold, -1, 1)
     margin = number("margin", margin, 0, 2)

@@ -187,7 +187,7 @@ def embed_rows(
         Of a file: which chunks, as for :func:`hybrid_query`.
     embedder, embed_model_name, embedding_provider
         The model, as for :func:`prepare_embeddings`. A file has its own: then ``embedder`` is that model, loaded by
-        you. Given vectors have none unless it is named here.
+        you, and a name is a check only. Given vectors have none unless it is named here.
     verbose, progress
         As for :func:`update_embeddings`.
 
@@ -223,6 +223,9 @@ def embed_rows(
             key=key, text=text, vector=vector, database=database,
         )  # fmt: skip
         with open_file(source) as store:
+            known = store._searcher.identity.model_name
+            if embed_model_name is not None and not same_model(embed_model_name, known):
+                raise ModelMismatchError(f"The vectors of {store.path} are of {known!r}, not of {embed_model_name!r}.")
             return _of_store(store, names, filters, model)
     _refuse(
         "{} chooses chunks of a file of sqlrag. Choose rows of a table by a query: SELECT … WHERE …",

@@ -213,7 +213,8 @@ def _scores(left: Vectors, right: Vectors, one: Ids, two: Ids) -> NDArray[np.flo
 
 def lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the length of each vector: those of float32 are not quite 1."""
-    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", vectors, vectors)
+    return np.sqrt(squares)
 
 
 def as_cosines(products: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import re
 from collections import Counter
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -349,7 +350,7 @@ class TestCluster:
             for row in periods
         )
         spans = sorted({row["period"] for row in periods})
-        steps = {(after - before).days for before, after in zip(spans, spans[1:], strict=False)}
+        steps = {(after - before).days for before, after in pairwise(spans)}
         assert (
             steps
             <= {"day": {1}, "week": {7}, "month": {28, 29, 30, 31}, "quarter": {90, 91, 92}, "year": {365, 366}}[period]
@@ -395,7 +396,7 @@ class TestCluster:
         assert found.notices == ["1 row without a date in 'day' left out."]
         assert [row["count"] for row in found.periods] == [1]
         rows = rows_of([[1.0, 2], [2.0, 1]], day=pa.array([dt.date(1, 1, 1), dt.date(9999, 1, 1)]))
-        with pytest.raises(InputError, match="From 0?0?0?1-01-01 to 9999-01-01 are .* days, too many"):
+        with pytest.raises(InputError, match=r"From 0?0?0?1-01-01 to 9999-01-01 are .* days, too many"):
             cluster(rows, by="day", period="day")
 
     def test_wrong_options(self):
@@ -508,7 +509,8 @@ def kb(tmp_path_factory):
     """Rows of a table beside a document, embedded by hashing, with dates from January to May."""
     path = tmp_path_factory.mktemp("analytics") / "kb.duckdb"
     source = """
-        SELECT i AS id, ['parcel late box', 'invoice wrong sum', 'lamp broken glass'][i % 3 + 1] || ' number' || i AS body,
+        SELECT i AS id,
+               ['parcel late box', 'invoice wrong sum', 'lamp broken glass'][i % 3 + 1] || ' number' || i AS body,
                DATE '2024-01-10' + CAST(i * 10 AS INTEGER) AS day, i % 2 = 0 AS open
         FROM range(13) AS t(i) WHERE i NOT IN (4, 5)
     """
@@ -715,7 +717,8 @@ class TestEmbedRows:
         rows = embed_rows(kb, collection="tickets", metadata={"open": True}, columns=["day"])
         with duckdb.connect(str(kb), read_only=True) as con:
             expected = con.execute(
-                "SELECT node_id, text, embedding FROM documents WHERE metadata_->>'open' = 'true' ORDER BY doc_id, chunk_index"
+                "SELECT node_id, text, embedding FROM documents WHERE metadata_->>'open' = 'true' "
+                "ORDER BY doc_id, chunk_index"
             ).fetchall()
         assert rows.keys.to_pylist() == [row[0] for row in expected]
         assert rows.texts.to_pylist() == [row[1] for row in expected]
@@ -755,7 +758,7 @@ class TestEmbedRows:
     def test_columns_of_a_table_are_refused_for_a_file(self, kb):
         with pytest.raises(InputError, match="own keys, texts and vectors: leave out key and text"):
             embed_rows(kb, key="id", text="body")
-        with pytest.raises(InputError, match="No chunk of .* has the metadata field 'dya'"):
+        with pytest.raises(InputError, match=r"No chunk of .* has the metadata field 'dya'"):
             embed_rows(kb, columns=["dya"])
         with pytest.raises(NotFoundError):
             embed_rows(kb.with_name("none.duckdb"))

@@ -127,6 +127,8 @@ REFUSED = {
     "index_rows(embedding_provider)": lambda kb: sqlrag.index_rows(
         rows(kb), kb, **ROWS, embed_model_name="other", embedding_provider="hashing"
     ),
+    "embed_rows(embedder)": lambda kb: sqlrag.embed_rows(kb, embedder=IMPOSTOR),
+    "embed_rows(embed_model_name)": lambda kb: sqlrag.embed_rows(kb, embed_model_name="other"),
     "index(vectors)": lambda kb: sqlrag.index([CHUNK], kb, vectors=[VECTOR]),
     "SqlragEmbedding.__init__(embedder)": lambda kb: SqlragEmbedding(kb, IMPOSTOR).get_query_embedding("alpha"),
     "SqlragIndex.from_path(embedder)": lambda kb: SqlragIndex.from_path(kb, IMPOSTOR).as_retriever().retrieve("alpha"),
@@ -224,6 +226,11 @@ OTHERS = {
         ("rerank(vectors)", "rerank(query_vector)", "arerank(vectors)", "arerank(query_vector)",
          "drop_near_duplicates(vectors)", "RAGFile.search_vector(vector)"),
         "vectors that are compared with each other, and of no store",
+    ),
+    **dict.fromkeys(
+        ("embed_rows(vector)", "embed_rows(embedding_provider)", "EmbeddedRows.__init__(vectors)",
+         "EmbeddedRows.__init__(model)"),
+        "tables that are compared with each other: tests/explore/test_analytics_of_text.py",
     ),
     "validate_embedding_model(model_name)": "it answers whether it is the one",
 }  # fmt: skip

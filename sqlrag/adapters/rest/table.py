@@ -61,6 +61,10 @@ WITHOUT_ROUTE = {
         ("index_rows", "update_rows"),
         "It reads files and databases of the server's machine: stop the server and run that command.",
     ),
+    **dict.fromkeys(
+        ("classify", "cluster", "distinctive_terms", "embed_rows", "near_duplicates", "semantic_join", "trend"),
+        "It analyses whole tables or files in this process: call it in Python.",
+    ),
     "corpus_map": "It reads every vector, which takes minutes in a large file: run sqlrag map.",
     **dict.fromkeys(
         ("export_map_html", "export_map_parquet"), "It writes to the server's machine: run sqlrag map without a server."
