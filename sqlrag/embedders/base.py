@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from sqlrag.arguments import not_blank
+from sqlrag.arguments import not_blank, shown
 from sqlrag.embedders.batching import embed_texts
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError
 from sqlrag.locks import new_lock
@@ -274,7 +274,7 @@ def as_embedder(embedder: object) -> Embedder:
         return CallableEmbedder(embedder)
     raise InputError(
         f"embedder must be an Embedder, a llama-index BaseEmbedding or a function from a list of texts to vectors, not "
-        f"{embedder!r:.200}" + (f", which lacks {', '.join(missing)}." if len(missing) < len(_ATTRIBUTES) else ".")
+        f"{shown(embedder)}" + (f", which lacks {', '.join(missing)}." if len(missing) < len(_ATTRIBUTES) else ".")
     )
 
 

@@ -22,6 +22,7 @@ from sqlrag.explore.embedded_rows import EmbeddedRows, rows_of
 from sqlrag.explore.map import default_clusters, k_means, principal_components
 from sqlrag.explore.nearest import Distinct, as_cosines, lengths, near, nearest
 from sqlrag.explore.points import Analysis
+from sqlrag.normalize import without_surrogates
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import as_numbers, checked_vector, unit_vectors
 from sqlrag.search.open import open_file
@@ -376,6 +377,7 @@ def classify(
     margin = number("margin", margin, 0, 2)
     table = rows_of("rows", rows)
     names, means = _label_vectors(table, labels)
+    named = pa.array(map(without_surrogates, names), pa.string())
     places = np.empty((2, len(table)), np.int64)
     scores = np.empty((2, len(table)))
     each = np.arange(_BLOCK)
@@ -387,7 +389,6 @@ def classify(
             places[turn, part] = found.argmax(axis=1)
             scores[turn, part] = found[each[: len(block)], places[turn, part]]
             found[each[: len(block)], places[turn, part]] = -np.inf
-    named = pa.array(names)
     best = named.take(pa.array(places[0]))
     if len(names) > 1:
         differences = (scores[0] - scores[1]).round(9)

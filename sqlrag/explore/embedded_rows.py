@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag import arguments, scratch
-from sqlrag.arguments import counted, shown
+from sqlrag.arguments import choice, counted, flag, shown
 from sqlrag.embedders.base import GIVEN, as_embedder, check_stored, load_stored, same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.legs import passing_filters
@@ -213,6 +213,8 @@ def embed_rows(
     >>> rows.vectors.tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
+    choice("progress", progress, ("auto", "on", "off"))
+    off = bars(flag("verbose", verbose), progress)
     names = tuple(arguments.text("A column", name) for name in arguments.items("columns", columns, "['created_at']"))
     filters = Filters(collection, tags_any, tags_all, metadata)
     model = None if embedder is None else as_embedder(embedder)
@@ -237,6 +239,8 @@ def embed_rows(
     arguments.texts(key=key, vector=vector)
     if text is not None and not isinstance(text, str):
         text = tuple(arguments.items("text", text, "['subject', 'body']"))
+        if not text:
+            raise InputError("text names no column.")
     definition = Definition(kind, named, path, key or "", text or "")
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     with closing(scratch.Folder()) as folder:
@@ -249,7 +253,7 @@ def embed_rows(
 
         model = load_embedder(embed_model_name, provider=embedding_provider)
     if needed:
-        return _embedded(read, model, bars(arguments.flag("verbose", verbose), progress))
+        return _embedded(read, model, off)
     if model is not None and len(read) and model.dimensions != read.vectors.shape[1]:
         raise InputError(
             f"The vectors of {read.name} have {read.vectors.shape[1]} dimensions, those of {model.model_name} "
