@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import tracemalloc
 from collections import Counter
 from itertools import pairwise
 
@@ -779,3 +780,14 @@ def test_results_are_frames_and_sequences():
     assert "<td>0</td>" in found._repr_html_()
     many = semantic_join(rows_of(topics(30, 1)), rows_of(topics(30, 2)))
     assert repr(many).splitlines()[-1] == "and 20 more"
+
+
+def test_memory_does_not_grow_with_the_product_of_the_tables():
+    own = np.random.default_rng(1)
+    one, two = (rows_of(own.standard_normal((rows, 4))) for rows in (3000, 60_000))
+    tracemalloc.start()
+    try:
+        assert len(semantic_join(one, two, k=2)) == 6000
+        assert tracemalloc.get_traced_memory()[1] < 150e6  # all products in float32 are 720 MB
+    finally:
+        tracemalloc.stop()
