@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag import arguments, scratch
-from sqlrag.arguments import choice, counted, flag, shown
+from sqlrag.arguments import counted, flag, shown
 from sqlrag.embedders.base import GIVEN, as_embedder, check_stored, load_stored, same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.legs import passing_filters
@@ -21,8 +21,9 @@ from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.ingest.row_source import READERS, Definition, Staging, kind_of
-from sqlrag.ingest.run import bars, window_of
+from sqlrag.ingest.run import window_of
 from sqlrag.normalize import is_blank, normalize
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.search.open import is_open, open_file
@@ -213,8 +214,7 @@ def embed_rows(
     >>> rows.vectors.tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    choice("progress", progress, ("auto", "on", "off"))
-    off = bars(flag("verbose", verbose), progress)
+    off = bar_is_off(progress, verbose=flag("verbose", verbose))
     names = tuple(arguments.text("A column", name) for name in arguments.items("columns", columns, "['created_at']"))
     filters = Filters(collection, tags_any, tags_all, metadata)
     model = None if embedder is None else as_embedder(embedder)
@@ -294,8 +294,6 @@ def _refuse(message: str, **options: object) -> None:
 
 def _embedded(read: EmbeddedRows, model: Embedder | None, off: bool | None) -> EmbeddedRows:
     """Return rows with the vectors of their texts, each different text embedded once."""
-    from tqdm.auto import tqdm
-
     from sqlrag.embedders import embed_texts
 
     assert model is not None  # noqa: S101 - loaded by the caller
@@ -305,8 +303,8 @@ def _embedded(read: EmbeddedRows, model: Embedder | None, off: bool | None) -> E
     of_row = [places.setdefault(text, len(places)) for text in texts]
     window = window_of(model)
     long = sum(len(text) > window and len(model.token_offsets(text)) > window for text in places)
-    with tqdm(total=len(places), desc="texts", unit="text", disable=off, leave=False) as bar:
-        made = embed_texts(model, list(places), kind="document", progress=bar.update)
+    with Bar("embedding", "text", len(places), off=off) as bar:
+        made = embed_texts(model, list(places), kind="document", progress=bar.made)
     if long:
         verb = "is" if long == 1 else "are"
         read.notices.append(
