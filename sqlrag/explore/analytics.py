@@ -452,8 +452,7 @@ def distinctive_terms(
     -----
     The log-odds ratio of two groups with an informative Dirichlet prior, whose shares are those of all chunks, and its
     z-score: Monroe, Colaresi, Quinn 2008, "Fightin' Words: Lexical Feature Selection and Evaluation for Identifying the
-    Content of Political Conflict", Political Analysis 16(4), section 3.5. It costs one pass over the postings: for
-    100,000 chunks less than a second.
+    Content of Political Conflict", Political Analysis 16(4), section 3.5. It costs one pass over the postings.
     """
     top_k = whole("top_k", top_k, 1)
     if not number("prior", prior, 0, 1e12):
@@ -532,7 +531,7 @@ def trend(
 
     Notes
     -----
-    Every vector is compared, exactly, as by ``vector_query(exact=True)``: for 100,000 chunks less than a second.
+    Every vector is compared, exactly, as by ``vector_query(exact=True)``: one pass over the vectors.
     """
     threshold = number("threshold", threshold, -1, 1)
     not_blank("by", by)
