@@ -21,7 +21,7 @@ from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.files import confine
-from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED
+from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED, bare_type, may_be_infinite
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, attach, identifier, quoted, register
 from sqlrag.errors import InputError, NotFoundError, StoreLockedError
@@ -346,7 +346,7 @@ class Staging:
         return names
 
     def _check_names(self, used: Mapping[str, Any]) -> None:
-        bad = [f"{name} ({self.types[name]})" for name in used if _UNSUPPORTED.search(_bare(self.types[name]))]
+        bad = [f"{name} ({self.types[name]})" for name in used if _UNSUPPORTED.search(bare_type(self.types[name]))]
         if bad:
             raise InputError(
                 f"{self.definition} has columns of types that cannot be stored: {', '.join(bad)}. Leave them out "
@@ -403,7 +403,7 @@ class Staging:
             )
 
     def _note_numbers(self) -> None:
-        for name in (name for name, kind in self.columns.items() if _has_infinity(kind)):
+        for name in (name for name, kind in self.columns.items() if may_be_infinite(kind)):
             column = identifier(name)
             count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")  # noqa: S608 - quoted
             if count:
@@ -517,7 +517,7 @@ class Staging:
     def greatest(self, column: str) -> str | None:
         """Return the greatest value of a column as text, of numbers and times the greatest that is finite."""
         name = identifier(column)
-        finite = f"FILTER (isfinite({name}))" if _has_infinity(self.types[column]) else ""
+        finite = f"FILTER (isfinite({name}))" if may_be_infinite(self.types[column]) else ""
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
@@ -533,15 +533,6 @@ def _column(name: str) -> str:
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")
 
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
-
-
-def _has_infinity(kind: str) -> bool:
-    return re.fullmatch(r"DOUBLE|FLOAT|DATE|TIMESTAMP[^\[]*", kind) is not None
-
-
-def _bare(kind: str) -> str:
-    """Return a type without the names of its fields, which may be those of types."""
-    return re.sub(r'"(?:[^"]|"")*"', "", kind)
 
 
 def _reader(paths: tuple[str, ...]) -> str:
