@@ -21,6 +21,7 @@ from sqlrag.cli import app
 from sqlrag.embedders.hashing import HashingEmbedder
 from tests.adapters.test_mcp import ask, given, in_process
 from tests.ingest.test_rows import TestTypes as Types
+from tests.ingest.test_rows import has_type
 
 KEYS = {
     "7": (7, 7),
@@ -153,7 +154,7 @@ def test_what_python_and_json_lack_is_text(tmp_path):
             "flags": {"1": True}, "j": '{"a": 1.50}',
         }  # fmt: skip
     assert row["far"] == "294247-01-10 04:00:54"
-    (found,) = sqlrag.lexical_query("pump", kb, include_source_docs=True)
+    (found,) = sqlrag.lexical_query("pump", kb)
     assert found["metadata"]["x"] is None
     (line,) = sqlrag.lexical_query("pump", kb, include_source_docs=True).arrow().to_pylist()
     assert strict(line["source_doc"])["row"]["x"] == "NaN"
@@ -261,3 +262,27 @@ def test_frameworks_get_the_columns_with_their_types(shop):
         assert sorted(metadata) == [0, 2]
         assert {name: metadata[2][name] for name in wanted} == wanted
     assert "row_key" not in nodes[0].get_content(metadata_mode="llm")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "wanted"),
+    [
+        ("'10:00:00.123456789'", "TIME_NS", "10:00:00.123456789"),
+        ("'123456789012345678901234567890'", "BIGNUM", "123456789012345678901234567890"),
+        ("'10:00:00+02'", "TIMETZ", "10:00:00+02:00"),
+        ("'0101'", "BIT", "0101"),
+    ],
+)
+@pytest.mark.parametrize("how", ["query", "relation"])
+def test_rarer_types(tmp_path, value, kind, wanted, how):
+    if not has_type(kind):
+        pytest.skip(f"this DuckDB has no {kind}")
+    kb = tmp_path / "kb.duckdb"
+    options = {"key": "id", "text": "body", "embedder": HashingEmbedder("hashing-64"), "progress": "off"}
+    source = f"SELECT 1 AS id, 'pump' AS body, {value}::{kind} AS c"
+    with duckdb.connect() as con:
+        sqlrag.index_rows(source if how == "query" else con.sql(source), kb, collection="t", **options)
+    rows = Doors(kb).rows("t/1#0")
+    assert {values["c"] for values in rows.values()} == {wanted}
+    (found,) = sqlrag.lexical_query("pump", kb, metadata={"c": wanted.removesuffix(":00")})
+    assert found["row_key"] == 1

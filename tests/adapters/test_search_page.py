@@ -710,7 +710,8 @@ def test_axe_finds_nothing(visit, address, viewport):
 
 ROWS = """
     SELECT * FROM (VALUES
-        (101, 'Late parcel', 'The parcel came late, and the pump was wet.', 24.50, DATE '2024-03-01', true, ['wet', 'late']),
+        (101, 'Late parcel', 'The parcel came late, and the pump was wet.', 24.50,
+         DATE '2024-03-01', true, ['wet', 'late']),
         (9007199254740993, '<script>window.taken = 1</script>', 'A pump <b>came</b> by mistake.', 1039.00,
          DATE '2024-03-04', false, ['<img src=x onerror="window.taken = 2">']),
         (103, NULL, 'The pump of parcel 7 does not start.', NULL, DATE 'infinity', NULL, NULL)

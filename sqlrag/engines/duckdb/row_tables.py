@@ -191,7 +191,7 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
 _WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 
 # What Python has no exact value for, in lists and structures also times with zones, and what may be infinite.
-_AS_TEXT = re.compile(rf"\bINTERVAL\b|\bTIMESTAMP_NS\b|(?<=.){_WITH_ZONE}|{_WITH_ZONE}(?=.)")
+_AS_TEXT = re.compile(rf"\bINTERVAL\b|\bTIME(STAMP)?_NS\b|(?<=.){_WITH_ZONE}|{_WITH_ZONE}(?=.)")
 
 _MAY_BE_INFINITE = re.compile(r"\b(DATE|TIMESTAMP)")
 
