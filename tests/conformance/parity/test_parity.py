@@ -204,10 +204,10 @@ class LlamaIndexRetriever(Surface):
 class LlamaIndexVectorStore(Surface):
     """llama-index embeds the question and hands its vector over, and conditions of metadata as its own filters."""
 
-    OPERATORS = {
-        **{"$in": "in", "$exists": "!=", "$eq": "==", "$gte": ">=", "$lt": "<", "$any": "any"},
-        **{"$contains": "contains"},
-    }  # that a field exists is that it is not None
+    # That a field exists is that it is not None.
+    OPERATORS = dict(
+        zip(("$in", "$exists", "$gte", "$lt", "$contains"), ("in", "!=", ">=", "<", "contains"), strict=True)
+    )
 
     def __init__(self, path):
         super().__init__(path)
@@ -228,14 +228,17 @@ class LlamaIndexVectorStore(Surface):
             mode=modes[mode],
             filters=self.metadata_filters(filters.get("metadata", {})),
         )
-        found = self.vectors.query(query, **{name: value for name, value in filters.items() if name != "metadata"})
+        others = {name: value for name, value in filters.items() if name != "metadata"}
+        others["metadata"] = {key: signs for key, signs in filters.get("metadata", {}).items() if "$eq" in signs}
+        found = self.vectors.query(query, **others)
         assert [node.node_id for node in found.nodes] == found.ids
         return list(zip(found.ids, found.similarities, strict=True))
 
     def metadata_filters(self, metadata):
         from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-        wanted = [(key, sign, value) for key, signs in metadata.items() for sign, value in signs.items()]
+        # llama-index has no filters of truth values.
+        wanted = [(key, sign, one) for key, signs in metadata.items() for sign, one in signs.items() if sign != "$eq"]
         parts = [
             MetadataFilter(key=key, operator=self.OPERATORS[sign], value=None if sign == "$exists" else value)
             for key, sign, value in wanted
