@@ -89,8 +89,9 @@ def strict(text):
 
 
 def comparable(values):
-    """Return values as text in which NaN equals itself, and without the fold of times, which no zone has here."""
-    return repr([value.isoformat() if isinstance(value, (dt.datetime, dt.time)) else value for value in values])
+    """Return values as text: NaN is equal to itself there, whatever the order of keys and the fold of times is."""
+    times = [value.isoformat() if isinstance(value, (dt.datetime, dt.time)) else value for value in values]
+    return repr([sorted(value.items()) if isinstance(value, dict) else value for value in times])
 
 
 def from_json(value, kind):

@@ -205,9 +205,7 @@ class LlamaIndexVectorStore(Surface):
     """llama-index embeds the question and hands its vector over, and conditions of metadata as its own filters."""
 
     # That a field exists is that it is not None.
-    OPERATORS = dict(
-        zip(("$in", "$exists", "$gte", "$lt", "$contains"), ("in", "!=", ">=", "<", "contains"), strict=True)
-    )
+    OPERATORS = {"$in": "in", "$exists": "!=", "$gte": ">=", "$lt": "<", "$contains": "contains"}
 
     def __init__(self, path):
         super().__init__(path)
