@@ -501,24 +501,25 @@ class _RowUpdate(Update):
         kinds: dict[str, str] = {}
         fresh: list[Document] = []
         copied: list[tuple[Document, str]] = []
-        for row in rows:
-            doc_id, kind = row["doc_id"], row["row_kind"]
-            with run.timed("read"), run.reporting(doc_id):
-                if kind == "foreign":
-                    reason = "the file has a document of this doc_id that is not from this source; delete that one"
-                    run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
-                    continue
-                document = _document(row, run.collection, mime)
-                if document is None:
-                    run.fail(Failure(doc_id, "empty", "the row has no text"))
-                    continue
-                kinds[doc_id] = kind
-                if kind == "columns":
-                    copied.append((document, doc_id))
-                elif row["twin"] is not None:
-                    copied.append((document, row["twin"]))
-                else:
-                    fresh.append(document)
+        with run.timed("read"):
+            for row in rows:
+                doc_id, kind = row["doc_id"], row["row_kind"]
+                with run.reporting(doc_id):
+                    if kind == "foreign":
+                        reason = "the file has a document of this doc_id that is not from this source; delete that one"
+                        run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
+                        continue
+                    document = _document(row, run.collection, mime)
+                    if document is None:
+                        run.fail(Failure(doc_id, "empty", "the row has no text"))
+                        continue
+                    kinds[doc_id] = kind
+                    if kind == "columns":
+                        copied.append((document, doc_id))
+                    elif row["twin"] is not None:
+                        copied.append((document, row["twin"]))
+                    else:
+                        fresh.append(document)
         documents, slices, vectors, late = self._copies(copied)
         kept, chunks = self._free(self.database.cursor(), documents, slices, Plan())
         if len(chunks) < len(slices):
@@ -632,6 +633,7 @@ def _document(row: dict[str, Any], collection: str, mime: str) -> Document | Non
         size_bytes=len(text.encode()),
         tags=tuple(dict.fromkeys(clean_name(str(tag)) for tag in ([tags] if isinstance(tags, str) else tags) if tag)),
         metadata=values,
+        links=() if mime == ROW else None,
     )
 
 
