@@ -1123,6 +1123,7 @@ class TestEverywhere:
         assert found.arrow().schema.field("row_key").type == pa.int64()
         assert found.df()["row_key"].tolist() == found.pl()["row_key"].to_list() == keys
         assert list(found[0]) == [*sqlrag.ranking.results.RESULT_KEYS, "row_key"]
+        assert f'<td style="text-align:left">{keys[0]}</td>' in found._repr_html_()
         mixed = sqlrag.ranking.results.Results([*found[:1], {**found[1], "row_key": dt.date(2024, 1, 1)}])
         assert mixed.arrow()["row_key"].to_pylist() == [str(keys[0]), "2024-01-01"]
 
