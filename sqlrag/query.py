@@ -283,7 +283,9 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: AnyStores) -> list[d
     Returns
     -------
     list of dict
-        ``doc_id, file_path, file_name, text, metadata``; ``text[i_start:i_end]`` is a chunk's text.
+        ``doc_id, file_path, file_name, text, metadata``; ``text[i_start:i_end]`` is a chunk's text. The document of a
+        row of a table has ``row`` as well: its columns in their own types, key first. INTERVAL, TIMESTAMP_NS and what
+        is infinite of dates and times, which Python lacks, are text.
 
     Raises
     ------

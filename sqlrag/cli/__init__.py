@@ -51,10 +51,15 @@ def get_source_documents(
 ) -> None:
     """Print the whole documents that chunks come from, each once."""
     from sqlrag.query import get_source_documents
+    from sqlrag.ranking.results import in_json
 
-    documents = get_source_documents(node_id, where(db))
-    columns = ["doc_id", "file_path", "file_name", "text", "metadata"]
-    texts = [f"==> {d['doc_id']} ({counted(len(d['text']), 'character')}) <==\n{d['text']}" for d in documents]
+    documents = [in_json(document) for document in get_source_documents(node_id, where(db))]
+    columns = ["doc_id", "file_path", "file_name", "text", "metadata", *["row"] * any("row" in d for d in documents)]
+    texts = []
+    for d in documents:
+        row = [f"{name}: {'' if value is None else value}\n" for name, value in d.get("row", {}).items()]
+        title = f"==> {d['doc_id']} ({counted(len(d['text']), 'character')}) <==\n"
+        texts.append("".join([title, *row, *["\n"] * bool(row), d["text"]]))
     write_rows(documents, columns, form, "\n\n".join(texts))
 
 

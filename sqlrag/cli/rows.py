@@ -74,11 +74,12 @@ def index_rows(
     Filters use the other columns as metadata; the view rows_of_NAME has them in their own types. update-rows reads the
     source again.
     """
+    from sqlrag.ingest.row_source import is_query
     from sqlrag.ingest.rows import index_rows
 
     if bool(files) == bool(query):
         raise typer.BadParameter("Name files, such as tickets.parquet, or pass --query.")
-    if query and database is None and not query.lstrip("( \n").lower().startswith(("select", "from", "with", "values")):
+    if query and database is None and not is_query(query):
         raise typer.BadParameter("--query must be one SELECT.")
     report = index_rows(
         query or files,

@@ -173,7 +173,7 @@ def _answer(
         raise typer.BadParameter("The SQL macros have no counterpart of --context. Leave it out, or leave --sql out.")
     given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
-    from sqlrag.ranking.results import format_results, keys_of
+    from sqlrag.ranking.results import format_results, in_json, keys_of
     from sqlrag.search.open import open_store
 
     imported = time.perf_counter()
@@ -192,7 +192,7 @@ def _answer(
         write_message(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         results.notices = []  # they are on standard error
-        columns, rows, text = keys_of(results), list(results), format_results(results, query_text)
+        columns, rows, text = keys_of(results), list(map(in_json, results)), format_results(results, query_text)
         if results.further:
             text = "\n".join([text, "", *(f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items())])
         if results.files:

@@ -545,6 +545,9 @@ class ManyEngine:
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [row for rows in self._each(lambda _, part: part.select(name, values)) for row in rows]
 
+    def row_sources(self, most: int) -> list[dict[str, Any]]:
+        return [source for found in self._each(lambda _, part: part.row_sources(most)) for source in found]
+
     # Descriptions and settings.
 
     def spans(self, query_text: str, texts: Sequence[str], *, syntax: bool) -> list[list[tuple[int, int]]]:

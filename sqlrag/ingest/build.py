@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +38,8 @@ from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import duckdb
 
     from sqlrag.ingest.run import Cut
     from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Engine, Progress
@@ -240,8 +242,6 @@ def prepare_file(
         run.at_work(files, temporary),
     ):
         database.limit_memory(memory_limit or _enough_memory(files))
-        # Every checkpoint rewrites the last row group; at DuckDB's 16 MB that leaves a file nearly twice as large.
-        database.cursor().execute("SET checkpoint_threshold = '400MB'")
         _fill(database, run, files, settings, bar_is_off(progress, verbose=verbose))
         if output.exists():
             run.stop_if_down(f"{output} is as it was.")
@@ -276,19 +276,9 @@ class _Settings(NamedTuple):
 
 def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settings, bar_off: bool | None) -> None:
     """Fill an empty database."""
-    from sqlrag.embedders.batching import self_test
-
     began, report = time.perf_counter(), run.report
-    if getattr(run.model, "tests_itself", False):
-        self_test(run.model)
-    initialize(
-        database,
-        run.probe(),
-        run.policy,
-        heading_weight=settings.header_weight,
-        stemmer=settings.stemmer,
-        llama_index_compatible=settings.llama_index_compatible,
-    )
+    compatible = settings.llama_index_compatible
+    begin(database, run, settings.header_weight, settings.stemmer, llama_index_compatible=compatible)
     with Bar("embedding", "chunk", documents=len(files), off=bar_off) as run.bar:
         written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates))
         run.bar.goes_on("indexing the words")
@@ -306,16 +296,43 @@ def _finish(database: Database, run: Run, files: Sequence[Path], settings: _Sett
     if not report.documents:
         raise NotFoundError(_nothing_usable(run.input_dir, report))
     report.failures.sort()  # those of the model come later than those of the reader
-    with run.timed("index"):
-        # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
-        lexical.add_chunks(database.cursor(), 0, settings.stemmer)
-    with run.timed("index"), database.transaction() as con:
-        refresh_counts(con)
+    with ending(database, run, settings.stemmer) as con:
         metadata.record_failures(con, report.failures)
         metadata.record_collection(con, run.collection, run.input_dir)
         metadata.shorten_paths(con, run.collection, *run.roots)
         metadata.log_run(con, run.row())
         report.warnings += model_fit(con)
+
+
+def begin(
+    database: Database, run: Run, heading_weight: float, stemmer: str, *, llama_index_compatible: bool = True
+) -> None:
+    """Prepare an empty database for what a run makes; its model is tested where it does so itself."""
+    from sqlrag.embedders.batching import self_test
+
+    if getattr(run.model, "tests_itself", False):
+        self_test(run.model)
+    initialize(
+        database,
+        run.probe(),
+        run.policy,
+        heading_weight=heading_weight,
+        stemmer=stemmer,
+        llama_index_compatible=llama_index_compatible,
+    )
+    # Every checkpoint rewrites the last row group; at DuckDB's 16 MB that leaves a file nearly twice as large.
+    database.cursor().execute("SET checkpoint_threshold = '400MB'")
+
+
+@contextmanager
+def ending(database: Database, run: Run, stemmer: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Index the words of a new file and count what is in it; yields the connection of the last transaction."""
+    with run.timed("index"):
+        # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
+        lexical.add_chunks(database.cursor(), 0, stemmer)
+    with run.timed("index"), database.transaction() as con:
+        refresh_counts(con)
+        yield con
     database.checkpoint()
 
 

@@ -22,19 +22,21 @@ from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_output
-from sqlrag.engines.duckdb.metadata import initialize, policy_text, refresh_counts
+from sqlrag.engines.duckdb.metadata import policy_text, refresh_counts
+from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, NotFoundError, SqlragError
-from sqlrag.ingest.build import memory_for
+from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
 from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window
 from sqlrag.ingest.update import Plan, Update
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
+from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
@@ -392,21 +394,9 @@ def _staging(
 
 def _begin(database: Database, run: Run, report: RowsReport, model: Embedder) -> _RowUpdate:
     """Return the update of a new file, whose words are indexed at the end."""
-    from sqlrag.embedders.batching import self_test
-
     run.embedder = model
     run.policy = fit_to_window(ChunkPolicy(), model, report, stacklevel=5)
-    if getattr(model, "tests_itself", False):
-        self_test(model)
-    initialize(
-        database,
-        run.probe(),
-        run.policy,
-        heading_weight=3,
-        stemmer=lexical.DEFAULT_STEMMER,
-        llama_index_compatible=True,
-    )
-    database.cursor().execute("SET checkpoint_threshold = '400MB'")  # each rewrites the last row group
+    begin(database, run, DEFAULT_HEADING_WEIGHT, lexical.DEFAULT_STEMMER)
     update = _RowUpdate(database, run, report, model, None)
     update.is_new = True
     return update
@@ -466,12 +456,8 @@ class _RowUpdate(Update):
                 self.state.stop_if_down("No row was finished, so no file was made.")
                 reasons = "; ".join(f"{one.doc_id}: {one.reason}" for one in self.rows.failures[:5])
                 raise InputError(f"No row has a text, so no file was made. {reasons}")
-            with self.state.timed("index"):
-                # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
-                lexical.add_chunks(self.database.cursor(), 0, self.stemmer)
-            with self.state.timed("index"), self.database.transaction() as con:
-                refresh_counts(con)
-            self.database.checkpoint()
+            with ending(self.database, self.state, self.stemmer) as con:
+                self.rows.warnings += model_fit(con)
         opened.close()
 
     def _states(
@@ -515,24 +501,25 @@ class _RowUpdate(Update):
         kinds: dict[str, str] = {}
         fresh: list[Document] = []
         copied: list[tuple[Document, str]] = []
-        for row in rows:
-            doc_id, kind = row["doc_id"], row["row_kind"]
-            with run.timed("read"), run.reporting(doc_id):
-                if kind == "foreign":
-                    reason = "the file has a document of this doc_id that is not from this source; delete that one"
-                    run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
-                    continue
-                document = _document(row, run.collection, mime)
-                if document is None:
-                    run.fail(Failure(doc_id, "empty", "the row has no text"))
-                    continue
-                kinds[doc_id] = kind
-                if kind == "columns":
-                    copied.append((document, doc_id))
-                elif row["twin"] is not None:
-                    copied.append((document, row["twin"]))
-                else:
-                    fresh.append(document)
+        with run.timed("read"):
+            for row in rows:
+                doc_id, kind = row["doc_id"], row["row_kind"]
+                with run.reporting(doc_id):
+                    if kind == "foreign":
+                        reason = "the file has a document of this doc_id that is not from this source; delete that one"
+                        run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
+                        continue
+                    document = _document(row, run.collection, mime)
+                    if document is None:
+                        run.fail(Failure(doc_id, "empty", "the row has no text"))
+                        continue
+                    kinds[doc_id] = kind
+                    if kind == "columns":
+                        copied.append((document, doc_id))
+                    elif row["twin"] is not None:
+                        copied.append((document, row["twin"]))
+                    else:
+                        fresh.append(document)
         documents, slices, vectors, late = self._copies(copied)
         kept, chunks = self._free(self.database.cursor(), documents, slices, Plan())
         if len(chunks) < len(slices):
@@ -646,6 +633,7 @@ def _document(row: dict[str, Any], collection: str, mime: str) -> Document | Non
         size_bytes=len(text.encode()),
         tags=tuple(dict.fromkeys(clean_name(str(tag)) for tag in ([tags] if isinstance(tags, str) else tags) if tag)),
         metadata=values,
+        links=() if mime == ROW else None,
     )
 
 

@@ -305,7 +305,7 @@ class Run:
             chunks = Chunks(document, self.policy, token_offsets=model.token_offsets, window=self._window)
             if not chunks:
                 raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
-            return replace(document, links=links_of(document)), chunks
+            return document if document.links is not None else replace(document, links=links_of(document)), chunks
         return None
 
     @property

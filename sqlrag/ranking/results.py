@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import json
+import math
 import sys
+from collections.abc import Mapping
+from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO, overload
 from uuid import UUID
@@ -15,7 +19,7 @@ from sqlrag.ranking.snippets import body_of, clean, columns_of, cut, fitting, sn
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -71,6 +75,42 @@ RESULT_KEYS = tuple(COLUMN_TYPES)
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one of them is a row of a table."""
     return (*RESULT_KEYS, "row_key") if any("row_key" in row for row in rows) else RESULT_KEYS
+
+
+MOST_EXACT = 2**53 - 1  # JavaScript and other JSON readers represent greater integers inexactly
+
+
+def exact(value: Any) -> Any:
+    """Return a value of a row as JSON has it without loss.
+
+    Whole numbers up to ``MOST_EXACT`` and finite floats stay numbers. Greater ones, decimals, NaN and infinity ("NaN",
+    "Infinity", "-Infinity") become text, and so do dates and times, in ISO 8601, and UUIDs.
+
+    Examples
+    --------
+    >>> exact({"price": Decimal("24.50"), "day": dt.date(2024, 3, 1), "nr": 2**53, "x": float("-inf")})
+    {'price': '24.50', 'day': '2024-03-01', 'nr': '9007199254740992', 'x': '-Infinity'}
+    """
+    if isinstance(value, Mapping):
+        return {str(exact(key)): exact(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [exact(one) for one in value]
+    if isinstance(value, int) and abs(value) > MOST_EXACT:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
+    return value
+
+
+def in_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result or a document with its key and the columns of its row as of :func:`exact`."""
+    own = {name: exact(row[name]) for name in ("row_key", "row") if name in row}
+    source = row.get("source_doc")
+    return {**row, **own, **({"source_doc": in_json(source)} if isinstance(source, Mapping) else {})}
 
 
 _WIDTH = 100  # columns of a terminal
@@ -193,7 +233,7 @@ class Results(list[dict[str, Any]]):
         types = {"json": pa.string(), "list<string>": pa.list_(pa.string())}
         schema = pa.schema([(name, types.get(kind) or getattr(pa, kind)()) for name, kind in COLUMN_TYPES.items()])
         as_json = [name for name, kind in COLUMN_TYPES.items() if kind == "json"]
-        rows = [row | {name: _to_json(row.get(name)) for name in as_json} for row in self]
+        rows = [row | {name: _to_json(in_json(row).get(name)) for name in as_json} for row in self]
         table = pa.Table.from_pylist(rows, schema=schema)
         if keys_of(self) == RESULT_KEYS:
             return table
@@ -244,8 +284,9 @@ class Results(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         optional = [name for name, known in _COLUMNS_WHERE_KNOWN.items() if any(known(row) for row in self)]
-        titles = ["#", "Score", *(name for name in optional if name != "Page"), "Document", "Section"]
-        titles += [*(name for name in optional if name == "Page"), "Text"]
+        after = ("Page", "Row")
+        titles = ["#", "Score", *(name for name in optional if name not in after), "Document", "Section"]
+        titles += [*(name for name in optional if name in after), "Text"]
         texts = [clean(text) for text in snippets_of(self, _TEXT_COLUMNS_HTML, self.weighed)]
         found = [[] for _ in texts] if self.marks is None or not texts else self.marks(texts)
         marked = [_marked(text, spans) for text, spans in zip(texts, found, strict=True)]
@@ -305,7 +346,7 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
     for rank, (row, text) in enumerate(zip(results, texts, strict=True), start=1):
         page = "" if row.get("page") is None else f"page {row['page']}"
         lines += ["", *_wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
-        lines += _wrap(", ".join(filter(None, [_title(row), page])), "    ")
+        lines += _wrap(", ".join(filter(None, [_title(row), page, _key(row)])), "    ")
         lines += _wrap(_legs(row), "    ")
         lines += ["", *(_around(row) or _wrap(text, "    "))]
     return "\n".join(lines)
@@ -358,6 +399,10 @@ def _title(row: Mapping[str, Any]) -> str:
     return " › ".join(titles)
 
 
+def _key(row: Mapping[str, Any]) -> str:
+    return f"row_key {clean(str(exact(row['row_key'])))}" if "row_key" in row else ""
+
+
 def snippets_of(rows: Sequence[Mapping[str, Any]], columns: int, weighed: Weighed | None) -> list[str]:
     """Return the part of each text to show, so many columns at most; its beginning where the question is unknown."""
     texts = [body_of(row) for row in rows]
@@ -399,6 +444,7 @@ _COLUMNS_WHERE_KNOWN: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "Vector rank (cosine)": lambda row: _leg(row, "vector", 4),
     "Lexical rank (BM25)": lambda row: _leg(row, "lexical", 2),
     "Page": lambda row: "" if row.get("page") is None else str(row["page"]),
+    "Row": lambda row: str(exact(row["row_key"])) if "row_key" in row else "",
 }
 
 

@@ -706,3 +706,75 @@ def test_axe_finds_nothing(visit, address, viewport):
     expect(page.get_by_role("dialog")).to_be_visible()
     found["key"] = violations(page)
     assert {state: wrong for state, wrong in found.items() if wrong} == {}
+
+
+ROWS = """
+    SELECT * FROM (VALUES
+        (101, 'Late parcel', 'The parcel came late, and the pump was wet.', 24.50,
+         DATE '2024-03-01', true, ['wet', 'late']),
+        (9007199254740993, '<script>window.taken = 1</script>', 'A pump <b>came</b> by mistake.', 1039.00,
+         DATE '2024-03-04', false, ['<img src=x onerror="window.taken = 2">']),
+        (103, NULL, 'The pump of parcel 7 does not start.', NULL, DATE 'infinity', NULL, NULL)
+    ) AS t(id, subject, body, "price <i>", day, open, marks)
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "docs").mkdir()
+    (folder / "docs" / "pump.md").write_text("# Pumps\n\nA pump and a parcel.")
+    path = folder / "kb.duckdb"
+    sqlrag.prepare_embeddings(folder / "docs", path, 200, embed_model_name=MINILM, verbose=False)
+    sqlrag.index_rows(ROWS, path, key="id", text="body", title="subject", collection="tickets", progress="off")
+    with server(path) as address:
+        yield address, path
+
+
+CELLS = {
+    "101": ["101", "Late parcel", "24.50", "2024-03-01", "true", "wet, late"],
+    "9007199254740993": [
+        *("9007199254740993", "<script>window.taken = 1</script>", "1039.00", "2024-03-04", "false"),
+        '<img src=x onerror="window.taken = 2">',
+    ],
+    "103": ["103", "NULL", "NULL", "infinity", "NULL", "NULL"],
+}
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_a_row_shows_its_columns(visit, rows, viewport):
+    address, _ = rows
+    page = visit(f"{address}?q=pump+parcel", viewport)
+    expect(page.locator("#list li")).to_have_count(4)
+    expect(page.locator("#list .row")).to_have_count(3)  # none of the page of Markdown
+    names = ["id", "subject", "price <i>", "day", "open", "marks"]
+    for key, cells in CELLS.items():
+        table = page.locator(f"#list li:has([data-node='tickets/{key}#0']) .row")
+        assert table.locator("th").all_text_contents() == names
+        assert table.locator("td").all_text_contents() == cells
+        align = "cells => cells.map(cell => getComputedStyle(cell).textAlign)"
+        for name in ("th", "td"):
+            assert table.locator(name).evaluate_all(align) == ["end", "start", "end", "start", "start", "start"]
+        assert table.locator("th").nth(2).get_attribute("title") == "DECIMAL(6,2)"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page) == []
+    page.locator("[data-node='tickets/9007199254740993#0']").click()
+    expect(page.locator("#source-row td")).to_have_count(6)
+    assert page.locator("#source-row td").all_text_contents() == CELLS["9007199254740993"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page) == []
+    assert page.evaluate("window.taken") is None
+    page.keyboard.press("Escape")
+    page.locator("[data-node='pump.md#0']").click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source-row")).to_be_empty()
+
+
+def test_rows_are_shown_without_their_columns_where_these_fail(visit, rows):
+    address, _ = rows
+    visit.failing = True
+    page = visit(address)
+    page.route("**/get_source_documents", lambda route: route.fulfill(status=503, json={"detail": "It is busy."}))
+    ask(page, "pump")
+    expect(page.locator("#list li")).to_have_count(4)
+    expect(page.locator("#notices")).to_contain_text("The columns are not shown: The server is busy")

@@ -47,6 +47,13 @@ def test_rows_are_searched(kb):
     assert (row["row_key"], row["doc_id"], row["heading_path"]) == (2, "tickets/2", ["Wet"])
     (row,) = rows_of(run("lexical-query", "the", "--db", kb, "--metadata", 'price={"$lt": 5}', "-f", "json"))
     assert row["row_key"] == 1
+    assert "    Wet, row_key 2\n" in run("lexical-query", "box", "--db", kb).stdout
+    (document,) = rows_of(run("get-source-documents", "tickets/2#0", "--db", kb, "--format", "json"))
+    assert document["row"] == {"id": 2, "subject": "Wet", "price": 10.0}
+    shown = run("get-source-documents", "tickets/2#0", "--db", kb).stdout
+    assert shown == "==> tickets/2 (14 characters) <==\nid: 2\nsubject: Wet\nprice: 10.0\n\nThe box is wet\n"
+    header, line = run("get-source-documents", "tickets/2#0", "--db", kb, "--format", "csv").stdout.splitlines()
+    assert header == "doc_id,file_path,file_name,text,metadata,row"
     header, line = run("lexical-query", "box", "--db", kb, "--format", "csv").stdout.splitlines()[:2]
     assert header.endswith(",row_key")
     assert line.endswith(",2")

@@ -143,14 +143,16 @@ def nodes_of(store: Store | Stores | PostgresStore, node_ids: Sequence[str]) -> 
 
 
 def add_contexts(nodes: Sequence[BaseNode], results: Sequence[Mapping[str, Any]]) -> None:
-    """Put what results have around their chunks into the metadata of the nodes, where models do not see it."""
-    names = ("context", "context_start", "context_end")
-    found = {row["node_id"]: {name: row[name] for name in names} for row in results if row["context"] is not None}
+    """Put what results have around their chunks, and the keys of rows, into the metadata that models do not see."""
+    found = {}
+    for row in results:
+        around = ("context", "context_start", "context_end") if row["context"] is not None else ()
+        found[row["node_id"]] = {name: row[name] for name in (*around, "row_key") if name in row}
     for node in nodes:
-        if node.node_id in found:
-            node.metadata = {**node.metadata, **found[node.node_id]}
-            node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *names]
-            node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *names]
+        if own := found.get(node.node_id):
+            node.metadata = {**node.metadata, **own}
+            node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *own]
+            node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *own]
 
 
 def candidates_of(scored: Sequence[NodeWithScore]) -> list[Candidate]:

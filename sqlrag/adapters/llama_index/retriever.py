@@ -38,7 +38,8 @@ class SqlragRetriever(BaseRetriever):
 
     With ``context="neighbours"`` or ``"section"``, the metadata of a node has ``context``, ``context_start`` and
     ``context_end``, which neither an embedder nor a model is shown; llama-index's ``MetadataReplacementPostProcessor``
-    with ``target_metadata_key="context"`` puts the context in the place of the text.
+    with ``target_metadata_key="context"`` puts the context in the place of the text. That of the node of a row of a
+    table has ``row_key`` in the same way, in its own type.
     """
 
     def __init__(

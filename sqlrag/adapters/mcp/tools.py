@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 import sqlrag
 from sqlrag.answers.answer import prepare_prompt
 from sqlrag.engines.duckdb.rows import KINDS, counted_names
+from sqlrag.ranking.results import exact, in_json
 from sqlrag.search.around import shares
 from sqlrag.search.open import open_store
 from sqlrag.types import DEFAULT_CONTEXT_CHARS, NO_CONTEXT
@@ -64,7 +65,10 @@ class Found(TypedDict):
 
 
 class SourceDocument(TypedDict):
-    """A document, or the part of it from character ``start`` to before ``end``; ``characters`` is its total length."""
+    """A document, or the part of it from character ``start`` to before ``end``; ``characters`` is its total length.
+
+    That of a row of a table has its columns as ``row``: decimals and whole numbers beyond 2^53 - 1 are text.
+    """
 
     doc_id: str
     file_name: str
@@ -73,6 +77,7 @@ class SourceDocument(TypedDict):
     start: int
     end: int
     text: str
+    row: NotRequired[dict[str, Any]]
 
 
 class Documents(TypedDict):
@@ -134,6 +139,7 @@ class Corpus(TypedDict):
     collections: list[Count]
     tags: list[Count]
     metadata_fields: list[Count]
+    row_sources: list[dict[str, Any]]
 
 
 INSTRUCTIONS = """\
@@ -166,7 +172,7 @@ def hybrid_query(query_text: str, db_path: AnyStores, **arguments: Any) -> Found
     parts = shares([len(row["text"]) + len(row["context"] or "") for row in results], MOST_CHARACTERS)
     rows: list[Any] = []
     for row, part in zip(results, parts, strict=True):
-        known = {key: value for key, value in row.items() if key in Hit.__annotations__}
+        known = {key: value for key, value in in_json(row).items() if key in Hit.__annotations__}
         rows.append({**known, "text": row["text"][:part]})
         if part < len(row["text"]):
             notices.append(f"{_cut(row['node_id'], part, len(row['text']))}; request fewer results, or its document.")
@@ -194,7 +200,7 @@ def get_source_documents(
     notices, rows = [], list[Any]()
     for row, part in zip(found, parts, strict=True):
         characters, end = len(row["text"]), start + part
-        known = {key: value for key, value in row.items() if key != "file_path"}  # a path of this machine
+        known = {key: value for key, value in in_json(row).items() if key != "file_path"}  # a path of this machine
         rows.append({**known, "characters": characters, "start": start, "end": end, "text": row["text"][start:end]})
         if end < characters:
             notices.append(f"{_cut(row['doc_id'], end, characters)}; continue with start={end}.")
@@ -260,10 +266,14 @@ def answer_sources(
 
 
 def corpus_info(db_path: AnyStores) -> Corpus:
-    """Describe the file: model, counts, and the collections, tags and metadata fields to filter by."""
+    """Describe the file: model, counts, and the collections, tags and metadata fields to filter by.
+
+    Tables whose rows are documents are in row_sources, with the types and values of their columns.
+    """
     with open_store(db_path) as store:
         names = {kind: counted_names(store.select, kind, MOST_NAMES, files=len(store.paths)) for kind in KINDS}
-        known: Any = {**sqlrag.get_embedding_metadata(store), **names}
+        rows = exact(store.row_sources(most_values=10))
+        known: Any = {**sqlrag.get_embedding_metadata(store), **names, "row_sources": rows}
     return known  # type: ignore[no-any-return]
 
 

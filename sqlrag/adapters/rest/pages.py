@@ -19,6 +19,7 @@ from sqlrag.adapters.server import Refused, as_json
 from sqlrag.engines.duckdb.rows import counted_names
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.errors import InputError, NotFoundError, SqlragError
+from sqlrag.ranking.results import exact
 from sqlrag.telemetry import current_request
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def add_facets(app: FastAPI, service: Service) -> None:
 
     @app.get("/facets", operation_id="facets", response_model=None, responses=PROBLEMS)
     async def facets(request: Request) -> Response:
-        """Return the collections and tags of the file with their numbers of chunks, the largest first."""
+        """Return the collections and tags of the file with their numbers of chunks, the largest first.
+
+        `row_sources` are the tables whose rows are documents: their columns with their types, the least and greatest
+        of numbers and times, and how many rows have which text or truth value.
+        """
         content = await service.on_store(request, lambda store: as_json(_facets(store, service)))
         return with_etag(request, content)
 
@@ -87,6 +92,7 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
         "chat_model": service.options.chat_model,
         "collections": listed("collections"),
         "tags": listed("tags"),
+        "row_sources": exact(store.row_sources()),
     }
 
 

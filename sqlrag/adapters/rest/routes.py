@@ -25,6 +25,7 @@ from sqlrag.adapters.server import MEDIA_TYPE, Refused, as_json, problem, within
 from sqlrag.cancellation import checkpoint
 from sqlrag.ingest.chunk import iter_chunks
 from sqlrag.network import without_folders
+from sqlrag.ranking.results import exact, in_json
 from sqlrag.telemetry import REQUEST_ID
 
 if TYPE_CHECKING:
@@ -204,19 +205,25 @@ def answer_of(name: str, value: Any, most_bytes: int) -> bytes:
     parts, size = list[bytes](), 0
     for one in value:
         checkpoint()
-        parts.append(as_json(without_paths(name, to_plain(one))))
+        parts.append(as_json(_for_clients(name, one)))
         size += len(parts[-1]) + 1
         within(size, most_bytes)
     others = as_json({one: to_plain(getattr(value, one)) for one in attributes})[1:]
     return b'{"%b":[%b]%b%b' % (name.encode(), b",".join(parts), b"," if attributes else b"", others)
 
 
-def without_paths(name: str, plain: Any) -> Any:
-    """Return an entry of an answer without the path of its document on the server, which is not for clients."""
-    if name == "documents":
-        return {key: part for key, part in plain.items() if key != "file_path"}
-    if name == "results" and plain.get("source_doc"):
-        return {**plain, "source_doc": without_paths("documents", plain["source_doc"])}
+def _for_clients(name: str, entry: Any) -> Any:
+    """Return an entry of an answer as JSON types, without the path of its document on the server.
+
+    What it has of a row of a table is as of :func:`~sqlrag.ranking.results.exact`.
+    """
+    if name == "candidates":
+        return to_plain(entry) | {"row_key": exact(entry.row_key)}
+    if name not in ("documents", "results"):
+        return to_plain(entry)
+    plain = to_plain(in_json(entry))
+    for document in (plain, plain.get("source_doc") or {}):
+        document.pop("file_path", None)
     return plain
 
 

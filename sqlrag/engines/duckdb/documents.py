@@ -452,8 +452,7 @@ def same_id(node_id: str, owner: str) -> str:
     return f"The chunk id {node_id!r} is that of a chunk of the document {owner!r}"
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str).encode
 
 
 def sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table:

@@ -122,6 +122,7 @@ READING = {
     "lexical_query": lambda s: s.lexical_query("common"),
     "query_vector": lambda s: s.query_vector("common"),
     "retrieve": lambda s: s.retrieve("common", sqlrag.RetrievePlan()),
+    "row_sources": lambda s: s.row_sources(),
     "select": lambda s: s.select("serving/alive"),
     "sources": lambda s: s.sources(["a.md"]),
     "snippets": lambda s: s.snippets("common", ["a.md#0"]),
