@@ -36,6 +36,7 @@ from sqlrag.types import (
 from sqlrag.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from sqlrag.adapters.connection import connect, register
     from sqlrag.answers.answer import answer
     from sqlrag.answers.chat_models import ChatModel, OpenAIChat, Piece
     from sqlrag.answers.outcome import Answer, AnswerEvent
@@ -202,6 +203,7 @@ __all__ = [
     "chunk",
     "compact",
     "compress",
+    "connect",
     "convert",
     "corpus_map",
     "delete_documents",
@@ -247,6 +249,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "recommend",
     "reembed",
+    "register",
     "repair",
     "rerank",
     "retrieve",
@@ -324,6 +327,7 @@ _LAZY = {
     "backup": "sqlrag.engines.duckdb.rewrite",
     "compact": "sqlrag.engines.duckdb.rewrite",
     "compress": "sqlrag.blocks.compress",
+    "connect": "sqlrag.adapters.connection",
     "convert": "sqlrag.formats.convert",
     "corpus_map": "sqlrag.explore.map",
     "delete_documents": "sqlrag.search.change",
@@ -368,6 +372,7 @@ _LAZY = {
     "reciprocal_rank_fusion": "sqlrag.ranking.fusion",
     "recommend": "sqlrag.explore.recommend",
     "reembed": "sqlrag.ingest.reembed",
+    "register": "sqlrag.adapters.connection",
     "repair": "sqlrag.engines.duckdb.check",
     "rerank": "sqlrag.blocks.rerank",
     "retrieve": "sqlrag.blocks.fuse",
