@@ -393,5 +393,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the cells ``%%sql`` and ``%%search``: ``%load_ext sqlrag``."""
+    import_module("sqlrag.adapters.notebook").load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])

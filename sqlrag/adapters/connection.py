@@ -13,13 +13,14 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import duckdb
 import numpy as np
 
 # DuckDB evaluates the annotations of functions, and must not be the first to import the other: see statements.register.
-import pyarrow as pa  # noqa: TC002
+import pyarrow as pa
 import pyarrow.dataset
 
 from sqlrag import arguments
@@ -34,7 +35,7 @@ from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
 from sqlrag.engines.duckdb.row_tables import check_definition, sources, table_of
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import identifier, qualified, quoted
-from sqlrag.errors import InputError, SqlragError, StoreLockedError
+from sqlrag.errors import InputError, StoreLockedError
 from sqlrag.locks import new_lock
 from sqlrag.normalize import is_blank
 from sqlrag.search.searcher import QuestionEmbedder
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from sqlrag.blocks.rerank import Reranker
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.types import AnyEmbedder, ModelIdentity, TextKind, Vectors
+
+T = TypeVar("T")
 
 FUNCTIONS = ("embed", "similarity", "rerank")
 
@@ -88,11 +91,11 @@ def connect(
     - ``similarity(text, question)`` is the cosine of the two, -1..1, for a column of any table.
     - ``rerank(question, text)`` is the score that a cross-encoder gives, higher is better.
 
-    NULL, and a text without a visible character, has no vector: the result is NULL. The distinct texts of 2,048 rows are
-    embedded together. Vectors are kept, up to 256 MB for all connections of the process. Where the rows in the file are
-    of one source, ``search``, ``hybrid_query`` and ``lexical_query`` have a last column ``row_key``, in its own type.
-    Ctrl-C ends a statement after the batch that the model is at. A cursor of the connection has the functions, but
-    neither ``search`` nor ``row_key``.
+    NULL, and a text without a visible character, has no vector: the result is NULL. The distinct texts of 2,048 rows
+    are embedded together. Vectors are kept, up to 256 MB for all connections of the process. Where the rows in the file
+    are of one source, ``search``, ``hybrid_query`` and ``lexical_query`` have a last column ``row_key``, in its own
+    type. Ctrl-C ends a statement after the batch that the model is at. A cursor of the connection has the functions,
+    but neither ``search`` nor ``row_key``.
 
     Unlike a :class:`sqlrag.Store` the connection is not kept from other files: ``ATTACH``, ``read_csv`` and data frames
     work as in any DuckDB.
@@ -141,9 +144,10 @@ def connect(
             identity, source = _contents(database)
         catalog = con.execute("SELECT current_database()").fetchall()[0][0]
         _check_names(con, _NAMES)
-        functions = _functions(con, real, identity, options)
-        for name in FUNCTIONS:
-            functions.add(con, name, name)
+        with _making:
+            functions = _functions(con, real, identity, options)
+            for name in FUNCTIONS:
+                functions.add(con, name, name)
         called = _Called("hybrid_query", qualified([catalog, "main", "hybrid_query"]), "embed")
         _add_search(con, "search", called, source, catalog)
         for name in ("hybrid_query", "lexical_query") if source else ():
@@ -169,16 +173,16 @@ def register(
     """Attach a file to a connection of the caller, for reading, with its macros and the functions of :func:`connect`.
 
     All of them begin with the name: ``kb_search``, ``kb_embed``, ``kb_similarity``, ``kb_rerank``, and the macros of
-    :func:`sqlrag.attach_sql`, such as ``kb_hybrid_query``. ``kb_search`` has the column ``row_key`` as in :func:`connect`.
-    The functions are there as ``embed``, ``similarity`` and ``rerank`` as well, unless the connection has functions by
-    these names already: so they are those of the file that was registered first. Cursors of the connection, and other
-    connections to its database, share the functions, but not the macros. Doing it again does nothing, except that another
-    ``embedder`` or ``reranker`` takes the place of the earlier one.
+    :func:`sqlrag.attach_sql`, such as ``kb_hybrid_query``. ``kb_search`` has ``row_key`` where that of :func:`connect`
+    has it. The functions are there as ``embed``, ``similarity`` and ``rerank`` as well, unless the connection has
+    functions by these names already: so they are those of the file that was registered first. Cursors of the
+    connection, and other connections to its database, share the functions, but not the macros. Doing it again does
+    nothing, except that another ``embedder`` or ``reranker`` takes the place of the earlier one.
 
     Parameters
     ----------
     con
-        An open connection of DuckDB. A transaction that it is in goes on.
+        An open connection of DuckDB, in no transaction.
     db_path
         The DuckDB file.
     name
@@ -189,8 +193,8 @@ def register(
     Raises
     ------
     InputError
-        ``con`` is no open connection of DuckDB, the name is one of DuckDB's own or taken, or the connection has the file
-        by another name.
+        ``con`` is no open connection of DuckDB or is in a transaction, the name is one of DuckDB's own or taken, or the
+        connection has the file by another name.
     StoreLockedError
         The file is open for writing, in this process or another.
     NotFoundError, NotAStoreError, SchemaVersionError
@@ -207,22 +211,26 @@ def register(
     if not isinstance(con, duckdb.DuckDBPyConnection):
         raise InputError(f"con must be a connection of DuckDB, as duckdb.connect() makes, not {arguments.shown(con)}.")
     try:
-        con.cursor().close()
+        # Outside of a transaction each statement is one of its own.
+        first, second = (con.execute("SELECT txid_current()").fetchall() for _ in range(2))
     except duckdb.ConnectionException as error:
         raise InputError("con has been closed. Open a connection with duckdb.connect().") from error
+    if first == second:
+        raise InputError("con is in a transaction, which would not see the functions. Commit it first.")
     with Database.open(db_path, wait_seconds=wait_seconds, trust=trust) as database:
         if database.is_written_here:
             raise held_here(database.path, "open for writing", "Close that Store")
         identity, source = _contents(database)
         macros = session_sql(database, name, _NAMES)
+        prefixed = [f"{name}_{function}" for function in _NAMES]
+        _check_names(con, prefixed)
         _attach(con, database.path, name, macros)
-        functions = _functions(con, database.path, identity, options)
-    prefixed = [f"{name}_{function}" for function in FUNCTIONS]
-    _check_names(con, [*prefixed, f"{name}_search"])
-    for function, name_here in zip(FUNCTIONS, prefixed, strict=True):
-        functions.add(con, function, name_here)
-        if not _named(con, [function]):
-            functions.add(con, function, function)
+        with _making:
+            functions = _functions(con, database.path, identity, options)
+            for function, name_here in zip(FUNCTIONS, prefixed, strict=False):
+                functions.add(con, function, name_here)
+                if not _named(con, [function]):
+                    functions.add(con, function, function)
     called = _Called("hybrid_query", identifier(f"{name}_hybrid_query"), f"{name}_embed")
     _add_search(con, f"{name}_search", called, source, name)
 
@@ -289,12 +297,12 @@ def _named(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[tuple[s
 
 
 def _check_names(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
-    """Raise InputError where a database has a macro by one of the names: it would be called in place of the function."""
+    """Raise InputError where a database has a macro by one of the names, which would be called instead."""
     for name, database in _named(con, names):
         if database not in ("system", "temp"):
             raise InputError(
-                f"The database {database} has a macro {name} of its own, which would hide the function {name}. Rename "
-                "it, or register the file on a connection of yours, by a name: register(duckdb.connect(), db_path, 'kb')."
+                f"The database {database} has a macro {name} of its own, which would hide the function. Rename it, or "
+                "register the file on a connection of yours by another name: register(duckdb.connect(), db_path, 'kb')."
             )
 
 
@@ -321,7 +329,9 @@ def _add_search(
     if called.embed:
         parameters.remove("query_vector")
         # Asked of the text: DuckDB 1.3 has no CASE for vectors.
-        question = f"CASE WHEN trim(coalesce(query_text, '')) = '' THEN error({quoted(_NO_QUESTION)}) ELSE query_text END"
+        question = (
+            f"CASE WHEN trim(coalesce(query_text, '')) = '' THEN error({quoted(_NO_QUESTION)}) ELSE query_text END"
+        )
         given[given.index("query_vector")] = f"{identifier(called.embed)}({question})"
     row_key = rows = ""
     if source:
@@ -339,16 +349,16 @@ def _add_search(
     con.execute(re.sub("|".join(map(re.escape, parts)), lambda match: parts[match[0]], read_sql("connect")))
 
 
-# The functions of every database that ever got some. DuckDB keeps a bare pointer to them as long as the database is open,
-# in whatever connection, and does not say when that ends.
+# The functions of every database that ever got some. DuckDB keeps a bare pointer to them as long as the database is
+# open, in whatever connection, and does not say when that ends.
 _made: list[_Functions] = []
 
 _MARK = "sqlrag_functions_"
 
+_making = new_lock()
 
-def _functions(
-    con: duckdb.DuckDBPyConnection, path: Path, identity: ModelIdentity, options: _Options
-) -> _Functions:
+
+def _functions(con: duckdb.DuckDBPyConnection, path: Path, identity: ModelIdentity, options: _Options) -> _Functions:
     """Return the functions of a file in the database of a connection, made now or by an earlier call."""
     marks = con.execute(
         "SELECT DISTINCT function_name FROM duckdb_functions() WHERE starts_with(function_name, $1)", [_MARK]
@@ -412,10 +422,9 @@ class _Functions:
         result = f"FLOAT[{self.identity.dimensions}]" if function == "embed" else "DOUBLE"
         for call in self._calls[function]:
             parameters = ["VARCHAR"] * len(inspect.signature(call).parameters)
-            # Of a cursor: a connection rolls back its transaction, and takes one function of a name.
-            con.cursor().create_function(
-                name, call, parameters, result, type="arrow", null_handling="special", side_effects=False
-            )
+            options: Any = {"type": "arrow", "null_handling": "special", "side_effects": False}
+            # Of a cursor each: a connection takes one function of a name.
+            con.cursor().create_function(name, call, parameters, result, **options)
         self._names.add(name.lower())
 
     def _embed(self, texts: pa.Array, kinds: pa.Array | None = None) -> pa.Array:
@@ -423,17 +432,18 @@ class _Functions:
         with self._reporting():
             given = texts.to_pylist()
             wanted = ["query"] * len(given) if kinds is None else kinds.to_pylist()
+            other = next((kind for kind in wanted if kind not in (None, "document", "query")), None)
+            if other is not None:
+                raise InputError(f"embed(text, kind): kind must be 'document' or 'query', not {other!r}.")
             rows: list[Vectors] = []
             places = np.full(len(given), -1)
-            made = 0
-            for kind in sorted({kind for kind in wanted if kind is not None}):
-                if kind not in ("document", "query"):
-                    raise InputError(f"embed(text, kind): kind must be 'document' or 'query', not {kind!r}.")
-                vectors, of_kind = self._vectors([t if k == kind else None for t, k in zip(given, wanted, strict=True)], kind)
-                places = np.where(of_kind >= 0, of_kind + made, places)
-                made += len(vectors)
+            kinds_of_texts: tuple[TextKind, ...] = ("document", "query")
+            for kind in kinds_of_texts:
+                own = [text if one == kind else None for text, one in zip(given, wanted, strict=True)]
+                vectors, of_kind = self._vectors(own, kind)
+                places = np.where(of_kind >= 0, of_kind + sum(map(len, rows)), places)
                 rows.append(vectors)
-            values = np.concatenate(rows).reshape(-1) if rows else np.empty(0, np.float32)
+            values = np.concatenate(rows).reshape(-1)
             array = pa.FixedSizeListArray.from_arrays(pa.array(values, pa.float32()), self.identity.dimensions)
             return array.take(pa.array(places, mask=places < 0))
 
@@ -442,7 +452,9 @@ class _Functions:
         with self._reporting():
             # A text whose question is missing, or the other way round, need not be embedded.
             pairs = [
-                (None, None) if text is None or question is None or is_blank(text) or is_blank(question) else (text, question)
+                (None, None)
+                if text is None or question is None or is_blank(text) or is_blank(question)
+                else (text, question)
                 for text, question in zip(texts.to_pylist(), questions.to_pylist(), strict=True)
             ]
             asked, of_question = self._vectors([question for _, question in pairs], "query")
@@ -465,26 +477,27 @@ class _Functions:
             for question, text in pairs:
                 if not (question is None or text is None or is_blank(question) or is_blank(text)):
                     by_question.setdefault(question, {})[text] = None
-            if by_question and self._reranker is None:
+            reranker = self._reranker
+            if reranker is None:
+                if not by_question:
+                    return pa.nulls(len(pairs), pa.float64())
                 raise InputError(
-                    "rerank(question, text) needs a cross-encoder: pass reranker= to connect or register, such as "
-                    "'Xenova/ms-marco-MiniLM-L-6-v2'."
+                    "rerank(question, text) needs a cross-encoder: pass reranker='Xenova/ms-marco-MiniLM-L-6-v2' or "
+                    "another to connect or register (sqlrag shell --embed --rerank MODEL)."
                 )
             with self._model:
                 for question, distinct in by_question.items():
                     for begin in range(0, len(distinct), _RERANKED_AT_ONCE):
                         interrupts.check(since)
                         some = list(distinct)[begin : begin + _RERANKED_AT_ONCE]
-                        found = scores_of(self._reranker, question, some).tolist()
+                        found = scores_of(reranker, question, some).tolist()
                         scores.update(zip(((question, text) for text in some), found, strict=True))
             return pa.array([scores.get(pair) for pair in pairs], pa.float64())
 
     def _vectors(self, texts: Sequence[str | None], kind: TextKind) -> tuple[Vectors, NDArray[np.int64]]:
         """Return the vectors of the distinct texts, and for each text the place of its own; -1 where it has none."""
         distinct: dict[str, int] = {}
-        places = [
-            -1 if text is None or is_blank(text) else distinct.setdefault(text, len(distinct)) for text in texts
-        ]
+        places = [-1 if text is None or is_blank(text) else distinct.setdefault(text, len(distinct)) for text in texts]
         return self._of_distinct(list(distinct), kind), np.array(places, dtype=np.int64)
 
     def _of_distinct(self, texts: list[str], kind: TextKind) -> Vectors:
@@ -556,11 +569,49 @@ _failures: list[BaseException] = []
 
 
 def clear_error(error: BaseException) -> BaseException:
-    """Return the error that a function raised where DuckDB's error is about it, else the error itself."""
+    """Return what a function raised, or Ctrl-C, where the error of DuckDB says no more than that; else the error."""
+    if isinstance(error, duckdb.InterruptException) or "interrupted" in str(error)[:20].lower():
+        return KeyboardInterrupt()
     for cause in _failures:
-        if isinstance(error, duckdb.Error) and isinstance(cause, SqlragError) and str(cause) in str(error):
+        if isinstance(error, duckdb.Error) and f"{type(cause).__name__}: {cause}" in str(error):
             return cause
     return error
+
+
+def interruptible(con: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Return what the work with a connection returns; Ctrl-C interrupts it, which DuckDB 2.0 does late.
+
+    Errors are those of :func:`clear_error`.
+    """
+    result: list[T] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="sqlrag-sql", daemon=True)
+    thread.start()
+    stopped = False
+    while not done.is_set():
+        try:
+            done.wait(0.05)
+        except KeyboardInterrupt:
+            stopped = True
+            interrupts.count += 1
+        if stopped:
+            con.interrupt()
+    thread.join()
+    if stopped:
+        raise KeyboardInterrupt
+    if errors:
+        raise clear_error(errors[0]) from errors[0]
+    return result[0]
 
 
 class _Kept:
@@ -616,10 +667,9 @@ class _Interrupts:
             self._reader, self._writer = socket.socketpair()
             self._reader.setblocking(False)
             self._writer.setblocking(False)
-        with suppress(ValueError):
-            before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-            if before not in (-1, self._writer.fileno()):
-                signal.set_wakeup_fd(before)
+        before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        if before not in (-1, self._writer.fileno()):
+            signal.set_wakeup_fd(before)
 
     def seen(self) -> int:
         """Return how many there were until now."""
@@ -631,17 +681,17 @@ class _Interrupts:
     def check(self, since: int) -> None:
         """Raise KeyboardInterrupt if there was one since then."""
         if self.seen() > since:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("stopped by Ctrl-C")
 
     def forget(self) -> None:
-        """Leave the signals of the parent to it."""
-        if self._writer is not None:
-            with suppress(ValueError):
-                if signal.set_wakeup_fd(-1) != self._writer.fileno():
-                    pass
-            self._reader.close()
-            self._writer.close()
-            self._reader = self._writer = None
+        """Leave what the parent looks at to it, in a process that was forked."""
+        reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+        if reader and writer:
+            before = signal.set_wakeup_fd(-1)
+            if before != writer.fileno():
+                signal.set_wakeup_fd(before)
+            reader.close()
+            writer.close()
 
 
 interrupts = _Interrupts()

@@ -242,9 +242,7 @@ def storage_version(path: Path) -> int:
         return int.from_bytes(file.read(20)[12:], "little")
 
 
-def connect(
-    path: Path, read_only: bool, wait_seconds: float, *, confined: bool = True
-) -> duckdb.DuckDBPyConnection:
+def connect(path: Path, read_only: bool, wait_seconds: float, *, confined: bool = True) -> duckdb.DuckDBPyConnection:
     """Connect, confined to the file or not, waiting a bounded time for a process that has it open."""
 
     def attempt() -> duckdb.DuckDBPyConnection:
