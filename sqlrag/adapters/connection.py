@@ -26,7 +26,7 @@ import pyarrow.dataset
 from sqlrag import arguments
 from sqlrag.blocks.rerank import scores_of
 from sqlrag.embedders.base import as_embedder, embed_texts
-from sqlrag.engines.duckdb.attach import session_sql
+from sqlrag.engines.duckdb.attach import check_name, session_sql
 from sqlrag.engines.duckdb.database import Database, existing_file
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import connect as open_file
@@ -115,6 +115,11 @@ def connect(
         As in :class:`sqlrag.Store`.
     verbose
         Show on a terminal and in notebooks how many texts have been embedded, where it takes more than two seconds.
+
+    Returns
+    -------
+    duckdb.DuckDBPyConnection
+        Close it to give the file back.
 
     Raises
     ------
@@ -207,6 +212,7 @@ def register(
     >>> con.sql("SELECT avg(stars) FROM reviews WHERE similarity(body, 'the battery dies') > .5")  # doctest: +SKIP
     """
     arguments.path("db_path", db_path)
+    check_name(name, _NAMES)
     options = _Options(embedder, reranker, verbose)
     if not isinstance(con, duckdb.DuckDBPyConnection):
         raise InputError(f"con must be a connection of DuckDB, as duckdb.connect() makes, not {arguments.shown(con)}.")
@@ -221,7 +227,7 @@ def register(
         if database.is_written_here:
             raise held_here(database.path, "open for writing", "Close that Store")
         identity, source = _contents(database)
-        macros = session_sql(database, name, _NAMES)
+        macros = session_sql(database, name)
         prefixed = [f"{name}_{function}" for function in _NAMES]
         _check_names(con, prefixed)
         _attach(con, database.path, name, macros)

@@ -31,6 +31,7 @@ from sqlrag import (
 from sqlrag.adapters import connection
 from sqlrag.adapters.connection import clear_error, interruptible
 from sqlrag.embedders import HashingEmbedder
+from sqlrag.engines.duckdb.attach import check_name
 from sqlrag.engines.duckdb.schema import MACROS
 from tests.support.cross_encoder import make_cross_encoder
 from tests.support.helpers import ROOT, build
@@ -574,13 +575,11 @@ class TestRegister:
             sqlrag.register(con, kb, name)
 
     def test_no_function_of_one_file_is_named_as_a_macro_of_another(self):
-        from sqlrag.engines.duckdb.attach import _check_name
-
         for macro in MACROS:
             for function in (*MACROS, *connection._NAMES):
                 if macro.endswith(f"_{function}"):
                     with pytest.raises(InputError):
-                        _check_name(f"kb_{macro.removesuffix(f'_{function}')}", connection._NAMES)
+                        check_name(f"kb_{macro.removesuffix(f'_{function}')}", connection._NAMES)
 
     def test_another_file_by_the_name_is_refused(self, kb, made):
         with duckdb.connect() as con:

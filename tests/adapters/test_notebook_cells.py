@@ -112,7 +112,7 @@ class TestIPython:
 
 
 def test_jupysql_takes_the_connection(shell, capsys):
-    pytest.importorskip("sql", reason="needs JupySQL: pip install jupysql")
+    pytest.importorskip("sql.magic", reason="needs JupySQL: pip install jupysql")
     run(shell, "%load_ext sql", "%load_ext sqlrag", "con = %sqlrag kb.duckdb", "%sql con")
     run(shell, "found = %sql SELECT similarity('a', 'a') AS s, embed('a') = embed('a') AS same")
     assert list(shell.user_ns["found"].DataFrame().loc[0]) == [1, True]
@@ -160,13 +160,15 @@ def _(con, mo):
 
 @app.cell
 def _(con, mo):
-    similar = mo.sql("SELECT similarity('late', 'late delivery') AS s, embed('a') = embed('a') AS same", engine=con, output=False)
+    query = "SELECT similarity('late', 'late delivery') AS s, embed('a') = embed('a') AS same"
+    similar = mo.sql(query, engine=con, output=False)
     return (similar,)
 
 
 if __name__ == "__main__":
     _, definitions = app.run()
-    print(definitions["found"]["node_id"].to_list(), round(definitions["similar"]["s"][0], 3), definitions["similar"]["same"][0])
+    found, similar = definitions["found"], definitions["similar"]
+    print(found["node_id"].to_list(), round(similar["s"][0], 3), similar["same"][0])
 """
 
 

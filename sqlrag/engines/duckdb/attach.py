@@ -57,13 +57,13 @@ def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
     Traceback (most recent call last):
     sqlrag.errors.InputError: A file cannot be attached as 'temp', which is a name of DuckDB's own. Take another.
     """
+    check_name(name)
     with Database.open(db_path) as database:
         return session_sql(database, name)
 
 
-def session_sql(database: Database, name: str, functions: Sequence[str] = ()) -> str:
-    """Return what :func:`attach_sql` does for an open file, with ``functions`` that get the name as macros do."""
-    _check_name(name, functions)
+def session_sql(database: Database, name: str) -> str:
+    """Return what :func:`attach_sql` does for an open file, by a name that was checked."""
     dimensions = int(required_metadata(database)["embedding_dimensions"])
     path = str(database.path)
     call = identifier(f"{name}_lexical_query")
@@ -76,8 +76,8 @@ def session_sql(database: Database, name: str, functions: Sequence[str] = ()) ->
     return "\n".join([comment, attach, *macros])
 
 
-def _check_name(name: str, functions: Sequence[str]) -> None:
-    """Raise InputError for a name that cannot stand before those of the macros."""
+def check_name(name: str, functions: Sequence[str] = ()) -> None:
+    """Raise InputError for a name that cannot stand before those of the macros, and of further functions."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InputError(f"The name to attach a file by must be a word such as 'kb', not {name!r}.")
     if name.lower() in _RESERVED:
