@@ -427,7 +427,7 @@ class _Functions:
             raise InputError(f"The connection has a function {name} already, which is not that of {self.path}.")
         result = f"FLOAT[{self.identity.dimensions}]" if function == "embed" else "DOUBLE"
         for call in self._calls[function]:
-            parameters = ["VARCHAR"] * len(inspect.signature(call).parameters)
+            parameters: Any = ["VARCHAR"] * len(inspect.signature(call).parameters)
             options: Any = {"type": "arrow", "null_handling": "special", "side_effects": False}
             # Of a cursor each: a connection takes one function of a name.
             con.cursor().create_function(name, call, parameters, result, **options)
