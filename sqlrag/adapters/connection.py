@@ -366,6 +366,7 @@ _making = new_lock()
 
 def _functions(con: duckdb.DuckDBPyConnection, path: Path, identity: ModelIdentity, options: _Options) -> _Functions:
     """Return the functions of a file in the database of a connection, made now or by an earlier call."""
+    interrupts.watch()
     marks = con.execute(
         "SELECT DISTINCT function_name FROM duckdb_functions() WHERE starts_with(function_name, $1)", [_MARK]
     ).fetchall()
@@ -397,7 +398,6 @@ class _Functions:
             "similarity": [self._similarity],
             "rerank": [self._rerank],
         }
-        interrupts.watch()
 
     def use(self, identity: ModelIdentity, options: _Options) -> None:
         """Take over what a later caller says."""
