@@ -36,6 +36,7 @@ from sqlrag.types import (
 from sqlrag.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from sqlrag.adapters.connection import connect, register
     from sqlrag.answers.answer import answer
     from sqlrag.answers.chat_models import ChatModel, OpenAIChat, Piece
     from sqlrag.answers.outcome import Answer, AnswerEvent
@@ -217,6 +218,7 @@ __all__ = [
     "cluster",
     "compact",
     "compress",
+    "connect",
     "convert",
     "corpus_map",
     "delete_documents",
@@ -265,6 +267,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "recommend",
     "reembed",
+    "register",
     "repair",
     "rerank",
     "retrieve",
@@ -349,6 +352,7 @@ _LAZY = {
     "cluster": "sqlrag.explore.analytics",
     "compact": "sqlrag.engines.duckdb.rewrite",
     "compress": "sqlrag.blocks.compress",
+    "connect": "sqlrag.adapters.connection",
     "convert": "sqlrag.formats.convert",
     "corpus_map": "sqlrag.explore.map",
     "delete_documents": "sqlrag.search.change",
@@ -396,6 +400,7 @@ _LAZY = {
     "reciprocal_rank_fusion": "sqlrag.ranking.fusion",
     "recommend": "sqlrag.explore.recommend",
     "reembed": "sqlrag.ingest.reembed",
+    "register": "sqlrag.adapters.connection",
     "repair": "sqlrag.engines.duckdb.check",
     "rerank": "sqlrag.blocks.rerank",
     "retrieve": "sqlrag.blocks.fuse",
@@ -416,6 +421,11 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the cells ``%%sql`` and ``%%search``: ``%load_ext sqlrag``."""
+    import_module("sqlrag.adapters.notebook").load(shell)
 
 
 def __dir__() -> list[str]:

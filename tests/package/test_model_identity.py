@@ -17,6 +17,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 import sqlrag
 from sqlrag import Chunk, ModelMismatchError, RetrievePlan, Store, Stores
 from sqlrag.adapters import langchain, llama_index, mcp, rest
+from sqlrag.adapters.connection import interruptible
 from sqlrag.adapters.llama_index import SqlragEmbedding, SqlragIndex, SqlragVectorStore
 from sqlrag.embedders import CallableEmbedder
 from tests.support.helpers import first, write
@@ -86,6 +87,17 @@ def several(paths, **options):
     return Stores([paths], **options)
 
 
+def asked_in_sql(con):
+    with con:
+        return interruptible(con, lambda: con.execute("SELECT embed('alpha')").fetchall())
+
+
+def registered(kb, **options):
+    con = duckdb.connect()
+    sqlrag.register(con, kb, **options)
+    return con
+
+
 def await_(coroutine):
     return asyncio.run(coroutine)
 
@@ -97,6 +109,8 @@ REFUSED = {
     "open_store(embedder)": lambda kb: read(
         kb, lambda s: s.hybrid_query("alpha"), sqlrag.open_store, embedder=IMPOSTOR
     ),
+    "connect(embedder)": lambda kb: asked_in_sql(sqlrag.connect(kb, embedder=IMPOSTOR)),
+    "register(embedder)": lambda kb: asked_in_sql(registered(kb, embedder=IMPOSTOR)),
     "Store.check_embedder(embedder)": lambda kb: read(kb, lambda s: s.check_embedder(IMPOSTOR)),
     "Stores.check_embedder(embedder)": lambda kb: read(kb, lambda s: s.check_embedder(IMPOSTOR), several),
     "Store.create(embedder)": lambda kb: Store.create(kb.with_name("new.duckdb"), 15, embedder=IMPOSTOR),

@@ -74,7 +74,9 @@ WITHOUT_ROUTE = {
     ),
     "evaluate": "It runs many searches for one answer: run the command of that name.",
     "recommend": "It runs many searches for one answer: run sqlrag evaluate --recommend.",
-    "attach_sql": "It is for a DuckDB session on the machine that has the file.",
+    **dict.fromkeys(
+        ("attach_sql", "connect", "register"), "It is for a DuckDB session on the machine that has the file."
+    ),
     "models": "It lists the models in the folders of the server's machine.",
     "print_results": "It writes to a terminal.",
     **{

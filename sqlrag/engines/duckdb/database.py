@@ -611,6 +611,11 @@ class Database:
         """Whether it was closed."""
         return self._handle is None
 
+    @property
+    def is_written_here(self) -> bool:
+        """Whether this process has the file open for writing."""
+        return not self._opened().read_only
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor."""
         handle = self._handle

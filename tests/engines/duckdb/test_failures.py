@@ -42,6 +42,11 @@ class Chat:
         yield Piece("one [1]")
 
 
+def _registered(kb):
+    with duckdb.connect() as con:
+        sqlrag.register(con, kb)
+
+
 def _asked(question="common"):
     return [{"query": question, "relevant": ["a.md"]}]
 
@@ -59,6 +64,7 @@ CALLS = {
     "cluster": lambda f, kb: sqlrag.cluster(kb),
     "compact": lambda f, kb: sqlrag.compact(kb),
     "compress": lambda f, kb: sqlrag.compress("common", sqlrag.lexical_query("common", kb), store=kb),
+    "connect": lambda f, kb: sqlrag.connect(kb).close(),
     "convert": lambda f, kb: sqlrag.convert(kb, f / "o.ragmd"),
     "corpus_map": lambda f, kb: sqlrag.corpus_map(kb),
     "delete_documents": lambda f, kb: sqlrag.delete_documents(kb, doc_ids=["a.md"]),
@@ -95,6 +101,7 @@ CALLS = {
     "prepare_embeddings": lambda f, kb: sqlrag.prepare_embeddings(f / "docs", f / "o.duckdb", **HASHING),
     "rag_service": lambda f, kb: sqlrag.rag_service("ragmd", EMBEDDER, f / "x.ragmd").search("common"),
     "reembed": lambda f, kb: sqlrag.reembed(kb, "hashing-96", provider="hashing", progress="off"),
+    "register": lambda f, kb: _registered(kb),
     "repair": lambda f, kb: sqlrag.repair(kb),
     "retrieve": lambda f, kb: sqlrag.retrieve("common", sqlrag.RetrievePlan(), kb),
     "semantic_join": lambda f, kb: sqlrag.semantic_join(kb, kb),
