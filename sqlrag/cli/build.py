@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from sqlrag.ingest.run import Report
 
 
+Ignore = Annotated[
+    list[str] | None,
+    option("--ignore", metavar="PATTERN", help="Leave these out, as in .sqlragignore, such as 'drafts/'. Repeatable."),
+]
+
+
 @command(
     "prepare-embeddings",
     "Read a folder into one searchable file.",
@@ -83,6 +89,7 @@ def prepare_embeddings(
         list[str] | None,
         option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
     ] = None,
+    ignore: Ignore = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     llama_index: Annotated[
         bool, option("--llama-index/--no-llama-index", help="Store what llama-index needs to open the file. [yes]")
@@ -135,6 +142,7 @@ def prepare_embeddings(
         collection=collection,
         stemmer=stemmer,
         patterns=pattern or None,
+        ignore=ignore or None,
         max_bytes=max_bytes,
         llama_index_compatible=llama_index,
         skip_duplicates=skip_duplicates,
@@ -219,6 +227,7 @@ def update(
         list[str] | None,
         option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
     ] = None,
+    ignore: Ignore = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     model: Annotated[str | None, option("--model", help="A check only: refuse a file of another model.")] = None,
     chunk_size: Annotated[
@@ -249,7 +258,7 @@ def update(
     if file is None and folder.is_file():
         from sqlrag.ingest.rows import update_rows
 
-        of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
+        of_folders = (pattern, ignore, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
         if any(one is not None for one in of_folders) or skip_duplicates or collection != "default":
             raise typer.BadParameter(
                 f"{folder} is a file: pass the folder of its documents, or see sqlrag update-rows."
@@ -266,6 +275,7 @@ def update(
         skip_duplicates=skip_duplicates,
         collection=collection,
         patterns=pattern or None,
+        ignore=ignore or None,
         max_bytes=max_bytes,
         embed_model_name=model,
         chunk_size=chunk_size,
