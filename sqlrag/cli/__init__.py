@@ -25,7 +25,7 @@ from sqlrag.cli import search  # noqa: F401
 from sqlrag.cli import ask, serve, shell  # noqa: F401
 
 # isort: split
-from sqlrag.cli import maintain  # noqa: F401
+from sqlrag.cli import maintain, workspace  # noqa: F401
 
 # isort: split
 from sqlrag.cli import transfer
@@ -117,12 +117,13 @@ def demo(
 def main() -> None:
     """Run the command line."""
     clock.imports_done()
-    # --debug and --trust are also accepted after the command, where people add them after a failure.
+    # These are also accepted after the command, where people add them after a failure.
     arguments = sys.argv[1:]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    anywhere = [name for name in ("--debug", "--trust") if name in own]
-    if anywhere:
-        arguments = [*anywhere, *(a for a in own if a not in anywhere), *arguments[len(own) :]]
+    places = [n for n, a in enumerate(own) if a in ("--debug", "--trust", "--no-config") or a.startswith("--config=")]
+    places += [n for at, a in enumerate(own) if a == "--config" for n in (at, at + 1) if n < len(own)]
+    anywhere = [own[n] for n in places]
+    arguments = [*anywhere, *(a for n, a in enumerate(own) if n not in places), *arguments[len(own) :]]
     watch_for_interrupt()
     try:
         app(args=arguments, prog_name="sqlrag")

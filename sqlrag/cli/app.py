@@ -9,12 +9,14 @@ import signal
 import sys
 import warnings
 from contextlib import contextmanager
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from sqlrag import __version__
 from sqlrag.cancellation import Stopped, Work
+from sqlrag.cli import config
 from sqlrag.cli.options import option
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
 from sqlrag.errors import SqlragError
@@ -68,7 +70,8 @@ def command(name: str, short_help: str, *examples: str) -> Callable[[Callable[..
                 raise typer.Exit(code)
 
         epilog = "\b\nExample:\n" + "\n".join(f"  {example}" for example in examples)
-        app.command(name, short_help=short_help, epilog=epilog)(run)
+        config.commands[name] = function
+        app.command(name, cls=config.Configured, short_help=short_help, epilog=epilog)(run)
         return run
 
     return register
@@ -187,9 +190,20 @@ def _options(
         bool,
         option("--trust", help="Open files with views or macros that are not this release's; accepted anywhere."),
     ] = False,
+    configuration: Annotated[
+        Path | None,
+        option(
+            "--config",
+            metavar="PATH",
+            envvar=config.VARIABLE,
+            help="The configuration; accepted anywhere. [the nearest sqlrag.toml]",
+        ),
+    ] = None,
+    no_config: Annotated[bool, option("--no-config", help="Read no configuration; accepted anywhere.")] = False,
 ) -> None:
     global _debug
     _debug = debug
+    config.given = False if no_config else configuration
     if trust:
         os.environ[TRUST] = "1"
     # The library logs what reports and errors say, too. A handler keeps Python from printing that a second time.

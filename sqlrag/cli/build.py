@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
     Collection,
@@ -16,6 +17,7 @@ from sqlrag.cli.options import (
     EngineName,
     File,
     FormatName,
+    Ignore,
     Metadata,
     TagsAll,
     TagsAny,
@@ -43,8 +45,13 @@ if TYPE_CHECKING:
     "sqlrag prepare-embeddings docs -o kb.duckdb --engine ray --workers 2",
 )
 def prepare_embeddings(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
     output: Annotated[Path, option("--output", "-o", metavar="FILE", help="The file to write, such as kb.duckdb.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]", help="Where the documents are. [the collections of sqlrag.toml]", show_default=False
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         option("--model", help="Model: a name on the Hugging Face hub, or a folder. [BAAI/bge-small-en-v1.5]"),
@@ -83,6 +90,7 @@ def prepare_embeddings(
         list[str] | None,
         option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
     ] = None,
+    ignore: Ignore = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     llama_index: Annotated[
         bool, option("--llama-index/--no-llama-index", help="Store what llama-index needs to open the file. [yes]")
@@ -119,8 +127,9 @@ def prepare_embeddings(
     """
     from sqlrag.ingest.build import prepare_file
 
+    first, *others = config.sources(folder, collection, pattern, ignore)
     prepared = prepare_file(
-        folder,
+        first.folder,
         output,
         chunk_size=chunk_size,
         embed_model_name=model,
@@ -132,9 +141,10 @@ def prepare_embeddings(
         overwrite=overwrite,
         chunk_overlap=chunk_overlap,
         chunk_unit=chunk_unit.value,
-        collection=collection,
+        collection=first.collection,
         stemmer=stemmer,
-        patterns=pattern or None,
+        patterns=first.pattern,
+        ignore=first.ignore,
         max_bytes=max_bytes,
         llama_index_compatible=llama_index,
         skip_duplicates=skip_duplicates,
@@ -153,7 +163,21 @@ def prepare_embeddings(
         "run_id": report.run_id,
         **details_of(report),
     }
-    write_facts(summary, form, "" if quiet else f"{prepared.path}: {counts}\n{details[0]}")
+    text = "" if quiet else f"{prepared.path}: {counts}\n{details[0]}"
+    if not others:
+        write_facts(summary, form, text)
+        return
+    more = {"max_bytes": max_bytes, "skip_duplicates": skip_duplicates}
+    _write_several(first, summary, text, [(one, *_updated(one, output, quiet, more)) for one in others], form)
+
+
+def _write_several(
+    first: config.Source, summary: dict[str, Any], text: str, others: list[tuple[config.Source, Any, str]], form: Format
+) -> None:
+    """Write what became of each of several collections."""
+    done = [(first, summary, text), *others]
+    facts = {"collections": [{"collection": one.collection, **summary} for one, summary, _ in done]}
+    write_facts(facts, form, "\n".join(f"{one.collection}: {text}" for one, _, text in done if text))
 
 
 def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
@@ -201,11 +225,13 @@ def details_of(report: Report) -> dict[str, Any]:
 )
 def update(
     folder: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="FOLDER", help="Where the documents are; a file alone: its rows of tables.", show_default=False
+            metavar="[FOLDER]",
+            help="Where the documents are; a file alone: its rows of tables. [the collections of sqlrag.toml]",
+            show_default=False,
         ),
-    ],
+    ] = None,
     file: File = None,
     db: DbInstead = None,
     prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
@@ -219,6 +245,7 @@ def update(
         list[str] | None,
         option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
     ] = None,
+    ignore: Ignore = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     model: Annotated[str | None, option("--model", help="A check only: refuse a file of another model.")] = None,
     chunk_size: Annotated[
@@ -246,10 +273,10 @@ def update(
     Without --prune nothing is removed. Documents of other folders stay as they are. A file alone, without a folder, is
     brought up to date with the tables that its rows are from, as by update-rows.
     """
-    if file is None and folder.is_file():
+    if file is None and folder is not None and folder.is_file():
         from sqlrag.ingest.rows import update_rows
 
-        of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
+        of_folders = (pattern, ignore, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
         if any(one is not None for one in of_folders) or skip_duplicates or collection != "default":
             raise typer.BadParameter(
                 f"{folder} is a file: pass the folder of its documents, or see sqlrag update-rows."
@@ -257,25 +284,41 @@ def update(
         reports = update_rows(folder, prune=prune, wait_seconds=wait, verbose=not quiet)
         write_reports(reports, form, quiet=quiet)
         return
+    given = {
+        "prune": prune,
+        "skip_duplicates": skip_duplicates,
+        "max_bytes": max_bytes,
+        "embed_model_name": model,
+        "chunk_size": chunk_size,
+        "chunk_overlap": chunk_overlap,
+        "chunk_unit": chunk_unit.value if chunk_unit else None,
+        "use_markdown_chunking": markdown,
+        "include_headers_in_chunks": headers,
+        "stemmer": stemmer,
+        "wait_seconds": wait,
+    }
+    path = one_file(file, db)
+    first, *others = [
+        (one, *_updated(one, path, quiet, given)) for one in config.sources(folder, collection, pattern, ignore)
+    ]
+    if others:
+        _write_several(*first, others, form)
+    else:
+        write_facts(first[1], form, first[2])
+
+
+def _updated(one: config.Source, path: Path, quiet: bool, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Update a file from a folder; return the facts, and the lines for people."""
     from sqlrag.ingest.update import update_embeddings
 
     report = update_embeddings(
-        folder,
-        one_file(file, db),
-        prune=prune,
-        skip_duplicates=skip_duplicates,
-        collection=collection,
-        patterns=pattern or None,
-        max_bytes=max_bytes,
-        embed_model_name=model,
-        chunk_size=chunk_size,
-        chunk_overlap=chunk_overlap,
-        chunk_unit=chunk_unit.value if chunk_unit else None,
-        use_markdown_chunking=markdown,
-        include_headers_in_chunks=headers,
-        stemmer=stemmer,
-        wait_seconds=wait,
+        one.folder,
+        path,
+        collection=one.collection,
+        patterns=one.pattern,
+        ignore=one.ignore,
         verbose=not quiet,
+        **options,
     )
     counts, chunks, *details = str(report).splitlines()
     report_details(report, details, quiet)
@@ -287,7 +330,7 @@ def update(
         )
     }
     summary |= {"renamed": [rename._asdict() for rename in report.renamed], **details_of(report)}
-    write_facts(summary, form, "" if quiet else f"{counts}\n{chunks}")
+    return summary, "" if quiet else f"{counts}\n{chunks}"
 
 
 @command(

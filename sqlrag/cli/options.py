@@ -215,6 +215,11 @@ File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", s
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
 
+Ignore = Annotated[
+    list[str] | None,
+    option("--ignore", metavar="PATTERN", help="Leave these out, as in .sqlragignore, such as 'drafts/'. Repeatable."),
+]
+
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
 
 DbInstead = Annotated[

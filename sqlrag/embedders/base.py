@@ -80,6 +80,10 @@ _ATTRIBUTES = (
 
 _loaded: dict[tuple[object, ...], Embedder] = {}
 
+# Keys of the servers that a user has configured, by provider and base_url (None: the provider's own). Each goes to its
+# server alone.
+configured_keys: dict[tuple[str, str | None], str] = {}
+
 # One for each model: what is slow to load keeps no other one waiting.
 _loading: dict[tuple[object, ...], Lock] = {}
 
@@ -165,6 +169,8 @@ def load_embedder(
     8
     """
     name = "onnx" if provider == "auto" else provider
+    if api_key is None and configured_keys:
+        api_key = configured_keys.get((name, base_url.rstrip("/") if base_url else None))
     given = {
         "cache_dir": cache_dir,
         "model_path": model_path,
@@ -399,7 +405,7 @@ def _options(identity: ModelIdentity) -> dict[str, Any]:
         from sqlrag.embedders.remote import is_this_machine
 
         named = os.environ.get(_ADDRESS[identity.provider], "").rstrip("/")
-        if not is_this_machine(url) and url != named:
+        if not is_this_machine(url) and url != named and (identity.provider, url.rstrip("/")) not in configured_keys:
             options["api_key"] = ""
     return options
 

@@ -72,6 +72,7 @@ def prepare_file(
     collection: str = DEFAULT_COLLECTION,
     stemmer: str = lexical.DEFAULT_STEMMER,
     patterns: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
     embedder: AnyEmbedder | None = None,
@@ -131,6 +132,9 @@ def prepare_file(
         another language in these letters.
     patterns
         Read only files whose name or relative path matches one of these, such as ``["*.md", "guides/*"]``.
+    ignore
+        Leave out the files and folders that match one of these, in gitignore's syntax, such as ``["drafts/"]``.
+        The files ``.sqlragignore`` in the folder and below it do the same, as git reads ``.gitignore``.
     max_bytes
         A larger file is not read.
     pdf_extractor
@@ -187,6 +191,7 @@ def prepare_file(
         pdf_extractor,
         progress,
         embed_model_name,
+        ignore=ignore,
         verbose=verbose,
         use_markdown_chunking=use_markdown_chunking,
         include_headers_in_chunks=include_headers_in_chunks,
@@ -211,7 +216,7 @@ def prepare_file(
     check_memory_limit(memory_limit)
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
-    files, skipped = find_files(input_dir, patterns=patterns)
+    files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
         raise NotFoundError(nothing_to_read(input_dir, skipped))
 

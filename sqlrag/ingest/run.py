@@ -159,7 +159,9 @@ class UpdateReport(Report):
         for what in ("added", "changed", "removed"):
             lines += _listed(what, getattr(self, what))
         lines += _listed("renamed", [f"{rename.old} to {rename.new}" for rename in self.renamed])
-        lines += _listed("missing", [f"{doc_id} has no file any more; prune removes it" for doc_id in self.missing])
+        lines += _listed(
+            "missing", [f"{doc_id} has no file any more, or is ignored; prune removes it" for doc_id in self.missing]
+        )
         return "\n".join([*lines, *self._details()])
 
     def _counts(self) -> str:
@@ -547,15 +549,21 @@ def checked_collection(collection: str, max_bytes: int) -> str:
 
 
 def check_types(
-    input_dir: object, patterns: object, pdf_extractor: object, progress: object, model_name: object, **flags: object
+    input_dir: object,
+    patterns: object,
+    pdf_extractor: object,
+    progress: object,
+    model_name: object,
+    *,
+    ignore: object = None,
+    **flags: object,
 ) -> None:
     """Raise InputError for values of a wrong type; None is accepted where there is a default."""
     arguments.path("input_dir", input_dir)
     refuse_address(input_dir)
-    for pattern in (
-        [] if patterns is None or isinstance(patterns, str) else arguments.items("patterns", patterns, "['*.md']")
-    ):
-        arguments.text("patterns", pattern)
+    for name, given in (("patterns", patterns), ("ignore", ignore)):
+        for pattern in [] if given is None or isinstance(given, str) else arguments.items(name, given, "['*.md']"):
+            arguments.text(name, pattern)
     if pdf_extractor is not None and not callable(pdf_extractor):
         raise InputError(f"pdf_extractor must be a function, not {arguments.shown(pdf_extractor)}.")
     arguments.choice("progress", progress, ("auto", "on", "off"))

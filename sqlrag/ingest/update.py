@@ -30,6 +30,7 @@ from sqlrag.ingest.chunk import check_policy, chunk_metadata
 from sqlrag.ingest.folder import (
     MAX_BYTES,
     FileState,
+    IgnoredFile,
     document_id,
     file_state,
     find_files,
@@ -192,7 +193,11 @@ class Planner:
         return (
             doc_id not in found
             and matches(name, self.patterns)
-            and not any(name == file.path or file.path == "." or name.startswith(file.path + "/") for file in skipped)
+            and not any(
+                name == file.path or file.path == "." or name.startswith(file.path + "/")
+                for file in skipped
+                if not isinstance(file, IgnoredFile)
+            )
         )
 
     def _missing(self, plan: Plan, states: States, skipped: Sequence[SkippedFile]) -> list[str]:
@@ -298,6 +303,7 @@ def update_embeddings(
     skip_duplicates: bool = False,
     collection: str = DEFAULT_COLLECTION,
     patterns: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
     embedder: AnyEmbedder | None = None,
@@ -337,7 +343,8 @@ def update_embeddings(
     db_path
         The file to change.
     prune
-        Remove the documents that were read from this folder and are not in it any more, or have no text any more.
+        Remove the documents that were read from this folder and are not in it any more, are ignored now, or have no
+        text any more.
         Files that are there but not read (other patterns, unreadable folders) count as present. False: nothing is
         removed, the report names them as ``missing``.
     skip_duplicates
@@ -345,7 +352,7 @@ def update_embeddings(
         ``prune`` also those that were stored before.
     collection
         The collection that the folder is.
-    patterns, max_bytes, pdf_extractor
+    patterns, ignore, max_bytes, pdf_extractor
         As for :func:`prepare_embeddings`; ``prune`` is limited to names that match.
     embedder
         The file's model, loaded by you, in place of loading it by the name that the file has; whatever
@@ -388,6 +395,7 @@ def update_embeddings(
         pdf_extractor,
         progress,
         embed_model_name,
+        ignore=ignore,
         prune=prune,
         skip_duplicates=skip_duplicates,
         verbose=verbose,
@@ -396,7 +404,7 @@ def update_embeddings(
     )
     if stemmer is not None:
         lexical.check_stemmer(stemmer)
-    files, skipped = find_files(input_dir, patterns=patterns)
+    files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
         raise NotFoundError(nothing_to_read(input_dir, skipped))
 

@@ -49,6 +49,9 @@ COMMANDS = [
         "reembed",
         "models",
         "map",
+        "init",
+        "watch",
+        "doctor",
         "convert",
         "merge",
         "push",
@@ -235,7 +238,7 @@ def test_update_reports_what_it_did(tmp_path):
     done = run("update", root, path)
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == ("1 added, 1 changed, 0 renamed, 0 unchanged, 0 removed, 2 missing, 0 failed")
-    assert "missing: c.md has no file any more; prune removes it" in done.stderr
+    assert "missing: c.md has no file any more, or is ignored; prune removes it" in done.stderr
     assert "empty: e.md" in done.stderr
     (root / "d.md").rename(root / "f.md")
     summary = rows_of("update", root, "--db", path, "--prune", "--chunk-size", "100", "--stemmer", "german")

@@ -391,6 +391,7 @@ class TestIngest:
         "wrong",
         [
             *({"input_dir": None}, {"input_dir": 5}, {"patterns": 5}, {"patterns": [1]}, {"patterns": b"*.md"}),
+            *({"ignore": 5}, {"ignore": [1]}, {"ignore": b"*.md"}),
             *({"embed_model_name": 5}, {"use_markdown_chunking": "no"}, {"include_headers_in_chunks": 2}),
             *({"pdf_extractor": 3}, {"progress": "maybe"}, {"skip_duplicates": 1}, {"verbose": "yes"}),
         ],
