@@ -132,11 +132,11 @@ def shown_text(text: str, body_start: int = 0) -> str:
 
 # What any markup has: a text without one of these is shown as it is.
 _SIGNS = re.compile(
-    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
+    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|==|:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
     re.MULTILINE,
 )
 
-_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-|%%|\)=")
+_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|==|:::|:[a-z]+-|%%|\)=")
 
 # Elements that stand within a word or a line; the others separate words.
 _INLINE = frozenset(re.findall(r"\w+", """
@@ -213,7 +213,7 @@ _LIQUID_BLOCK = re.compile(r"\{%-?\s*(end)?(comment|raw)\s*-?%\}")
 _BRACKET_ANCHOR = re.compile(r"[ \t]*\[#[\w.:-]+\][ \t]*$")
 
 _LOADS = re.compile(
-    r"import\s+(?:[\w*{][^'\"]*?\sfrom\s*)?(['\"])[^'\"\n]+\1[ \t]*;?[ \t]*(?:\n|$)"
+    r"import\s+(?:[\w*{][^'\"]*?\sfrom\s*)?(['\"])[^'\"\n]+\1[ \t]*(?:;?[ \t]*(?:\n|$)|;[ \t]*(?=(?:import|export)\s))"
     r"|export\s+(?:default|const|let|var|function|async|class|\*|\{)[^\0]*"
 )
 
@@ -235,9 +235,19 @@ _INFO_TITLE = re.compile(r"""\btitle=(?:"([^"\n]*)"|'([^'\n]*)')""")
 
 _CONTAINER = re.compile(r"^[ \t]*:{3,}[ \t]*(?:[\w-]+|\{[\w-]+\})?", re.MULTILINE)
 
+# Markdown that MDX and kramdown read inside a block of HTML, within one line.
+_IN_HTML = re.compile(
+    r"!?\[(?P<label>[^\[\]\n]+)\]\([^\s()<>]*(?:[ \t]+\"(?P<title>[^\"\n]*)\")?\)"
+    r"|\*\*(?=\S)(?P<strong>[^*\n]*[^*\s])\*\*"
+)
+
+_CODE_IN_HTML = re.compile(r"<(/?)(?:pre|code|kbd|samp|textarea)\b", re.IGNORECASE)
+
 _NOTE_MARK = re.compile(r"\[\^[^\]\s]+\]:?")
 
 _UNRESOLVED = re.compile(r"(?<![\w\])])\[([^\[\]\n]{1,200})\]\[(?:[A-Za-z][^\[\]\n]{0,100})?\]")
+
+_HIGHLIGHTED = re.compile(r"(?<![=\w!<>])==(?=[^\s=])[^=\n]*(?<!\s)==(?![=\w])")
 
 _CALLOUT = re.compile(r"\[!([\w-]+)\][+-]?")
 
@@ -456,6 +466,8 @@ class _Page:
         if heading and (anchor := _BRACKET_ANCHOR.search(content)) and content[: anchor.start()].strip():
             hidden.append(Span(*anchor.span()))
         hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
+        for found in _HIGHLIGHTED.finditer(content):
+            hidden += [Span(found.start(), found.start() + 2), Span(found.end() - 2, found.end())]
         if ":::" in content:
             hidden += [Span(*found.span(), " ") for found in _CONTAINER.finditer(content)]
         content = _filled(content, hidden)
@@ -504,16 +516,28 @@ class _Page:
         """Find the markup of a stretch of HTML."""
         if self.written and self.text.find("{", start, end) >= 0:
             self.found += [Span(*one.span(), " ") for one in _BRACED.finditer(self.text, start, end)]
-        position = start
+        position, is_code = start, False
         while position < end:
             at = self.text.find("<", position, end)
             self._entities(position, end if at < 0 else at)
+            if self.written and not is_code:
+                self._in_html(position, end if at < 0 else at)
             if at < 0:
                 return
+            code = _CODE_IN_HTML.match(self.text, at, end)
+            is_code = not code[1] if code else is_code
             spans, position, reaches = self.tag(self.finder, at, end)
             self.hidden_to = max(self.hidden_to, reaches)
             self.found += spans
             position = max(position, reaches)
+
+    def _in_html(self, start: int, end: int) -> None:
+        """Find the Markdown between two tags."""
+        self.found += [Span(*one.span(), " ") for one in _CONTAINER.finditer(self.text, start, end)]
+        for one in _IN_HTML.finditer(self.text, start, end):
+            kept = [one.span(name) for name in ("label", "title", "strong") if one[name]]
+            shown = " " if one["title"] else ""
+            self.found += [span._replace(shown=shown) for span in _around(*one.span(), kept)]
 
     def _entities(self, start: int, end: int) -> None:
         for one in _ENTITY.finditer(self.text, start, end):
