@@ -77,10 +77,12 @@ WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+?)(?:(\\?\|)([^\[\]\n]*))?\]\](?!\()
 
 _SIZE = re.compile(r"\d+(?:x\d+)?")
 
-_MEDIA = re.compile(
+MEDIA = re.compile(
     r"\.(?:avif|bmp|gif|jpe?g|png|svg|webp|3gp|flac|m4a|mkv|mov|mp[34]|og[agv]|opus|wav|webm|base|canvas)$",
     re.IGNORECASE,
 )
+
+"""How a file ends that is a picture, a sound or a film, and no document."""
 
 
 def is_markdown(mime: object) -> bool:
@@ -228,7 +230,7 @@ def _wikilink(state: StateInline, silent: bool) -> bool:
     if not found:
         return False
     embedded = bool(found[1]) or (state.pos > 0 and state.src[state.pos - 1] == "!")
-    if embedded and _MEDIA.search(found[2].partition("#")[0].strip()):
+    if embedded and MEDIA.search(found[2].partition("#")[0].strip()):
         return False
     if not silent:
         token = state.push("wikilink", "", 0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlrag.links import (
     ADMONITION,
     MARKDOWN,
+    MEDIA,
     WIKILINK,
     Part,
     blocks_of,
@@ -828,7 +829,7 @@ def _image(state: StateInline, silent: bool) -> bool:
             state.env["recorder"] = recorder
     if found and not silent and isinstance(recorder, _Recorder):
         end = _end_of_label(state, start + 1)
-        recorder.found.append(Span(start, start + 2))
+        recorder.found.append(Span(start, start + 2, " "))
         recorder.found += _around(end, state.pos, _title_of(state, state.tokens[-1].attrs.get("title"), end), " ")
     return found
 
@@ -878,6 +879,8 @@ def _brackets(state: StateInline, silent: bool) -> bool:
     if found:
         label = label_of_wikilink(found)
         spans = [Span(start, label[0]), Span(label[1], found.end())]
+        if found[1] and label[1] <= found.end(2) and MEDIA.search(found[2].partition("#")[0].strip()):
+            spans = [Span(start, found.end(), " ")]  # a picture of which the author says nothing
     else:
         found = _NOTE_MARK.match(src, start, state.posMax)
         if found and (not found[0].endswith(":") or _begins_line(src, start)):

@@ -230,7 +230,7 @@ class TestTables:
             ("a.csv", "name|size\nx_y|1\n"),
             ("a.tsv", "name\tsize\nx_y\t1\n"),
             ("a.csv", "\ufeffname\tsize\nx_y\t1\n"),
-            ("a.csv", "na\x00me,size\nx_y,1\n,,\n"),
+            ("a.csv", "name\x00,size\nx_y,1\n,,\n"),
         ],
     )
     def test_delimiters(self, tmp_path, name, content):
@@ -255,6 +255,10 @@ class TestTables:
     def test_legacy_encoding(self, tmp_path):
         data = "Straße;Größe\nMüllerstraße;Höhe über 5\n".encode("cp1252")
         assert "Müllerstraße" in read(tmp_path, data, "a.csv").text
+
+    def test_a_removed_character_still_separates_words(self, tmp_path):
+        document = read(tmp_path, "name,place\nfoo\0bar,x\x0by\nlonger words,here\n", "a.csv")
+        assert document.text.splitlines()[2] == "| foo bar | x y |"
 
     def test_a_hundred_thousand_rows(self, tmp_path):
         started = time.process_time()

@@ -318,6 +318,27 @@ class TestReStructuredText:
         found = markdown_links(document.text, doc_id="x/a.rst")
         assert [link.target for link in found] == ["b", "c", "x/a.rst", "x/a.rst"]
 
+    def test_conditions_and_names_of_pictures_are_no_text(self, tmp_path):
+        text = """.. only:: html
+
+   Shown.
+
+.. rst-class:: hidden
+
+.. image:: a/b.png
+   :align: center
+
+.. figure:: c.svg
+   :alt: valve
+
+   Caption
+
+.. toctree::
+
+   x/y
+"""
+        assert read(tmp_path, text, "a.rst").text == "Shown.\n\n![valve](c.svg)\n\nCaption"
+
     def test_docutils_itself_is_as_before(self, tmp_path):
         from docutils.parsers.rst import directives, roles
 

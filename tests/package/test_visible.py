@@ -140,7 +140,8 @@ def test_anchors_of_headings_are_no_words(anchor):
         ("a[^1][^2]\n\n[^1]: b\n[^2]: c", "a b c"),
         ("> [!NOTE]\n> a", "NOTE a"),
         ("==a b== c==d e == f == `==g==` x=**=**= a == b", "a b c==d e == f == ==g== x=== a == b"),
-        ("[[note]] [[a/b.md#C|d]] ![[e.png|100]] [[f#g]] [[#h]] [[i\\|j]]", "note d e.png f h j"),
+        ("[[note]] [[a/b.md#C|d]] ![[e.png|100]] [[f#g]] [[#h]] [[i\\|j]]", "note d f h j"),
+        ("a![[b.svg#icon]]c ![[d.png|An e]] ![[f.md]] ![g](h.png)i [[j.png]]", "a c An e f g i j.png"),
     ],
     ids=lambda value: value[:12],
 )

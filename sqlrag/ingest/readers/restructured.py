@@ -43,7 +43,13 @@ _SETTINGS = {
 _TITLED = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)
 
 # Directives of Sphinx whose content is not text, but names of files and options.
-_NO_TEXT = {"toctree", "index", "currentmodule", "module", "highlight", "only", "tabularcolumns", "contents", "include"}
+_NO_TEXT = {"toctree", "index", "currentmodule", "module", "highlight", "tabularcolumns", "contents", "include"}
+
+# Those whose argument is a condition or a class, and their content is text.
+_NO_ARGUMENT = {"only", "ifconfig", "rst-class", "cssclass", "hlist", "tab-set", "grid"}
+
+# docutils gives a picture without a description the name of its file.
+_NAME_AS_ALT = re.compile(r'<img alt="([^"]+)"(?=[^<>]* src="\1")')
 
 _VERSIONS = {
     "deprecated": "Deprecated since version ",
@@ -93,7 +99,7 @@ def read_rst(data: bytes, doc_id: str, _: object = None) -> Document:
     # docutils raises SystemMessage and, on odd input, others.
     except Exception as error:
         raise DocumentError(doc_id, f"not readable as reStructuredText ({type(error).__name__}: {error})") from error
-    page = html_to_markdown(parts["html_body"])
+    page = html_to_markdown(_NAME_AS_ALT.sub('<img alt=""', parts["html_body"]))
     return converted(doc_id, [page.text], warnings=warnings)
 
 
@@ -172,7 +178,7 @@ def _directives() -> dict[str, Any]:
 
         def run(self) -> list[Any]:
             made: list[Any] = []
-            arguments = " ".join(self.arguments)
+            arguments = "" if self.name in _NO_ARGUMENT else " ".join(self.arguments)
             if arguments:
                 arguments = _VERSIONS.get(self.name, "") + arguments
                 inline, messages = self.state.inline_text(arguments, self.lineno)
