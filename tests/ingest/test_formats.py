@@ -220,6 +220,14 @@ class TestHtml:
             assert store.cursor().sql("SELECT source, target FROM links").fetchall() == [("a.html", "b.html")]
 
 
+@pytest.mark.parametrize("title", ["Untitled document", "untitled-2", "Documento sin título", "無題ドキュメント"])
+def test_a_title_that_a_program_gave_is_none(tmp_path, title):
+    page = "<title>{}</title><p>words</p>"
+    assert chunk(read(tmp_path, page.format(title), "pump.html"), CHARS)[0].heading_path == ("pump",)
+    found = read(tmp_path, page.format(f"{title} by Ann"), "pump.html")
+    assert chunk(found, CHARS)[0].heading_path == (f"{title} by Ann",)
+
+
 class TestTables:
     @pytest.mark.parametrize(
         ("name", "content"),

@@ -120,12 +120,12 @@ def _pypdfium2(
         whole["title"], whole["author"] = (document.get_metadata_value(key) for key in ("Title", "Author"))
         for number in range(len(document)) if numbers is None else numbers:
             try:
-                *found, pictured = _pdfium_text(document, number)
+                text, guessed, partial, pictured = _pdfium_text(document, number)
                 whole["pictures"] += [number] * pictured
             except pypdfium2.PdfiumError as error:
                 whole["remarks"].append(f"page {number + 1}: {error}")
-                found = ["", "", True]
-            yield found[0], found[1], found[2]
+                text, guessed, partial = "", "", True
+            yield text, guessed, partial
     finally:
         document.close()
 
