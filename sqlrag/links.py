@@ -75,6 +75,10 @@ WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+?)(?:(\\?\|)([^\[\]\n]*))?\]\](?!\()
 
 """A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds it, ``[[1]](a.md)`` is none."""
 
+TABLE_OF_CONTENTS = re.compile(r"\s*(?:\[\[_?toc_?\]\]|\[toc\])\s*", re.IGNORECASE)
+
+"""A paragraph that stands for the table of contents of its page."""
+
 _SIZE = re.compile(r"\d+(?:x\d+)?")
 
 MEDIA = re.compile(
@@ -225,12 +229,14 @@ def _to_note(span: tuple[int, int], label: str, url: str, doc_id: str) -> Link:
 
 
 def _wikilink(state: StateInline, silent: bool) -> bool:
-    """Read a wikilink; pictures and sounds that are embedded are none."""
+    """Read a wikilink; pictures and sounds that are embedded are none, nor is the place of a table of contents."""
     found = WIKILINK.match(state.src, state.pos, state.posMax)
     if not found:
         return False
     embedded = bool(found[1]) or (state.pos > 0 and state.src[state.pos - 1] == "!")
     if embedded and MEDIA.search(found[2].partition("#")[0].strip()):
+        return False
+    if TABLE_OF_CONTENTS.fullmatch(state.src):
         return False
     if not silent:
         token = state.push("wikilink", "", 0)

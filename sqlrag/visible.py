@@ -12,6 +12,7 @@ from sqlrag.links import (
     ADMONITION,
     MARKDOWN,
     MEDIA,
+    TABLE_OF_CONTENTS,
     WIKILINK,
     Part,
     blocks_of,
@@ -254,6 +255,9 @@ _CALLOUT = re.compile(r"\[!([\w-]+)\][+-]?")
 
 _FILLER = "\ue000"
 
+# In place of braces, which are punctuation to the rules of emphasis.
+_EDGE = "\u2e31"
+
 _MARKS = re.compile(r"(?:[>#]+[ \t]*)+")
 
 
@@ -467,6 +471,8 @@ class _Page:
         if heading and (anchor := _BRACKET_ANCHOR.search(content)) and content[: anchor.start()].strip():
             hidden.append(Span(*anchor.span()))
         hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
+        if TABLE_OF_CONTENTS.fullmatch(content):
+            hidden.append(Span(0, len(content), " "))
         for found in _HIGHLIGHTED.finditer(content):
             hidden += [Span(found.start(), found.start() + 2), Span(found.end() - 2, found.end())]
         if ":::" in content:
@@ -534,7 +540,8 @@ class _Page:
 
     def _in_html(self, start: int, end: int) -> None:
         """Find the Markdown between two tags."""
-        self.found += [Span(*one.span(), " ") for one in _CONTAINER.finditer(self.text, start, end)]
+        for pattern in (_CONTAINER, _UNSEEN):
+            self.found += [Span(*one.span(), " ") for one in pattern.finditer(self.text, start, end)]
         for one in _IN_HTML.finditer(self.text, start, end):
             kept = [one.span(name) for name in ("label", "title", "strong") if one[name]]
             shown = " " if one["title"] else ""
@@ -699,7 +706,10 @@ def _filled(content: str, spans: list[Span]) -> str:
     for start, end, _ in _ordered(spans):
         start = max(start, done)
         if end > start:
-            parts += [content[done:start], _FILLER * (end - start)]
+            filler = _FILLER * (end - start)
+            if end - start > 1 and content[start] == "{":
+                filler = _EDGE + filler[2:] + _EDGE
+            parts += [content[done:start], filler]
             done = end
     return "".join([*parts, content[done:]])
 
@@ -883,8 +893,9 @@ def _brackets(state: StateInline, silent: bool) -> bool:
             spans = [Span(start, found.end(), " ")]  # a picture of which the author says nothing
     else:
         found = _NOTE_MARK.match(src, start, state.posMax)
-        if found and (not found[0].endswith(":") or _begins_line(src, start)):
-            spans = [Span(start, found.end(), "")]
+        if found:  # a colon after it is the text's, unless the note itself follows
+            is_note = found[0].endswith(":") and _begins_line(src, start)
+            spans = [Span(start, found.end() - (found[0].endswith(":") and not is_note))]
         else:
             found = _CALLOUT.match(src, start, state.posMax) if start <= recorder.begin else None
             if found is None:

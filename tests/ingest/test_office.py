@@ -318,6 +318,13 @@ class TestReStructuredText:
         found = markdown_links(document.text, doc_id="x/a.rst")
         assert [link.target for link in found] == ["b", "c", "x/a.rst", "x/a.rst"]
 
+    def test_standards_have_a_number_or_a_title(self, tmp_path):
+        text = "An :pep:`iterator <234>`, :pep:`8#naming` and :rfc:`2822`, :pep:`no`.\n"
+        assert read(tmp_path, text, "a.rst").text == (
+            "An [iterator](https://peps.python.org/pep-0234), [PEP 8](https://peps.python.org/pep-0008) and "
+            "[RFC 2822](https://datatracker.ietf.org/doc/html/rfc2822), PEP no."
+        )
+
     def test_conditions_and_names_of_pictures_are_no_text(self, tmp_path):
         text = """.. only:: html
 

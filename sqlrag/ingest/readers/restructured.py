@@ -61,6 +61,9 @@ _VERSIONS = {
 # Roles of names in programs, which a dot may begin.
 _NAMES = {"any", "attr", "class", "data", "exc", "func", "meth", "mod", "obj"}
 
+# Roles of standards by number, which Sphinx gives a title, too.
+_NUMBERED = {"pep": "https://peps.python.org/pep-{:0>4}", "rfc": "https://datatracker.ietf.org/doc/html/rfc{}"}
+
 _CODE = {
     "code-block",
     "sourcecode",
@@ -128,6 +131,8 @@ def _tolerant() -> Iterator[None]:
         return (found, messages) if found is not None else (_directives()["anything"], [])
 
     def role(name: str, language: Any, line: int, reporter: Any) -> Any:
+        if name in _NUMBERED:
+            return _role, []
         found, messages = known_role(name, language, line, reporter)
         return (found, messages) if found is not None else (_role, [])
 
@@ -143,6 +148,12 @@ def _role(name: str, raw: str, text: str, line: int, inliner: Any, options: Any 
 
     titled = _TITLED.fullmatch(text)
     kind_of_name = name.rpartition(":")[2]
+    if name in _NUMBERED:
+        number = (titled[2] if titled else text).partition("#")[0]
+        shown = titled[1] if titled else f"{name.upper()} {number}"
+        if number.isdecimal() and number.isascii():
+            return [nodes.reference(raw, shown, refuri=_NUMBERED[name].format(number))], []
+        return [nodes.inline(raw, shown)], []
     shown = titled[1] if titled else text.lstrip("!~." if kind_of_name in _NAMES else "!~")
     if kind_of_name == "doc":
         return [nodes.reference(raw, shown, refuri=titled[2] if titled else text)], []
