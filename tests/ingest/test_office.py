@@ -104,6 +104,26 @@ class TestSlides:
         ]
         assert document.warnings == ("a.pptx: hidden slides are not read: 3",)
 
+    def test_paragraphs_have_the_marks_and_numbers_of_their_lists(self, tmp_path):
+        def text_box(*paragraphs, place=""):
+            made = "".join(
+                f'<a:p><a:pPr lvl="{level}">{bullet}</a:pPr><a:r><a:t>{words}</a:t></a:r></a:p>'
+                for words, level, bullet in paragraphs
+            )
+            return f"<p:sp><p:nvSpPr><p:nvPr>{place}</p:nvPr></p:nvSpPr><p:txBody>{made}</p:txBody></p:sp>"
+
+        number, four = '<a:buAutoNum type="arabicPeriod"/>', '<a:buAutoNum type="alphaLcPeriod" startAt="4"/>'
+        box = text_box(
+            ("intro", 0, ""), ("a", 0, number), ("in", 1, four), ("in", 1, four), ("b", 0, number), ("in", 1, four),
+            ("out", 0, ""), ("c", 0, number),
+        )  # fmt: skip
+        body = text_box(
+            ("intro", 0, "<a:buNone/>"), ("a", 0, ""), ("b", 0, '<a:buChar char="•"/>'), place='<p:ph type="body"/>'
+        )
+        assert read(tmp_path, slides(box + body), "a.pptx").text == (
+            "## Slide 1\n\nintro\n\n1. a\n   4. in\n   5. in\n2. b\n   4. in\n\nout\n\n1. c\n\nintro\n\n- a\n- b"
+        )
+
     def test_tables_charts_groups_and_pictures(self, tmp_path):
         cell = "<a:tc><p:txBody><a:p><a:r><a:t>{}</a:t></a:r></a:p></p:txBody></a:tc>"
         rows = "".join(f"<a:tr>{cell.format(a)}{cell.format(b)}</a:tr>" for a, b in [("Name", "Size"), ("x", "1")])
