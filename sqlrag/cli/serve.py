@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from contextlib import contextmanager
+from logging.handlers import WatchedFileHandler
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +17,10 @@ from sqlrag.cli.options import DbsInstead, Files, option
 from sqlrag.cli.printing import write, write_message
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.network import is_loopback
-from sqlrag.search.open import files_of, name_of
+from sqlrag.search.open import files_of, name_of, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @command(
@@ -39,6 +45,14 @@ def serve(
     allow_host: Annotated[
         list[str] | None,
         option("--allow-host", metavar="NAME", help='A host name of this server, "*" for any. Repeatable.'),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        option("--cors", metavar="ORIGIN", help='Let pages of this origin ask, "*" for any. Repeatable.'),
+    ] = None,
+    access_log: Annotated[
+        str | None,
+        option("--access-log", metavar="json|FILE", help="A line of JSON a request, to standard error or a file."),
     ] = None,
     chat_model: Annotated[
         str | None,
@@ -98,17 +112,42 @@ def serve(
         rerank_model=rerank,
         input_dir=input_dir,
         hosts=hosts,
+        cors=tuple(cors or ()),
         seconds=timeout,
         max_upload_bytes=max_upload_mb * 2**20,
         **given,
     )
     app = create_app(path, options)
-    from sqlrag.search.open import open_store
+    with open_store(path) as store:  # what is wrong with the file is reported before anything listens
+        served = store.path
 
-    with open_store(path) as store:
-        write_message(f"Serving {store.path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
-    with logging_to_stderr():
-        run(app, host, port, started=lambda url: write(f"{url}/"))
+    def started(url: str) -> None:
+        write_message(f"Serving {served}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
+        write(f"{url}/")
+
+    with logging_to_stderr(), _access_log(access_log):
+        run(app, host, port, started=started)
+
+
+@contextmanager
+def _access_log(where: str | None) -> Iterator[None]:
+    """Write a line for each request to a file, which may be rotated, or with "json" to standard error."""
+    if where is None:
+        yield
+        return
+    try:
+        handler = logging.StreamHandler() if where == "json" else WatchedFileHandler(where, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"The access log {where} cannot be written: {error.strerror}.") from error
+    log = logging.getLogger("sqlrag.access")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        handler.close()
 
 
 @command("mcp", "Serve the file to language models (MCP).", "sqlrag mcp kb.duckdb")

@@ -775,6 +775,67 @@ class TestServe:
                 told = server.communicate(timeout=30)[1]
         assert server.returncode == 1
         assert "Pass another --port" in told
+        assert "Serving" not in told  # fault U9
+
+    def test_an_access_log_has_a_line_for_each_request_and_nothing_that_was_asked(self, file, tmp_path):
+        log = tmp_path / "access.jsonl"
+        for where in ("json", str(log)):
+            with started(file, "--access-log", where, SQLRAG_API_KEY=KEY) as server:
+                url = server.stdout.readline().strip()
+                for method, path, body, headers in (
+                    ("POST", "lexical_query", {"query_text": "secretword duck", "top_k": 7}, {"X-Request-ID": "id-1"}),
+                    ("POST", "retrieve", {"query": "secretword", "plan": {"mode": "lexical", "k": 9}}, {}),
+                    ("GET", "?q=secretword", None, {}),
+                    ("HEAD", "health", None, {}),
+                    ("POST", "lexical_query", {"query_text": "secretword", "top_k": 0}, {}),
+                    ("GET", "documents/secret%0Aword", None, {}),
+                    ("GET", "documents", None, {"Authorization": "Bearer wrong"}),
+                ):
+                    sent = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
+                    data = None if body is None else json.dumps(body).encode()
+                    request = urllib.request.Request(url + path, data, sent, method=method)
+                    try:
+                        with urllib.request.urlopen(request) as answer:
+                            last = len(answer.read())
+                    except urllib.error.HTTPError as error:
+                        last = len(error.read())
+                server.terminate()
+                told = server.communicate(timeout=30)[1]
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+        assert [(line["method"], line["path"], line["status"], line["top_k"]) for line in lines] == [
+            ("POST", "/lexical_query", 200, 7),
+            ("POST", "/retrieve", 200, 9),
+            ("GET", "/", 200, None),
+            ("HEAD", "/health", 200, None),
+            ("POST", "/lexical_query", 422, None),
+            ("GET", "/documents/secret\nword", 404, None),
+            ("GET", "/documents", 401, None),
+        ]
+        assert lines[0]["request_id"] == "id-1"
+        assert all(re.fullmatch("[0-9a-f]{32}", line["request_id"]) for line in lines[1:])
+        assert (lines[3]["bytes"], lines[-1]["bytes"]) == (0, last)
+        assert all(
+            line["ms"] > 0 and re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}\.\d{3}Z", line["time"]) for line in lines
+        )
+        assert "secretword" not in log.read_text("utf-8")
+        assert "{" not in told  # of the second server: its file has it all
+
+    def test_fault_U9_it_says_that_it_serves_once_it_does(self, file):
+        with started(file, "--access-log", "json") as server:
+            url = server.stdout.readline().strip()
+            with urllib.request.urlopen(url + "health") as answer:
+                assert answer.status == 200
+            server.terminate()
+            first, second, *_ = server.communicate(timeout=30)[1].splitlines()
+        assert first == f"Serving {file}; Ctrl-C ends it."
+        assert json.loads(second)["path"] == "/health"
+
+    def test_an_access_log_that_cannot_be_written(self, file, tmp_path):
+        with started(file, "--access-log", str(tmp_path / "none" / "access.jsonl")) as server:
+            told = server.communicate(timeout=30)[1]
+        assert server.returncode == 1
+        assert "cannot be written: No such file or directory" in told
+        assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("by", ["path", "store"])

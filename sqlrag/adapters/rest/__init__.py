@@ -77,7 +77,15 @@ def create_app(db_path: AnyStores, options: ServerOptions | None = None) -> Fast
         middleware=[
             Middleware(middleware.Counting, metrics=metrics),
             Middleware(middleware.SafeHeaders),
-            Middleware(Guard, hosts=options.hosts, names=options.hosts, key=options.api_key, static=pages.STATIC),
+            *([Middleware(middleware.Cors, origins=options.cors)] if options.cors else []),
+            Middleware(
+                Guard,
+                hosts=options.hosts,
+                names=options.hosts,
+                key=options.api_key,
+                static=pages.STATIC,
+                cors=options.cors,
+            ),
             Middleware(BodyInTime, seconds=options.seconds),
             Middleware(middleware.Head),
             Middleware(AsProblems, most_bytes=documents.largest_body(options)),
