@@ -86,7 +86,7 @@ def routes_of(app):
     paths = [(r.path, method) for r in app.routes for method in getattr(r, "methods", None) or ()]
     assert {f"/{call.name}" for call in table.CALLS} <= {path for path, _ in paths}
     assert ("/documents", "POST") in paths
-    assert all(isinstance(r, APIRoute) or r.path in ("/openapi.json", "/page") for r in app.routes)
+    assert all(isinstance(r, APIRoute) or r.path in ("/openapi.json", "/page", "/swagger") for r in app.routes)
     return [(path.replace("{doc_id:path}", "a.md"), method) for path, method in sorted(paths)]
 
 
@@ -134,7 +134,7 @@ class TestForeignPages:
         routes += [("mcp", "/mcp", method) for method in ("POST", "GET", "DELETE", "OPTIONS")]
         asked = 0
         for kind, path, method in routes:
-            if method in ("GET", "HEAD") and path in ("/", "/health"):
+            if method in ("GET", "HEAD") and path in ("/", "/health", "/docs"):
                 continue
             contents = CONTENTS if method == "POST" else {"": b""}
             requests = [
@@ -155,7 +155,7 @@ class TestForeignPages:
         with TestClient(rest.create_app(file, ServerOptions(api_key=key)), base_url=OWN) as client:
             for headers in WELCOME:
                 for foreign in ({}, FOREIGN[0], {"sec-fetch-site": "cross-site"}):  # a link on another site leads here
-                    for path in ("/", "/health", "/page/main.js"):
+                    for path in ("/", "/health", "/page/main.js", "/docs", "/swagger/swagger-ui.css"):
                         assert client.get(path, headers={**headers, **foreign}).status_code == 200
                         assert client.head(path, headers={**headers, **foreign}).status_code == 200
                 answer = client.post("/lexical_query", json={"query_text": "duck"}, headers={**headers, **sent})

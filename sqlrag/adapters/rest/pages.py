@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 
-STATIC = ("/", "/health", "/page/")
+STATIC = ("/", "/health", "/docs", "/page/", "/swagger/")
 
 """What tells nothing of the file, and is read without the key."""
 
@@ -149,7 +149,7 @@ def _map(store: Store) -> dict[str, Any]:
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add ``/``, ``/page/…`` and ``/health``."""
+    """Add ``/``, ``/docs``, what they consist of, and ``/health``."""
     add_facets(app, service)
     add_map(app, service)
 
@@ -157,7 +157,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html", media_type="text/html")
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(PAGE / "docs.html", media_type="text/html")
+
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    # Swagger UI is in that package; its own pages have scripts inside of them.
+    app.mount("/swagger", StaticFiles(packages=[("fastapi_offline", "static")]), name="swagger")
 
     @app.get("/health", operation_id="health", response_model=None, responses={503: PROBLEMS[503]})
     async def health(request: Request) -> Response:
