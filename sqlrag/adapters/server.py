@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import threading
 import time
@@ -21,8 +22,9 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sqlrag import scratch, telemetry
+from sqlrag.arguments import shown
 from sqlrag.cancellation import Work
-from sqlrag.errors import StoreLockedError
+from sqlrag.errors import InputError, StoreLockedError
 from sqlrag.network import (
     LOOPBACK,
     NO_KEY,
@@ -36,7 +38,7 @@ from sqlrag.network import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -71,6 +73,16 @@ def as_json(value: Any) -> bytes:
     """Return JSON in UTF-8, floats as Python writes them; lone surrogates are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")
+
+
+def check_db_names(names: Iterable[str]) -> None:
+    """Raise InputError for a name of a store that cannot be a part of a path."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"The name {shown(name)} must be 1 to 64 letters, digits, dots, dashes and underscores.")
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class Guard:

@@ -236,6 +236,37 @@ class TestTools:
         assert str(kb) not in json.dumps(told)
 
 
+class TestSeveral:
+    """Several files of one server, each by its name."""
+
+    def test_a_call_names_its_file(self, kb, tmp_path):
+        other = build(tmp_path, owl_md="# Owl\n\nAn owl hunts a mango at night.")
+        files = {"fruit": kb, "birds": other}
+        tools, _ = tools_of(create_server(files))
+        for tool in tools.values():
+            assert tool.input_schema["properties"]["db"]["enum"] == ["fruit", "birds"]
+            assert "db" in tool.input_schema["required"]
+        assert "db" not in tools_of(create_server(kb))[0]["hybrid_query"].input_schema["properties"]
+        calls = [("hybrid_query", {"query_text": "mango", "db": name}) for name in files]
+        for result, path in zip(ask(create_server(files), *calls), files.values(), strict=True):
+            found = [row["node_id"] for row in given(result)["results"]]
+            assert found == [row["node_id"] for row in sqlrag.hybrid_query("mango", path)]
+        unknown, none = ask(
+            create_server(files),
+            ("hybrid_query", {"query_text": "mango", "db": "fish"}),
+            ("hybrid_query", {"query_text": "mango"}),
+        )
+        assert "'fruit' or 'birds'" in failure(unknown)
+        assert "db is missing" in failure(none)
+
+    def test_the_command(self, kb, tmp_path):
+        other = build(tmp_path, owl_md="# Owl\n\nAn owl hunts at night.")
+        args = ["-m", "sqlrag", "mcp", "--db", f"fruit={kb}", "--db", f"birds={other}"]
+        server = StdioServerParameters(command=sys.executable, args=args, env=environment(**QUICK))
+        (info,) = ask(server, ("corpus_info", {"db": "birds"}))
+        assert given(info)["source_documents"]["total_documents"] == 1
+
+
 class TestAnswerSources:
     def test_they_are_what_an_answer_is_made_from(self, kb):
         (result,) = ask(in_process(kb), ("answer_sources", {"question": "Which fruit is sweet?", "top_k": 3}))

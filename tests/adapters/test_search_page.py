@@ -450,6 +450,22 @@ def test_a_title_is_text_that_can_be_seen_and_is_said_once(visit, odd, name, tit
     expect(page.locator("#source-place")).to_have_text(source[1])
 
 
+def test_the_other_files_of_the_server_can_be_chosen(visit, odd, tmp_path):
+    other = build(tmp_path, a_md="# Okapis\n\nThe okapi has stripes as a zebra has.")
+    with server({"odd": odd[1], "okapis": other}) as address:
+        page = visit(address)
+        ask(page, "zebra", "Words")
+        expect(page.locator("#list li").first).to_be_visible()
+        expect(page.locator("#files option:checked")).to_have_text("odd")
+        assert violations(page) == []
+        page.get_by_label("The file").select_option("okapis")
+        page.wait_for_url(f"{address}db/okapis/?q=zebra&mode=words")
+        expect(page.locator("#list .open")).to_have_text("Okapis")
+        expect(page.locator("#files option:checked")).to_have_text("okapis")
+        page.go_back()
+        expect(page.locator("#files option:checked")).to_have_text("odd")
+
+
 def test_the_page_allows_no_script_but_its_own(visit, address):
     page = visit(address)
     policy = page.request.get(address).headers["content-security-policy"]

@@ -9,7 +9,7 @@ from sqlrag.errors import MissingExtraError
 from sqlrag.ranking.plan import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.types import ASGIApp
 
@@ -80,15 +80,16 @@ _TOOLS: tuple[tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any]
 _READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-def create_server(db_path: AnyStores) -> host.StrictServer:
+def create_server(db_path: AnyStores | Mapping[str, AnyStores]) -> host.StrictServer:
     """Return the server of a file or files, which each call opens and closes; ``.run("stdio")`` runs it.
 
-    ``db_path`` is as in :func:`sqlrag.hybrid_query`; an open store stays open.
+    ``db_path`` is as in :func:`sqlrag.hybrid_query`; an open store stays open. Or several by their names, of which each
+    call names one as ``db``.
     """
     return _server(db_path, over_http=False)
 
 
-def _server(db_path: AnyStores, *, over_http: bool) -> host.StrictServer:
+def _server(db_path: AnyStores | Mapping[str, AnyStores], *, over_http: bool) -> host.StrictServer:
     server = host.StrictServer(
         "sqlrag", version=sqlrag.__version__, instructions=tools.INSTRUCTIONS, log_level="WARNING"
     )
@@ -101,7 +102,11 @@ def _server(db_path: AnyStores, *, over_http: bool) -> host.StrictServer:
 
 
 def create_app(
-    db_path: AnyStores, *, host: str = "127.0.0.1", hosts: Sequence[str] = (), api_key: str | None = None
+    db_path: AnyStores | Mapping[str, AnyStores],
+    *,
+    host: str = "127.0.0.1",
+    hosts: Sequence[str] = (),
+    api_key: str | None = None,
 ) -> ASGIApp:
     """Return the server as an ASGI application with the endpoint ``/mcp``; see :func:`host.guarded_app`."""
     return guarded_app(_server(db_path, over_http=True), host, hosts, api_key)

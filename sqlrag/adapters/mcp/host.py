@@ -7,7 +7,8 @@ import inspect
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio
 from mcp.server import MCPServer
@@ -28,7 +29,7 @@ from sqlrag.ranking.plan import option_of
 from sqlrag.search.open import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcp_types import Tool
     from starlette.types import ASGIApp
@@ -93,47 +94,53 @@ def _plain(text: str) -> str:
 
 def bound(
     run: Callable[..., Any],
-    db_path: AnyStores,
+    db_path: AnyStores | Mapping[str, AnyStores],
     described: Callable[..., Any],
     arguments: Mapping[str, Any],
     shape: Any,
 ) -> Callable[..., Any]:
-    """Return ``run`` bound to the file.
+    """Return ``run`` bound to the file, or with an argument ``db`` that names one of several.
 
     ``arguments`` are those that a client may pass, with their types; their defaults and descriptions are those of
     ``described``, or of the table of search options. ``shape`` is the type of the result.
     """
     defaults = inspect.signature(described).parameters
-    call = functools.partial(run, db_path=db_path)
+    several = db_path if isinstance(db_path, Mapping) else {}
 
     def tool(**given: Any) -> Any:
-        return call(**given)
+        return run(db_path=several[given.pop("db")] if several else db_path, **given)
 
     tool.__name__ = run.__name__
-    tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults[name].default,
-                annotation=Annotated[kind, Field(description=text_of(described, name))],
-            )
-            for name, kind in arguments.items()
-        ],
-        return_annotation=shape,
-    )
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults[name].default,
+            annotation=Annotated[kind, Field(description=text_of(described, name))],
+        )
+        for name, kind in arguments.items()
+    ]
+    if several:
+        chosen: Any = Annotated[Literal[tuple(several)], Field(description="The file to ask.")]
+        parameters.append(inspect.Parameter("db", inspect.Parameter.KEYWORD_ONLY, annotation=chosen))
+    tool.__signature__ = inspect.Signature(parameters, return_annotation=shape)  # type: ignore[attr-defined]
     return tool
 
 
 def reporting(
-    tool: Callable[..., Any], db_path: AnyStores, workers: Workers, *, over_http: bool
+    tool: Callable[..., Any],
+    db_path: AnyStores | Mapping[str, AnyStores],
+    workers: Workers,
+    *,
+    over_http: bool,
 ) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Return a tool that reports failures to the model with their remedies, and without the folder of the file.
 
     Over HTTP the client may be on another machine, see :func:`sqlrag.adapters.server.for_clients`.
     """
     told = for_clients if over_http else lambda error, *folders: without_folders(str(error), *folders)
-    folders = [file.parent for file in files_of(db_path)]
+    places = db_path.values() if isinstance(db_path, Mapping) else [db_path]
+    folders = [file.parent for place in places for file in files_of(place)]
 
     @functools.wraps(tool)
     async def run(**arguments: Any) -> dict[str, Any]:

@@ -219,11 +219,8 @@ class Metrics:
         yield GaugeMetricFamily("sqlrag_answers_pending", "Answers that are running.", value=self.service.answers)
 
 
-access = logging.getLogger("sqlrag.access")
-
-
 class Counting:
-    """Counts every request of an application, and logs it as a line of JSON to ``sqlrag.access``, at the level INFO."""
+    """Counts every request of an application."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self.app = app
@@ -234,14 +231,13 @@ class Counting:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        came, began, status, sent = datetime.now(UTC), time.perf_counter(), 500, 0
+        began, status = time.perf_counter(), 500
 
         async def send_and_record(message: Message) -> None:
-            nonlocal status, sent
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
-            sent += len(message.get("body", b""))
 
         try:
             await self.app(scope, receive, send_and_record)
@@ -251,21 +247,41 @@ class Counting:
             )
             method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
             self.metrics.requests.labels(method, route, str(status)).inc()
-            seconds = time.perf_counter() - began
-            self.metrics.durations.labels(route).observe(seconds)
-            if access.isEnabledFor(logging.INFO):
-                # Never the query string or the body, which hold what was asked.
-                line = {
-                    "time": came.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                    "method": scope["method"],
-                    "path": scope["path"],
-                    "status": status,
-                    "ms": round(1000 * seconds, 1),
-                    "bytes": sent,
-                    "request_id": current_request(),
-                    "top_k": scope.get("state", {}).get("top_k"),
-                }
-                access.info(as_json(line).decode())
+            self.metrics.durations.labels(route).observe(time.perf_counter() - began)
+
+
+access = logging.getLogger("sqlrag.access")
+
+
+class AccessLog:
+    """Logs every request as a line of JSON to ``sqlrag.access``, at the level INFO.
+
+    Never the query string or the body, which hold what was asked. ``top_k`` is null where a request has none.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an ASGI request."""
+        if scope["type"] != "http" or not access.isEnabledFor(logging.INFO):
+            await self.app(scope, receive, send)
+            return
+        began, state = time.perf_counter(), scope.setdefault("state", {})
+        line: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        line |= {"method": scope["method"], "path": scope["path"], "status": 500, "ms": 0, "bytes": 0}
+
+        async def send_and_record(message: Message) -> None:
+            line["status"] = message.get("status", line["status"])
+            await send(message)
+            line["bytes"] += len(message.get("body", b""))
+
+        try:
+            await self.app(scope, receive, send_and_record)
+        finally:
+            line["ms"] = round(1000 * (time.perf_counter() - began), 1)
+            line |= {"request_id": current_request(), "top_k": state.get("top_k")}
+            access.info(as_json(line).decode())
 
 
 def add_route(app: FastAPI, collected: Metrics) -> None:

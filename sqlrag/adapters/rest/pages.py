@@ -89,6 +89,7 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
 
     return {
         "name": service.shared_store.name,
+        "databases": list(service.names),
         "chat_model": service.options.chat_model,
         "collections": listed("collections"),
         "tags": listed("tags"),
@@ -164,6 +165,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     # Swagger UI is in that package; its own pages have scripts inside of them.
     app.mount("/swagger", StaticFiles(packages=[("fastapi_offline", "static")]), name="swagger")
+    add_health(app, service)
+
+
+def add_health(app: FastAPI, *services: Service) -> None:
+    """Add ``/health``."""
 
     @app.get("/health", operation_id="health", response_model=None, responses={503: PROBLEMS[503]})
     async def health(request: Request) -> Response:
@@ -174,7 +180,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return as_json({"status": "ok"})
 
         try:
-            content = await service.probe(request, probe)
+            for service in services:
+                content = await service.probe(request, probe)
         except SqlragError as error:
             # This route needs no key, so the path of the file goes to the log only.
             logger.warning("[%s] %s: %s", current_request(), type(error).__name__, error)
