@@ -69,8 +69,28 @@ _ANSWER_SOURCES = {
     **_types_of("context", "context_chars"),
 }
 
-# For each tool: the function, the one whose docstring describes it, its arguments and its result type.
+_SEARCH = {
+    "query": _QUESTION,
+    **_types_of("top_k", "mode"),
+    "max_tokens": Annotated[int, Field(ge=100, le=32_000)],
+    **_FILTERS,
+}
+
+_READ = {
+    "id": Annotated[str, Field(min_length=1, max_length=2000)],
+    "start": Annotated[int, Field(ge=0)] | None,
+    "max_characters": Annotated[int, Field(ge=1, le=tools.MOST_CHARACTERS)],
+}
+
+_SOURCES = {"after": Annotated[str, Field(max_length=2000)], "collection": str | None}
+
+# For each tool: the function, the one whose docstring describes it, its arguments and its result type. Those with a
+# text are listed; the others, whose result is structured, can be called by programs that know them.
 _TOOLS: tuple[tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any], ...] = (
+    (tools.search, tools.search, _SEARCH, str),
+    (tools.read, tools.read, _READ, str),
+    (tools.sources, tools.sources, _SOURCES, str),
+    (tools.ask, tools.answer_sources, _ANSWER_SOURCES, str),
     (tools.hybrid_query, sqlrag.hybrid_query, _HYBRID_QUERY, tools.Found),
     (tools.get_source_documents, tools.get_source_documents, _GET_SOURCE_DOCUMENTS, tools.Documents),
     (tools.answer_sources, tools.answer_sources, _ANSWER_SOURCES, tools.AnswerSources),
@@ -97,7 +117,12 @@ def _server(db_path: AnyStores | Mapping[str, AnyStores], *, over_http: bool) ->
     for run, described, arguments, shape in _TOOLS:
         tool = host.bound(run, db_path, described, arguments, shape)
         tool = host.reporting(tool, db_path, workers, over_http=over_http)
-        server.add_tool(tool, description=host.description(described), annotations=_READS)
+        server.add_tool(
+            tool,
+            description=host.description(described),
+            annotations=_READS,
+            structured_output=shape is not str,
+        )
     return server
 
 

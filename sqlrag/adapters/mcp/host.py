@@ -25,7 +25,7 @@ from sqlrag.arguments import shortened, shown
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.network import in_url, is_loopback, without_folders
 from sqlrag.normalize import without_surrogates
-from sqlrag.ranking.plan import option_of
+from sqlrag.ranking.plan import OPTIONS, option_of
 from sqlrag.search.open import files_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def bound(
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=defaults[name].default,
+            default=(defaults if name in defaults else OPTIONS)[name].default,
             annotation=Annotated[kind, Field(description=text_of(described, name))],
         )
         for name, kind in arguments.items()
@@ -133,7 +133,7 @@ def reporting(
     workers: Workers,
     *,
     over_http: bool,
-) -> Callable[..., Awaitable[dict[str, Any]]]:
+) -> Callable[..., Awaitable[Any]]:
     """Return a tool that reports failures to the model with their remedies, and without the folder of the file.
 
     Over HTTP the client may be on another machine, see :func:`sqlrag.adapters.server.for_clients`.
@@ -143,13 +143,16 @@ def reporting(
     folders = [file.parent for place in places for file in files_of(place)]
 
     @functools.wraps(tool)
-    async def run(**arguments: Any) -> dict[str, Any]:
+    async def run(**arguments: Any) -> Any:
         try:
-            found: dict[str, Any] = await workers.run(functools.partial(tool, **arguments))
+            found: Any = await workers.run(functools.partial(tool, **arguments))
         except Refused as error:
             raise ToolError(error.detail) from error
         except SqlragError as error:
             raise ToolError(told(error, *folders)) from error
+        if isinstance(found, tuple):
+            text, notices = found
+            return "\n\n".join((text, *(f"Note: {without_folders(notice, *folders)}" for notice in notices)))
         if "notices" in found:
             found["notices"] = [without_folders(notice, *folders) for notice in found["notices"]]
         return found
@@ -173,7 +176,11 @@ class StrictServer(MCPServer[Any]):
     """A server that refuses unknown arguments and unreadable lines; the SDK would drop them silently."""
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools; their schemas allow no other arguments."""
+        """Return the tools whose result is a text: a model pays for the description of each."""
+        return [tool for tool in await self.every_tool() if tool.output_schema is None]
+
+    async def every_tool(self) -> list[Tool]:
+        """Return all tools; their schemas allow no other arguments."""
         tools = await super().list_tools()
         for tool in tools:
             tool.input_schema["additionalProperties"] = False
@@ -181,7 +188,7 @@ class StrictServer(MCPServer[Any]):
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool."""
-        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        schemas = {tool.name: tool.input_schema for tool in await self.every_tool()}
         known = schemas.get(name, {}).get("properties", {})
         if name in schemas:
             unknown = sorted(arguments.keys() - known.keys())
