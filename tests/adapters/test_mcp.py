@@ -206,7 +206,7 @@ class TestCompact:
             text, *notes = text_of(found).split("\n\nNote: ")
             assert len(passages(text)) == 5
             assert estimate_tokens(text) <= max(most, 150)  # lines and fences of five are there in any case
-            assert len(notes) == (5 if most < 500 else 4)
+            assert len(notes) == (4 if most == 2000 else 5)
             assert all(
                 re.search(r"^page\d\.md#0 is cut after [\d,]+ of [\d,]+ characters; read it", note) for note in notes
             )
