@@ -48,7 +48,7 @@ def beginning(text: str, tokens: int) -> str:
 
     Examples
     --------
-    >>> beginning("embed 768 texts", 4), beginning("two words", 2)
+    >>> beginning("embed 768 texts", 4), beginning("two words", 3)
     ('embed 76', 'two words')
     """
     for piece in _PIECE.finditer(text):
