@@ -147,10 +147,16 @@ def typed(endpoint: Any, model: type[BaseModel] | None, example: Mapping[str, An
     parameters = {"request": Request, **({"body": model} if model else {})}
     if model:
         model.model_config["json_schema_extra"] = {"examples": [dict(example)]}
-    endpoint.__signature__ = inspect.Signature(
+
+    async def run(request: Request, **given: Any) -> Response:
+        body = given.get("body")
+        request.state.top_k = getattr(body, "top_k", getattr(getattr(body, "plan", None), "k", None))  # for the log
+        return await endpoint(request, **given)  # type: ignore[no-any-return]
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in parameters.items()]
     )
-    return endpoint
+    return run
 
 
 def refuse_to_change(options: ServerOptions) -> None:

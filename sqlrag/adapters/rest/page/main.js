@@ -304,6 +304,13 @@ function offered() {
   return choices;
 }
 
+/** Offer the other files of the server, which are beside this one: `names` is empty where there is one alone. */
+function files(names) {
+  const [, here] = new URL(".", document.baseURI).pathname.match(/\/([^/]+)\/$/) ?? [];
+  $("files").hidden = names.length < 2;
+  $("files").querySelector("select").replaceChildren(...names.map((name) => element("option", { selected: name === here }, name)));
+}
+
 async function describe() {
   try {
     const [facts, choice] = await Promise.all([get("get_embedding_metadata"), offered()]);
@@ -312,6 +319,7 @@ async function describe() {
     canAnswer = Boolean(choice.chat_model);
     $("corpus").textContent = `${choice.name} · ${count(documents, "document")} · ${count(chunks, "chunk")} · ${facts.embedding.model}`;
     filters.offer(choice.collections, choice.tags);
+    files(choice.databases);
     filters.tick(state);
     $("ask").hidden = !canAnswer || rows.length === 0;
   } catch (error) {
@@ -342,6 +350,9 @@ $("stop").addEventListener("click", () => controllers.answer?.abort());
 $("close").addEventListener("click", () => go({ source: null }));
 $("map-toggle").addEventListener("click", () => go({ view: state.view ? null : "map" }));
 $("help").addEventListener("click", () => help());
+$("files").addEventListener("change", ({ target }) => {
+  location.assign(`../${target.value}/${address({ ...read(""), query: state.query, mode: state.mode }).replace("./", "")}`);
+});
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-node]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;
