@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import signal
 import sys
 import warnings
@@ -12,12 +13,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+import typer.core
 
 from sqlrag import __version__
 from sqlrag.cancellation import Stopped, Work
+from sqlrag.cli import printing
 from sqlrag.cli.options import option
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
-from sqlrag.errors import SqlragError
+from sqlrag.errors import InputError, SqlragError
 from sqlrag.progress import shown
 from sqlrag.settings import TRUST
 
@@ -27,13 +30,153 @@ if TYPE_CHECKING:
 
     import duckdb
 
+# The commands of the help: those with what they do, and the others.
+_FIRST = ("demo", "build", "search", "ask", "update", "serve", "info")
+
+_MORE = {
+    "searching": "vector-query, lexical-query, explain, evaluate, prompt",
+    "contents": "get-source-documents, delete, embed, reembed, map",
+    "sharing": "mcp, shell, attach-sql, convert, merge, push, pull",
+    "the file": "check, repair, backup, compact, upgrade",
+    "this machine": "models, completion, conformance",
+}
+
+# What people of other programs type first.
+_MEANT = {
+    **dict.fromkeys(("query", "find", "q", "retrieve"), "search"),
+    **dict.fromkeys(("index", "ingest", "create", "prepare", "import", "load", "embed-multi"), "build"),
+    **dict.fromkeys(("insert", "add", "upsert", "sync", "refresh"), "update"),
+    **dict.fromkeys(("chat", "rag"), "ask"),
+    **dict.fromkeys(("run", "server", "ui"), "serve"),
+    **dict.fromkeys(("inspect", "stats", "status", "collections"), "info"),
+    **dict.fromkeys(("remove", "rm"), "delete"),
+    **dict.fromkeys(("doctor", "verify"), "check"),
+    **dict.fromkeys(("export",), "convert"),
+}
+
+# The options that come first in the help of a command that has many, by the names of their parameters.
+_USUAL = (
+    *("output", "db", "mode", "chat_model", "chat_base_url", "stream", "key", "text", "title", "model", "provider"),
+    *("top_k", "collection", "tags_any", "metadata", "context", "prune", "pattern", "chunk_size", "overwrite"),
+    *("explain", "plan", "recommend", "form", "host", "port", "can_write", "quiet"),
+)
+
+
+class _Group(typer.core.TyperGroup):
+    """The commands: the usual ones with what they do, the others in groups, those of old names not at all."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        options = "--version, --debug (tracebacks), --trust (foreign macros), -h"
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(formatter.width)) for name in _FIRST])
+        with formatter.section("More, each with -h"):
+            formatter.write_dl([*_MORE.items(), ("options", options)])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        meant = _MEANT.get(args[0]) if args else None
+        if meant:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
+
+
+class _Command(typer.core.TyperCommand):
+    """A command whose help has the ten most usual options first, and each option by one name."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        records = {param.name: (param, param.get_help_record(ctx)) for param in self.get_params(ctx)}
+        shown = [(param, record) for param, record in records.values() if record]
+        arguments = [record for param, record in shown if param.param_type_name == "argument"]
+        options = {param.name: record for param, record in shown if param.param_type_name == "option"}
+        first = [name for name in _USUAL if name in options][:10] if len(options) > 13 else []
+        sections = {"Arguments": arguments, "Options": [_by_one_name(options.pop(name)) for name in first]}
+        sections["More options" if first else "Options"] = [_by_one_name(record) for record in options.values()]
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        printing.in_words_of_the_door = _Spoken({param.name: param for param in self.params})
+        return super().invoke(ctx)
+
+
+def _by_one_name(record: tuple[str, str]) -> tuple[str, str]:
+    """Return a line of the help without the names that an option had before: the first of two long ones."""
+    return re.sub(r"--[\w-]+, (?=--)", "", record[0]), record[1]
+
+
+class _Spoken:
+    """Says messages of the library in the words of a command: options in place of Python's arguments.
+
+    What is quoted, and parts of paths, are left as they are.
+    """
+
+    _OTHER_NAMES = {  # noqa: RUF012
+        **dict.fromkeys(("embed_model_name", "model_name"), "model"),
+        **dict.fromkeys(("embedding_provider", "provider"), "provider"),
+        "use_markdown_chunking": "markdown",
+        "include_headers_in_chunks": "headers",
+        "llama_index_compatible": "llama_index",
+        "wait_seconds": "wait",
+        "patterns": "pattern",
+        "include_source_docs": "include_source_docs",
+        "output_db": "output",
+        "base_url": "chat_base_url",
+    }
+
+    _PHRASES = (
+        (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
+        (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
+        (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
+        (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
+        (r"\bprepare_embeddings\b", "sqlrag build"),
+        (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
+        (r"\bindex_rows\b", "sqlrag build"),
+        (r"\bdelete_documents\b", "sqlrag delete"),
+        (r"\b(hybrid|vector|lexical)_query\b", r"\1-query"),
+    )
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.flags: dict[str, tuple[str, str]] = {}
+        for name, param in params.items():
+            opts = [one for one in param.opts if one.startswith("--")]
+            if opts:
+                off = (param.secondary_opts or [opts[-1]])[-1]
+                self.flags[name] = (opts[-1], off)
+            else:
+                self.flags[name] = (str(param.metavar or name.upper()), "")
+        for other, name in self._OTHER_NAMES.items():
+            if name in self.flags:
+                self.flags.setdefault(other, self.flags[name])
+
+    def __call__(self, text: str) -> str:
+        for pattern, words in self._PHRASES:
+            text = re.sub(pattern, words, text)
+        if "wait_seconds" not in self.flags:
+            text = text.replace("wait_seconds=60, or ", "")
+        return _NAMED.sub(self._option, text)
+
+    def _option(self, found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        if not name or name not in self.flags or ("_" not in name and not value and not found["must"]):
+            return found[0]
+        on, off = self.flags[name]
+        if value in ("True", "False"):
+            return on if value == "True" else off
+        return on + (f" {value.strip(chr(39))}" if value else "") + (found["must"] or "")
+
+
+# A quoted part, or a name that may be of an argument, with its value.
+_NAMED = re.compile(
+    r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
+    r"|(?<![\w./'\"=-])(?P<name>[a-z]\w*)(?:=(?P<value>'[^'\n]*'|[\w.+-]*\w))?(?P<must> must )?(?![./:-]?[\w'\"/(])"
+)
+
 app = typer.Typer(
     name="sqlrag",
+    cls=_Group,
     help="Hybrid search (vectors + BM25) over your documents in one DuckDB file.",
-    epilog="\b\nBegin with:\n  sqlrag demo\n"
-    "  sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2\n"
-    "  sqlrag hybrid-query 'my question' --db kb.duckdb",
-    add_completion=False,
+    epilog="\b\nBegin with:\n  sqlrag build docs -o kb.duckdb\n  sqlrag search my question",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -45,30 +188,37 @@ _debug = False
 _interrupted = 0  # the number of the signal
 
 
-class _Command(Work):
+class _CommandWork(Work):
     """The work of a command, so that a signal ends it at its next step even where nothing let its exception through."""
 
     def uses(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Leave the connection alone: DuckDB looks for signals by itself."""
 
 
-_work = _Command()
+_work = _CommandWork()
 
 noted: set[str] = set()  # the notes that have already been printed
 
 
-def command(name: str, short_help: str, *examples: str) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
-    """Register a function as a command; it returns an exit code or None, and its failures become messages."""
+def command(
+    name: str, short_help: str, *examples: str, hidden: bool = False
+) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+    """Register a function as a command; it returns an exit code or None, and its failures become messages.
+
+    A question may be given as several words.
+    """
 
     def register(function: Callable[..., int | None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
+            for given in arguments.keys() & {"query_text", "question"}:
+                arguments[given] = " ".join(arguments[given])
             code = _run(function, arguments)
             if code:
                 raise typer.Exit(code)
 
         epilog = "\b\nExample:\n" + "\n".join(f"  {example}" for example in examples)
-        app.command(name, short_help=short_help, epilog=epilog)(run)
+        app.command(name, cls=_Command, short_help=short_help, epilog=epilog, hidden=hidden)(run)
         return run
 
     return register
@@ -92,7 +242,7 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
 
 
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
-    """Report an error and return the exit code; re-raise it where the traceback is wanted."""
+    """Report an error and return the exit code, 2 for a bad value; re-raise it where the traceback is wanted."""
     if _interrupted or isinstance(error, (KeyboardInterrupt, Stopped)):
         write_message("Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated.")
         return 128 + (_interrupted or signal.SIGINT)
@@ -110,7 +260,7 @@ def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
         write_message(
             f"error: {type(error).__name__}: {error}\nThis error was not expected; --debug shows the traceback."
         )
-    return 1
+    return 2 if isinstance(error, InputError) else 1
 
 
 @contextmanager

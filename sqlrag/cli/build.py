@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,6 @@ from sqlrag.cli.options import (
     Db,
     DbInstead,
     EngineName,
-    File,
     FormatName,
     Metadata,
     TagsAll,
@@ -23,10 +22,12 @@ from sqlrag.cli.options import (
     Wait,
     from_environment,
     metadata_fields,
+    only_file_here,
     option,
     where,
 )
 from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
+from sqlrag.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     "sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2",
     "sqlrag prepare-embeddings docs -o kb.duckdb --pattern '*.md' --chunk-size 200 --overwrite",
     "sqlrag prepare-embeddings docs -o kb.duckdb --engine ray --workers 2",
+    hidden=True,
 )
 def prepare_embeddings(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
@@ -163,9 +165,11 @@ def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
             write_message(line.strip())
 
 
-def write_reports(reports: Sequence[RowsReport], form: Format, *, quiet: bool) -> None:
-    """Write the reports of sources of rows."""
-    facts: list[dict[str, Any]] = []
+def write_reports(
+    reports: Sequence[RowsReport], form: Format, *, quiet: bool, others: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Write the reports of sources of rows, as JSON and CSV behind others."""
+    facts: list[dict[str, Any]] = list(others)
     for report in reports:
         lines = str(report).splitlines()
         report_details(report, lines[2:], quiet)
@@ -178,7 +182,7 @@ def write_reports(reports: Sequence[RowsReport], form: Format, *, quiet: bool) -
     if form is Format.json:
         write_json(facts)
     elif form is Format.csv:
-        write_csv(facts, list(facts[0]))
+        write_csv(facts, list(dict.fromkeys(name for one in facts for name in one)))
 
 
 def details_of(report: Report) -> dict[str, Any]:
@@ -194,30 +198,34 @@ def details_of(report: Report) -> dict[str, Any]:
 
 @command(
     "update",
-    "Bring a file up to date with its folder.",
-    "sqlrag update docs kb.duckdb",
-    "sqlrag update docs kb.duckdb --prune --format json",
+    "Bring a file up to date with its folders and tables.",
     "sqlrag update kb.duckdb",
+    "sqlrag update kb.duckdb docs --prune --format json",
 )
 def update(
-    folder: Annotated[
-        Path,
+    places: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="FOLDER", help="Where the documents are; a file alone: its rows of tables.", show_default=False
+            metavar="[FILE] [FOLDER]",
+            help="The file; and a folder, where only that one is to be read, or a new one.",
+            show_default=False,
         ),
-    ],
-    file: File = None,
+    ] = None,
     db: DbInstead = None,
     prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
     skip_duplicates: Annotated[
         bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
     ] = False,
     collection: Annotated[
-        str, option("--collection", metavar="NAME", help="The collection of the folder's documents.", show_default=True)
-    ] = "default",
+        str | None, option("--collection", metavar="NAME", help="Of this collection only; that of a new folder.")
+    ] = None,
     pattern: Annotated[
         list[str] | None,
-        option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
+        option(
+            "--pattern",
+            metavar="GLOB",
+            help="Only files whose name or path matches, such as '*.md'. Repeatable. [as the last time]",
+        ),
     ] = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     model: Annotated[str | None, option("--model", help="A check only: refuse a file of another model.")] = None,
@@ -241,53 +249,90 @@ def update(
     form: FormatName = Format.table,
     wait: Wait = None,
 ) -> None:
-    """Bring a file up to date with the folder that it was built from; only changes are embedded.
+    """Bring a file up to date with the folders and tables that it was built from; only changes are embedded.
 
-    Without --prune nothing is removed. Documents of other folders stay as they are. A file alone, without a folder, is
-    brought up to date with the tables that its rows are from, as by update-rows.
+    Without --prune nothing is removed. A folder that is named is read alone, and the documents of others stay as they
+    are; one that has been moved is recognised by its files.
     """
-    if file is None and folder.is_file():
-        from sqlrag.ingest.rows import update_rows
+    from sqlrag.ingest.rows import update_rows
+    from sqlrag.ingest.update import Folder, folders_of, update_embeddings
 
-        of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
-        if any(one is not None for one in of_folders) or skip_duplicates or collection != "default":
-            raise typer.BadParameter(
-                f"{folder} is a file: pass the folder of its documents, or see sqlrag update-rows."
+    given, named = _file_and_folder(places or [])
+    path = one_file(given, db) if given or db else only_file_here()[0]
+    known, has_rows = folders_of(path, wait_seconds=wait)
+    wanted = [one for one in known if collection in (None, one.collection)]
+    if named is not None:
+        wanted = [one for one in wanted if os.path.realpath(one.path) == os.path.realpath(named)]
+        if not wanted:  # it may have been moved
+            gone = [one for one in known if not Path(one.path).is_dir()]
+            wanted = [one for one in gone if one.collection == (collection or "default")]
+        alone = wanted[0] if len(wanted) == 1 else Folder(collection or "default", "", None)
+        wanted = [alone._replace(path=str(named))]
+    of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
+    if not wanted and any(one is not None for one in of_folders):
+        raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
+    if not wanted and not has_rows:
+        raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
+    for one in wanted:
+        if named is None and not Path(one.path).is_dir():
+            near = path.with_name(Path(one.path).name)
+            raise NotFoundError(
+                f"The folder {one.path} of {path} is not there. If it has been moved, name it: sqlrag update {path} "
+                f"{near if near.is_dir() else 'FOLDER'}"
             )
-        reports = update_rows(folder, prune=prune, wait_seconds=wait, verbose=not quiet)
-        write_reports(reports, form, quiet=quiet)
-        return
-    from sqlrag.ingest.update import update_embeddings
-
-    report = update_embeddings(
-        folder,
-        one_file(file, db),
-        prune=prune,
-        skip_duplicates=skip_duplicates,
-        collection=collection,
-        patterns=pattern or None,
-        max_bytes=max_bytes,
-        embed_model_name=model,
-        chunk_size=chunk_size,
-        chunk_overlap=chunk_overlap,
-        chunk_unit=chunk_unit.value if chunk_unit else None,
-        use_markdown_chunking=markdown,
-        include_headers_in_chunks=headers,
-        stemmer=stemmer,
-        wait_seconds=wait,
-        verbose=not quiet,
-    )
-    counts, chunks, *details = str(report).splitlines()
-    report_details(report, details, quiet)
-    summary = {
-        name: getattr(report, name)
-        for name in (
-            *("run_id", "files", "documents", "chunks", "embedded", "embedding_calls", "reused", "failed", "empty"),
-            *("added", "changed", "unchanged", "removed", "missing", "rechunked", "reindexed"),
+    summaries, lines = [], []
+    for one in wanted:
+        if named is None and not quiet:
+            write_message(f"{one.path} (collection {one.collection})")
+        report = update_embeddings(
+            one.path,
+            path,
+            prune=prune,
+            skip_duplicates=skip_duplicates,
+            collection=one.collection,
+            patterns=pattern or one.patterns,
+            max_bytes=max_bytes,
+            embed_model_name=model,
+            chunk_size=chunk_size,
+            chunk_overlap=chunk_overlap,
+            chunk_unit=chunk_unit.value if chunk_unit else None,
+            use_markdown_chunking=markdown,
+            include_headers_in_chunks=headers,
+            stemmer=stemmer,
+            wait_seconds=wait,
+            verbose=not quiet,
         )
-    }
-    summary |= {"renamed": [rename._asdict() for rename in report.renamed], **details_of(report)}
-    write_facts(summary, form, "" if quiet else f"{counts}\n{chunks}")
+        counts, chunks, *details = str(report).splitlines()
+        report_details(report, details, quiet)
+        summary = {
+            name: getattr(report, name)
+            for name in (
+                *("run_id", "files", "documents", "chunks", "embedded", "embedding_calls", "reused", "failed", "empty"),
+                *("added", "changed", "unchanged", "removed", "missing", "rechunked", "reindexed"),
+            )
+        }
+        summary |= {"renamed": [rename._asdict() for rename in report.renamed], **details_of(report)}
+        summaries.append(summary)
+        lines += [counts, chunks]
+    if named is not None:
+        write_facts(summaries[0], form, "" if quiet else "\n".join(lines))
+        return
+    of_rows = update_rows(path, prune=prune, wait_seconds=wait, verbose=not quiet) if has_rows else []
+    if collection is not None:
+        of_rows = [report for report in of_rows if report.collection == collection]
+    if lines and form is Format.table and not quiet:
+        write("\n".join(lines))
+    if of_rows or form is not Format.table:
+        write_reports(of_rows, form, quiet=quiet, others=summaries)
+
+
+def _file_and_folder(places: Sequence[Path]) -> tuple[Path | None, Path | None]:
+    """Tell the file from the folder, in any order."""
+    files = [place for place in places if place.is_file() or (place.suffix == ".duckdb" and not place.is_dir())]
+    folders = [place for place in places if place not in files]
+    if len(files) > 1 or len(folders) > 1:
+        raise typer.BadParameter("Name one file, and one folder if you like, such as: sqlrag update kb.duckdb docs")
+    return next(iter(files), None), next(iter(folders), None)
 
 
 @command(
@@ -331,10 +376,7 @@ def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
     """Return the file or files that were named, as arguments or else by --db or SQLRAG_DB."""
     if files and db and [*map(os.path.realpath, files)] != [*map(os.path.realpath, db)]:
         raise typer.BadParameter(f"Two files are named, {files[0]} and --db {db[0]}. Name all in one way.")
-    named = files or db or from_environment()
-    if not named:
-        raise typer.BadParameter("Name a file, such as kb.duckdb.")
-    return where(named)
+    return where(files or db or from_environment() or only_file_here())
 
 
 def one_file(file: Path | None, db: Path | None) -> Path:
