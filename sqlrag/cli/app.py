@@ -119,7 +119,7 @@ class _Spoken:
         "llama_index_compatible": "llama_index",
         "wait_seconds": "wait",
         "patterns": "pattern",
-        "include_source_docs": "include_source_docs",
+        "doc_ids": "doc_id",
         "output_db": "output",
         "base_url": "chat_base_url",
     }
@@ -158,18 +158,20 @@ class _Spoken:
 
     def _option(self, found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
-        if not name or name not in self.flags or ("_" not in name and not value and not found["must"]):
+        # A word is an argument's name where it has an underscore or a value, or is said to be checked.
+        if name not in self.flags or not ("_" in name or value or found["checked"] is not None):
             return found[0]
         on, off = self.flags[name]
         if value in ("True", "False"):
             return on if value == "True" else off
-        return on + (f" {value.strip(chr(39))}" if value else "") + (found["must"] or "")
+        return f"{on} {value.strip(chr(39))}" if value else on
 
 
 # A quoted part, or a name that may be of an argument, with its value.
 _NAMED = re.compile(
     r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
-    r"|(?<![\w./'\"=-])(?P<name>[a-z]\w*)(?:=(?P<value>'[^'\n]*'|[\w.+-]*\w))?(?P<must> must )?(?![./:-]?[\w'\"/(])"
+    r"|(?<![\w./'\"=-])(?P<name>[a-z]\w*)(?:=(?P<value>'[^'\n]*'|[\w.+-]*\w))?(?![./:-]?[\w'\"/(])"
+    r"(?P<checked>(?= must be ))?"
 )
 
 app = typer.Typer(

@@ -170,12 +170,13 @@ class Shell(StrEnum):
 @command(
     "completion",
     "Print the script that completes commands in a shell.",
-    "sqlrag completion bash >> ~/.bashrc",
-    "sqlrag completion zsh >> ~/.zshrc",
-    "sqlrag completion fish > ~/.config/fish/completions/sqlrag.fish",
+    "sqlrag completion bash",
 )
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", show_default=False)]) -> None:
-    """Print the script by which a shell completes commands, options and their values with the Tab key."""
+    """Print the script by which a shell completes commands, options and their values with the Tab key.
+
+    Add it to ~/.bashrc or ~/.zshrc, or write it to ~/.config/fish/completions/sqlrag.fish.
+    """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     script = get_completion_script(prog_name="sqlrag", complete_var="_SQLRAG_COMPLETE", shell=shell.value)

@@ -169,7 +169,8 @@ def search(
     if unused:
         raise InputError(f"{min(unused)}={options[min(unused)]!r} has no effect with mode={mode!r}.")
     if mode == "lexical":
-        given["plain"] = not given.pop("syntax")
+        given["plain"] = False
+        given.pop("syntax")
     inspect.unwrap(function)(query_text, db=db, form=form, sql=sql, timings=timings, explain=explain, **given)
 
 

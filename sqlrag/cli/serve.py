@@ -112,9 +112,14 @@ def serve(
     from sqlrag.search.open import open_store
 
     with open_store(path) as store:
-        write_message(f"Serving {store.path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
+        what = f"{store.path}{' for reading and writing' if can_write else ''}"
+
+    def started(url: str) -> None:
+        write_message(f"Serving {what}; Ctrl-C ends it.")
+        write(f"{url}/")
+
     with logging_to_stderr():
-        run(app, host, port, started=lambda url: write(f"{url}/"))
+        run(app, host, port, started=started)
 
 
 @command("mcp", "Serve the file to language models (MCP).", "sqlrag mcp kb.duckdb")

@@ -218,11 +218,11 @@ def _create(name: str, model_name: str | None, options: dict[str, Any]) -> Embed
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
+        unknown = sorted(options.keys() - inspect.signature(factory).parameters.keys())
         others = [one for one in _BUILT_IN if options.keys() <= inspect.signature(_factory(one)).parameters.keys()]
-        remedy = f" Pass provider={others[0]!r}, or {' or '.join(map(repr, others[1:]))}." if others[1:] else ""
-        raise InputError(
-            f"The embedding provider {name!r} does not take {', '.join(sorted(options))}: {error}.{remedy}"
-        ) from error
+        remedy = f" Pass {' or '.join(f'provider={one!r}' for one in others)}." if unknown and others else ""
+        what = ", ".join(unknown) or f"these options: {error}"
+        raise InputError(f"The embedding provider {name!r} does not take {what}.{remedy}") from error
     return factory(**arguments)
 
 

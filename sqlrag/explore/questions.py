@@ -276,6 +276,8 @@ def _text(path: Path) -> str:
     """Return the text of a file, with line ends as they are in Python."""
     try:
         return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise NotFoundError(f"There is no file {path}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as UTF-8 text: {error}. Save it as UTF-8.") from error
 

@@ -425,7 +425,7 @@ def _check_engine(engine: str, workers: int | None, parts_dir: str | os.PathLike
     arguments.choice("engine", engine, ("local", "ray"))
     if engine == "local":
         if workers is not None or parts_dir is not None:
-            raise InputError("workers and parts_dir are only valid with engine='ray'.")
+            raise InputError("engine='local' takes no workers and no parts_dir. Leave them out, or pass engine='ray'.")
         return
     if workers is not None:
         arguments.whole("workers", workers, 1)
