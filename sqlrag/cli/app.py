@@ -16,6 +16,7 @@ import typer
 import typer.core
 
 from sqlrag import __version__
+from sqlrag.arguments import nearest
 from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli import printing
 from sqlrag.cli.options import option
@@ -43,15 +44,19 @@ _MORE = {
 
 # What people of other programs type first.
 _MEANT = {
-    **dict.fromkeys(("query", "find", "q", "retrieve"), "search"),
-    **dict.fromkeys(("index", "ingest", "create", "prepare", "import", "load", "embed-multi"), "build"),
-    **dict.fromkeys(("insert", "add", "upsert", "sync", "refresh"), "update"),
-    **dict.fromkeys(("chat", "rag"), "ask"),
-    **dict.fromkeys(("run", "server", "ui"), "serve"),
-    **dict.fromkeys(("inspect", "stats", "status", "collections"), "info"),
-    **dict.fromkeys(("remove", "rm"), "delete"),
-    **dict.fromkeys(("doctor", "verify"), "check"),
-    **dict.fromkeys(("export",), "convert"),
+    guess: name
+    for name, guesses in {
+        "search": "query find q retrieve",
+        "build": "index ingest create prepare import load",
+        "update": "insert add upsert sync refresh",
+        "ask": "chat rag",
+        "serve": "run server ui",
+        "info": "inspect stats status collections",
+        "delete": "remove rm",
+        "check": "doctor verify",
+        "convert": "export",
+    }.items()
+    for guess in guesses.split()
 }
 
 # The options that come first in the help of a command that has many, by the names of their parameters.
@@ -73,9 +78,10 @@ class _Group(typer.core.TyperGroup):
             formatter.write_dl([*_MORE.items(), ("options", options)])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        meant = _MEANT.get(args[0]) if args else None
-        if meant:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            meant = _MEANT.get(name) or nearest(name, self.commands)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {meant!r}?" if meant else ""))
         return super().resolve_command(ctx, args)
 
 
