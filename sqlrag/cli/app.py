@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -43,20 +44,14 @@ _MORE = {
 }
 
 # What people of other programs type first.
-_MEANT = {
-    guess: name
-    for name, guesses in {
-        "search": "query find q retrieve",
-        "build": "index ingest create prepare import load",
-        "update": "insert add upsert sync refresh",
-        "ask": "chat rag",
-        "serve": "run server ui",
-        "info": "inspect stats status collections",
-        "delete": "remove rm",
-        "check": "doctor verify",
-        "convert": "export",
-    }.items()
-    for guess in guesses.split()
+_GUESSES = {
+    "search": ("query", "find", "retrieve"),
+    "build": ("index", "ingest", "create", "prepare", "import"),
+    "update": ("insert", "add", "upsert", "sync"),
+    "ask": ("chat",),
+    "serve": ("run", "server", "ui"),
+    "info": ("inspect", "stats", "status"),
+    "delete": ("remove", "rm"),
 }
 
 # The options that come first in the help of a command that has many, by the names of their parameters.
@@ -80,7 +75,8 @@ class _Group(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            meant = _MEANT.get(name) or nearest(name, self.commands)
+            guessed = [verb for verb, guesses in _GUESSES.items() if name in guesses]
+            meant = guessed[0] if guessed else nearest(name, self.commands)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {meant!r}?" if meant else ""))
         return super().resolve_command(ctx, args)
 
@@ -89,88 +85,77 @@ class _Command(typer.core.TyperCommand):
     """A command whose help has the ten most usual options first, and each option by one name."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        records = {param.name: (param, param.get_help_record(ctx)) for param in self.get_params(ctx)}
-        shown = [(param, record) for param, record in records.values() if record]
-        arguments = [record for param, record in shown if param.param_type_name == "argument"]
-        options = {param.name: record for param, record in shown if param.param_type_name == "option"}
+        shown: dict[str, dict[str, tuple[str, str]]] = {"argument": {}, "option": {}}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record:  # of two long names the first is an old one
+                names = re.sub(r"--[\w-]+, (?=--)", "", record[0])
+                shown[param.param_type_name][str(param.name)] = (names, record[1])
+        options = shown["option"]
         first = [name for name in _USUAL if name in options][:10] if len(options) > 13 else []
-        sections = {"Arguments": arguments, "Options": [_by_one_name(options.pop(name)) for name in first]}
-        sections["More options" if first else "Options"] = [_by_one_name(record) for record in options.values()]
+        sections = {"Arguments": [*shown["argument"].values()], "Options": [options.pop(name) for name in first]}
+        sections["More options" if first else "Options"] = [*options.values()]
         for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
-        printing.in_words_of_the_door = _Spoken({param.name: param for param in self.params})
+        flags: dict[str, tuple[str, str]] = {}
+        for param in self.params:
+            names = [one for one in param.opts if one.startswith("--")] or [str(param.metavar or param.name).upper()]
+            for name in (str(param.name), *_OF_PYTHON.get(str(param.name), ())):
+                flags[name] = (names[-1], (param.secondary_opts or names)[-1])
+        printing.in_words_of_the_door = partial(_in_options, flags)
         return super().invoke(ctx)
 
 
-def _by_one_name(record: tuple[str, str]) -> tuple[str, str]:
-    """Return a line of the help without the names that an option had before: the first of two long ones."""
-    return re.sub(r"--[\w-]+, (?=--)", "", record[0]), record[1]
+# The parameters of commands that functions call otherwise.
+_OF_PYTHON = {
+    "model": ("embed_model_name", "model_name"),
+    "provider": ("embedding_provider",),
+    "markdown": ("use_markdown_chunking",),
+    "headers": ("include_headers_in_chunks",),
+    "wait": ("wait_seconds",),
+    "pattern": ("patterns",),
+    "doc_id": ("doc_ids",),
+    "output": ("output_db",),
+    "chat_base_url": ("base_url",),
+}
+
+_OF_FUNCTIONS = (
+    (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
+    (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
+    (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
+    (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
+    (r"\b(prepare_embeddings|index_rows)\b", "sqlrag build"),
+    (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
+    (r"\bdelete_documents\b", "sqlrag delete"),
+    (r"\b(hybrid|vector|lexical)_query\b", r"\1-query"),
+)
 
 
-class _Spoken:
-    """Says messages of the library in the words of a command: options in place of Python's arguments.
+def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
+    """Return a message of the library in the words of a command: its options in place of Python's arguments.
 
     What is quoted, and parts of paths, are left as they are.
     """
 
-    _OTHER_NAMES = {  # noqa: RUF012
-        **dict.fromkeys(("embed_model_name", "model_name"), "model"),
-        **dict.fromkeys(("embedding_provider", "provider"), "provider"),
-        "use_markdown_chunking": "markdown",
-        "include_headers_in_chunks": "headers",
-        "llama_index_compatible": "llama_index",
-        "wait_seconds": "wait",
-        "patterns": "pattern",
-        "doc_ids": "doc_id",
-        "output_db": "output",
-        "base_url": "chat_base_url",
-    }
-
-    _PHRASES = (
-        (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
-        (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
-        (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
-        (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
-        (r"\bprepare_embeddings\b", "sqlrag build"),
-        (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
-        (r"\bindex_rows\b", "sqlrag build"),
-        (r"\bdelete_documents\b", "sqlrag delete"),
-        (r"\b(hybrid|vector|lexical)_query\b", r"\1-query"),
-    )
-
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        self.flags: dict[str, tuple[str, str]] = {}
-        for name, param in params.items():
-            opts = [one for one in param.opts if one.startswith("--")]
-            if opts:
-                off = (param.secondary_opts or [opts[-1]])[-1]
-                self.flags[name] = (opts[-1], off)
-            else:
-                self.flags[name] = (str(param.metavar or name.upper()), "")
-        for other, name in self._OTHER_NAMES.items():
-            if name in self.flags:
-                self.flags.setdefault(other, self.flags[name])
-
-    def __call__(self, text: str) -> str:
-        for pattern, words in self._PHRASES:
-            text = re.sub(pattern, words, text)
-        if "wait_seconds" not in self.flags:
-            text = text.replace("wait_seconds=60, or ", "")
-        return _NAMED.sub(self._option, text)
-
-    def _option(self, found: re.Match[str]) -> str:
+    def option_of(found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
         # A word is an argument's name where it has an underscore or a value, or is said to be checked.
-        if name not in self.flags or not ("_" in name or value or found["checked"] is not None):
+        if name not in flags or not ("_" in name or value or found["checked"] is not None):
             return found[0]
-        on, off = self.flags[name]
+        on, off = flags[name]
         if value in ("True", "False"):
             return on if value == "True" else off
         return f"{on} {value.strip(chr(39))}" if value else on
+
+    for pattern, words in _OF_FUNCTIONS:
+        text = re.sub(pattern, words, text)
+    if "wait_seconds" not in flags:
+        text = text.replace("wait_seconds=60, or ", "")
+    return _NAMED.sub(option_of, text)
 
 
 # A quoted part, or a name that may be of an argument, with its value.

@@ -43,7 +43,8 @@ def optional(values):
     return tuple(value for value in values if value is not None)
 
 
-COUNT = {name: tuple(one for one in optional(NOT_WHOLE) if not (type(one) is int and one == 0)) for name in ("vector_top_k", "lexical_top_k", "fts_top_k")}
+NOT_A_COUNT = tuple(one for one in optional(NOT_WHOLE) if not (type(one) is int and one == 0))
+COUNT = dict.fromkeys(("vector_top_k", "lexical_top_k", "fts_top_k"), NOT_A_COUNT)
 FLAGS = dict.fromkeys(("include_source_docs", "exact", "strict", "syntax", "conjunctive", "verbose"), NOT_A_FLAG) | {
     "use_rrf": optional(NOT_A_FLAG)
 }
