@@ -125,6 +125,9 @@ given: Path | bool | None = None
 
 in_force: Config | None = None
 
+# The defaults that it gave to the parameters of the command.
+applied: dict[str, Any] = {}
+
 # The functions of the commands, by name.
 commands: dict[str, Any] = {}
 
@@ -359,8 +362,8 @@ class Configured(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Find and read the configuration before the options are parsed."""
-        global in_force
-        in_force = None
+        global in_force, applied
+        in_force, applied = None, {}
         if not (ctx.resilient_parsing or {"-h", "--help"} & {*args} or ctx.info_name in ("init", "doctor")):
             try:
                 self._apply(ctx, args)
@@ -370,7 +373,7 @@ class Configured(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _apply(self, ctx: Any, args: list[str]) -> None:
-        global in_force
+        global in_force, applied
         named: dict[str, Any] = {}
         with suppress(Exception):  # what cannot be parsed is reported by the parser itself
             named = self.make_parser(ctx).parse_args(args=[*args])[0]
@@ -379,7 +382,7 @@ class Configured(TyperCommand):
         if path is None:
             return
         in_force = load(path)
-        ctx.default_map = defaults(in_force, ctx.info_name, places)
+        ctx.default_map = applied = defaults(in_force, ctx.info_name, places)
         use_key(in_force, ctx.info_name)
         if ctx.default_map and not named.get("quiet"):
             write_message(f"note: settings of {in_force.path}")
@@ -388,11 +391,13 @@ class Configured(TyperCommand):
 def _places(named: Mapping[str, Any]) -> dict[str, Path]:
     """Return the files and folders that a command line names, files first."""
     found: dict[str, Path] = {}
-    for name in ("output", "db", "file", "places", "folder"):
+    for name in ("output", "db", "file", "places", "folder", "sources"):
         values = named.get(name) if isinstance(named.get(name), (list, tuple)) else [named.get(name)]
         for value in (one for one in values or () if isinstance(one, str) and one and not is_address(one)):
             place = Path(value).expanduser()
-            is_file = name not in ("folder", "places") or place.is_file() or place.suffix == ".duckdb"
+            is_file = name not in ("folder", "places", "sources") or place.is_file() or place.suffix == ".duckdb"
+            if name == "sources" and is_file:
+                continue  # a table is read
             found.setdefault("file" if is_file else "folder", place)
     return dict(sorted(found.items()))
 

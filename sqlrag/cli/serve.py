@@ -76,7 +76,13 @@ def serve(
     ] = None,
     chat_base_url: Annotated[
         str | None,
-        option("--chat-base-url", metavar="URL", envvar="OPENAI_BASE_URL", help="The model's server. [OpenAI]"),
+        option(
+            "--base-url",
+            "--chat-base-url",
+            metavar="URL",
+            envvar="OPENAI_BASE_URL",
+            help="The model's server. [OpenAI]",
+        ),
     ] = None,
     rerank: Annotated[
         str | None, option("--rerank", metavar="MODEL", help="The cross-encoder that requests may name.")

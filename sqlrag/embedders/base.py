@@ -119,7 +119,8 @@ def load_embedder(
         Name on the Hugging Face hub, a local folder, or what a server calls the model. None is the provider's own
         default: ``BAAI/bge-small-en-v1.5`` for "auto", "onnx" and "huggingface".
     provider
-        One of :func:`provider_names`, or "auto", which is "onnx". No other model or provider is ever used instead.
+        One of :func:`provider_names`, or "auto", which is "onnx", and for a name that it cannot load the provider for
+        which :func:`sqlrag.models` lists it. No other model is ever used instead.
     cache_dir
         onnx, huggingface: where downloaded models are kept. None is the library's own folder (for onnx
         ``FASTEMBED_CACHE_PATH``).
@@ -187,6 +188,15 @@ def load_embedder(
         "dtype": dtype,
     }
     options = {key: value for key, value in given.items() if value is not None}
+    if provider == "auto" and model_name is not None:
+        try:
+            return load_embedder(model_name, provider="onnx", **options)  # type: ignore[arg-type]
+        except ModelUnavailableError:
+            listed = [ready.provider for ready in models().ready if ready.model_name == model_name]
+            if not listed or listed == ["onnx"]:
+                raise
+        other = next(one for one in listed if one != "onnx")
+        return load_embedder(model_name, provider=other, **options)  # type: ignore[arg-type]
     if name == "onnx" and model_name is None:
         model_name = DEFAULT_MODEL  # one entry, however the model is named
     key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
@@ -214,7 +224,11 @@ def _create(name: str, model_name: str | None, options: dict[str, Any]) -> Embed
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
-        raise InputError(f"The embedding provider {name!r} cannot be used with these options: {error}.") from error
+        unknown = sorted(options.keys() - inspect.signature(factory).parameters.keys())
+        others = [one for one in _BUILT_IN if options.keys() <= inspect.signature(_factory(one)).parameters.keys()]
+        remedy = f" Pass {' or '.join(f'provider={one!r}' for one in others)}." if unknown and others else ""
+        what = ", ".join(unknown) or f"these options: {error}"
+        raise InputError(f"The embedding provider {name!r} does not take {what}.{remedy}") from error
     return factory(**arguments)
 
 

@@ -91,7 +91,7 @@ def stop_words(part: FileEngine) -> frozenset[str]:
     except StoreError as error:
         if not isinstance(error.__cause__, duckdb.CatalogException):
             raise
-        raise StoreError(part.path, f"{part.path} has no lexical index. Prepare the file again. ({error})") from error
+        raise StoreError(part.path, f"{part.path} has no lexical index: repair(db_path) makes it. ({error})") from error
     return frozenset(word for (word,) in rows)
 
 

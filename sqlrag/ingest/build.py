@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag import arguments
+from sqlrag.embedders.base import as_embedder
 from sqlrag.engines.duckdb import lexical, metadata
 from sqlrag.engines.duckdb.database import Database, check_replaceable
 from sqlrag.engines.duckdb.documents import delete_unindexed, insert_rows
@@ -31,6 +32,7 @@ from sqlrag.ingest.run import (
     default_overlap,
     fit_to_window,
     in_parts,
+    model_of_new_file,
     nothing_to_read,
 )
 from sqlrag.progress import Bar, bar_is_off
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from sqlrag.ingest.run import Cut
-    from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Engine, Progress
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Engine, Progress
 
 
 # Bytes that DuckDB may take at a build: it needs room for the keys of the chunks, some 25 MB for 65,000 of them; the
@@ -101,7 +103,9 @@ def prepare_file(
         The longest chunk, in ``chunk_unit``. Tokens are those of the embedding model; more than its window takes is
         lowered to the window, with a warning.
     embed_model_name
-        A model's name on the Hugging Face hub or a local folder. None: ``BAAI/bge-small-en-v1.5``.
+        A model's name on the Hugging Face hub or a local folder. None: ``BAAI/bge-small-en-v1.5``; where that is not
+        in the cache and cannot be downloaded, and ``embedding_provider`` is "auto", the model of the extra ``offline``,
+        ``sentence-transformers/all-MiniLM-L6-v2``, if that is installed. A warning and the report say so.
     embed_dim
         A check only: another number of dimensions than the model's is refused.
     embedding_provider
@@ -220,19 +224,25 @@ def prepare_file(
     if not files:
         raise NotFoundError(nothing_to_read(input_dir, skipped))
 
-    model = _embedder(embedder, embed_model_name, embedding_provider, api_key, base_url)
+    report = Report(files=len(files), skipped=list(skipped))
+    if embedder is not None:
+        model = as_embedder(embedder)
+    else:
+        model = model_of_new_file(
+            embed_model_name, embedding_provider, report, stacklevel=5, api_key=api_key, base_url=base_url
+        )
     if embed_dim not in (None, model.dimensions):
         raise ModelMismatchError(
             f"{model.model_name} makes vectors of {model.dimensions} dimensions, not {embed_dim} (embed_dim)."
         )
-    report = Report(files=len(files), skipped=list(skipped))
     root = Path(input_dir).expanduser()
     if engine == "local":
         run = Run("build", root, collection, report)
     else:
         from sqlrag.ingest.ray import Given, RayRun
 
-        names = (embed_model_name, embedding_provider, api_key, base_url)
+        # The workers load the model that was found here.
+        names = (embed_model_name or model.model_name, embedding_provider, api_key, base_url)
         given = Given(max_bytes, names, None if embedder is None else model, pdf_extractor)
         run = RayRun("build", root, collection, report, given, workers=workers, parts_dir=parts_dir)
     run.policy = fit_to_window(policy, model, report, stacklevel=5)  # that of prepare_embeddings
@@ -240,7 +250,7 @@ def prepare_file(
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
-    settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates)
+    settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates, patterns)
     with (
         new_file(output, overwrite=overwrite) as temporary,
         Database.create(temporary, model.dimensions) as database,
@@ -277,6 +287,7 @@ class _Settings(NamedTuple):
     stemmer: str
     llama_index_compatible: bool
     skip_duplicates: bool
+    patterns: Sequence[str] | None
 
 
 def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settings, bar_off: bool | None) -> None:
@@ -304,6 +315,7 @@ def _finish(database: Database, run: Run, files: Sequence[Path], settings: _Sett
     with ending(database, run, settings.stemmer) as con:
         metadata.record_failures(con, report.failures)
         metadata.record_collection(con, run.collection, run.input_dir)
+        metadata.record_patterns(con, run.collection, run.input_dir, settings.patterns)
         metadata.shorten_paths(con, run.collection, *run.roots)
         metadata.log_run(con, run.row())
         report.warnings += model_fit(con)
@@ -418,7 +430,7 @@ def _check_engine(engine: str, workers: int | None, parts_dir: str | os.PathLike
     arguments.choice("engine", engine, ("local", "ray"))
     if engine == "local":
         if workers is not None or parts_dir is not None:
-            raise InputError("workers and parts_dir are only valid with engine='ray'.")
+            raise InputError("engine='local' takes no workers and no parts_dir. Leave them out, or pass engine='ray'.")
         return
     if workers is not None:
         arguments.whole("workers", workers, 1)
@@ -427,16 +439,6 @@ def _check_engine(engine: str, workers: int | None, parts_dir: str | os.PathLike
     from sqlrag.ingest.ray import check_ray
 
     check_ray()
-
-
-def _embedder(
-    given: AnyEmbedder | None, model_name: str | None, provider: str, api_key: str | None, base_url: str | None
-) -> Embedder:
-    from sqlrag.embedders import as_embedder, load_embedder
-
-    if given is not None:
-        return as_embedder(given)
-    return load_embedder(model_name, provider=provider, api_key=api_key, base_url=base_url)
 
 
 def _nothing_usable(input_dir: object, report: Report) -> str:

@@ -32,7 +32,7 @@ from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
-from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window
+from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window, model_of_new_file
 from sqlrag.ingest.update import Plan, Update
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
@@ -201,9 +201,7 @@ def index_rows(
             else:
                 if not report.files:
                     raise InputError(f"{definition} has no rows, so no file was made.")
-                from sqlrag.embedders import load_embedder
-
-                model = given or load_embedder(embed_model_name, provider=embedding_provider)
+                model = given or model_of_new_file(embed_model_name, embedding_provider, report, stacklevel=4)
                 temporary = opened.enter_context(new_file(check_output(path, overwrite=False), overwrite=False))
                 made = opened.enter_context(Database.create(temporary, model.dimensions))
                 made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))

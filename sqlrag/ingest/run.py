@@ -589,6 +589,30 @@ def fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report, *, st
     return replace(policy, chunk_size=window, chunk_overlap=min(policy.chunk_overlap, window // 8))
 
 
+def model_of_new_file(
+    model_name: str | None, provider: str, report: Report, *, stacklevel: int, **options: str | None
+) -> Embedder:
+    """Load the model of a file that is made; where none is named and the default cannot be had, that of ``offline``.
+
+    The report and a warning name it, at the caller that is so many frames above.
+    """
+    from sqlrag.embedders import DEFAULT_MODEL, load_embedder
+    from sqlrag.embedders.weights import MINILM, bundle_is_installed
+
+    try:
+        return load_embedder(model_name, provider=provider, **options)  # type: ignore[arg-type]
+    except ModelUnavailableError:
+        if model_name is not None or provider != "auto" or not bundle_is_installed():
+            raise
+    note = (
+        f"The model is {MINILM}, which is installed: the default, {DEFAULT_MODEL}, is not in the cache and cannot be "
+        "downloaded."
+    )
+    report.warnings.append(note)
+    warnings.warn(note, stacklevel=stacklevel)
+    return load_embedder(MINILM)
+
+
 def nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:
     """Return why a folder has no file to read."""
     why = "; ".join(f"{count} {reason}" for reason, count in reasons(list(skipped)))

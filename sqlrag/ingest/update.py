@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sqlrag.embedders.base import as_embedder, short_name
-from sqlrag.engines.duckdb import lexical, metadata
+from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.documents import delete, replace_rows, same_id, taken
 from sqlrag.engines.duckdb.failures import public
@@ -184,8 +184,7 @@ class Planner:
 
     def relative(self, doc_id: str) -> str:
         """Return the path below the root that a document of this collection has."""
-        prefix = "" if self.run.collection == DEFAULT_COLLECTION else f"{self.run.collection}:"
-        return doc_id.removeprefix(prefix)
+        return _relative(doc_id, self.run.collection)
 
     def is_gone(self, doc_id: str, found: set[str], skipped: Sequence[SkippedFile]) -> bool:
         """Return whether a document of this folder has no file any more, as far as this run could see."""
@@ -225,11 +224,7 @@ class Planner:
         return roots
 
     def _root_of(self, doc_id: str, state: SourceState) -> str | None:
-        """Return the folder that a document was read from, None where a program gave it."""
-        name = "/" + self.relative(doc_id)
-        if state.collection != self.run.collection or not state.file_path.endswith(name):
-            return None
-        return state.file_path.removesuffix(name) or "/"
+        return root_of(doc_id, state) if state.collection == self.run.collection else None
 
     def _ours(self, states: States) -> set[str]:
         """Return the folders that are this one, by whatever links, and those that have been moved here.
@@ -289,6 +284,43 @@ class Planner:
                 if self.stored[old].chunk_policy == self.policy and self.stored[old].is_whole:
                     moved[doc_id] = old
         return moved
+
+
+def _relative(doc_id: str, collection: str) -> str:
+    return doc_id.removeprefix("" if collection == DEFAULT_COLLECTION else f"{collection}:")
+
+
+def root_of(doc_id: str, state: SourceState) -> str | None:
+    """Return the folder that a document was read from, None where a program gave it."""
+    name = "/" + _relative(doc_id, state.collection)
+    return (state.file_path.removesuffix(name) or "/") if state.file_path.endswith(name) else None
+
+
+class Folder(NamedTuple):
+    """A folder that documents of a file were read from, with the patterns of the last time."""
+
+    collection: str
+    path: str
+    patterns: list[str] | None
+
+
+def folders_of(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> tuple[list[Folder], bool]:
+    """Return the folders that the documents of a file were read from, in order, and whether it has rows of tables.
+
+    Raises
+    ------
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
+        The file cannot be read.
+    """
+    with Database.open(db_path, wait_seconds=wait_seconds) as database:
+        con = database.cursor()
+        states, patterns, has_rows = read_states(con), metadata.patterns_of(con), bool(row_tables.sources(con))
+    found = {
+        (state.collection, root)
+        for doc_id, state in states.items()
+        if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
+    }
+    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)], has_rows
 
 
 _REEMBED = "reembed(db_path, model) gives a file another model."
@@ -604,6 +636,8 @@ class Update:
             # Documents that were given as bytes have no folder.
             if root is None or (state.input_dir and root != state.input_dir):
                 metadata.record_collection(con, state.collection, state.input_dir)
+            if state.input_dir:
+                metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns)
             metadata.shorten_paths(con, state.collection, *state.roots)
             metadata.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
         state.log.info("%s: %r", state.root, report)

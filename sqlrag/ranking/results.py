@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO, overload
 from uuid import UUID
@@ -304,8 +305,8 @@ class Results(list[dict[str, Any]]):
         )
 
 
-def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str:
-    """Format results for reading: plain text without colours, at most 100 columns wide.
+def format_results(results: Sequence[Mapping[str, Any]], query_text: str, *, width: int = _WIDTH) -> str:
+    """Format results for reading: plain text without colours, at most ``width`` columns wide, broken between words.
 
     Each result gives its rank, score, id, document and headings, page, its rank and raw score in both legs, and the
     part of its text that holds most of what was asked, by the weight of the words; its beginning where only the text is
@@ -318,6 +319,8 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
         What a query returned, or any list of such dicts; keys that are missing are left out.
     query_text
         What was asked.
+    width
+        The columns of a line, 40 or more.
 
     Returns
     -------
@@ -338,17 +341,18 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
     <BLANKLINE>
         Say hello.
     """
-    lines = _wrap(f"Query: {clean(query_text)}")
+    wrap = partial(wrapped, width=width)
+    lines = wrap(f"Query: {clean(query_text)}")
     lines.append(counted(len(results), "result") if results else "No results")
     for notice in getattr(results, "notices", ()):
-        lines += _wrap(f"Note: {clean(notice)}")
+        lines += wrap(f"Note: {clean(notice)}")
     texts = snippets_of(results, TEXT_COLUMNS, getattr(results, "weighed", None))
     for rank, (row, text) in enumerate(zip(results, texts, strict=True), start=1):
         page = "" if row.get("page") is None else f"page {row['page']}"
-        lines += ["", *_wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
-        lines += _wrap(", ".join(filter(None, [_title(row), page, _key(row)])), "    ")
-        lines += _wrap(_legs(row), "    ")
-        lines += ["", *(_around(row) or _wrap(text, "    "))]
+        lines += ["", *wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
+        lines += wrap(", ".join(filter(None, [_title(row), page, _key(row)])), "    ")
+        lines += wrap(_legs(row), "    ")
+        lines += ["", *(_around(row, wrap) or wrap(text, "    "))]
     return "\n".join(lines)
 
 
@@ -410,7 +414,7 @@ def snippets_of(rows: Sequence[Mapping[str, Any]], columns: int, weighed: Weighe
     return [snippet(text, found, columns) for text, found in zip(texts, words, strict=True)]
 
 
-def _around(row: Mapping[str, Any]) -> list[str]:
+def _around(row: Mapping[str, Any], wrap: Callable[..., list[str]]) -> list[str]:
     """Return the lines of what was to be read around a chunk, those of the chunk with a bar; none for nothing."""
     seen, start, end = row.get("context_shown") or row.get("context"), row.get("context_start"), row.get("i_start")
     if not isinstance(seen, str) or start is None or end is None:
@@ -419,7 +423,7 @@ def _around(row: Mapping[str, Any]) -> list[str]:
     lines = []
     for bar, part in (("    ", seen[:own]), ("  | ", seen[own:after]), ("    ", seen[after:])):
         for line in visible(part).splitlines():
-            lines += _wrap(clean(line), bar)
+            lines += wrap(clean(line), bar)
     return lines
 
 
@@ -465,7 +469,7 @@ def _marked(text: str, found: Sequence[tuple[int, int]]) -> str:
     return "".join([*parts, html.escape(text[done:])])
 
 
-def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
+def wrapped(text: str, first: str = "", rest: str | None = None, *, width: int = _WIDTH) -> list[str]:
     """Break a line at spaces, and inside a word only where the word alone is too wide (as Han, which has no spaces).
 
     ``first`` and ``rest`` are put before the first line and before the others.
@@ -473,11 +477,11 @@ def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     indent = first if rest is None else rest
     lines, line = [], first
     for word in text.split():
-        while columns_of(line) + columns_of(word) > _WIDTH:
+        while columns_of(line) + columns_of(word) > width:
             if line not in (first, indent):
                 lines.append(line.rstrip())
             else:
-                fits = fitting(word, _WIDTH - len(line))
+                fits = fitting(word, width - len(line))
                 lines.append(line + word[:fits])
                 word = word[fits:]
             line = indent

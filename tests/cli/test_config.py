@@ -58,7 +58,7 @@ class TestUse:
         (project / "docs" / "plum.md").write_text("The plum is sweet.")
         (project / "guides" / "valve.md").write_text("A valve.")
         updated = json.loads(run("update", "--format", "json", cwd=project / "docs").stdout)
-        assert [one["added"] for one in updated["collections"]] == [["fruit:plum.md"], ["machines:valve.md"]]
+        assert [one["added"] for one in updated] == [["fruit:plum.md"], ["machines:valve.md"]]
         done = run("lexical-query", "sweet", "--format", "json", cwd=project / "docs")
         assert len(json.loads(done.stdout)) == 1
         assert done.stderr == f"note: settings of {project / 'sqlrag.toml'}\n"

@@ -104,7 +104,7 @@ def test_updates(kb, tickets):
     assert run("update-rows", kb, "--since", "price", "--quiet").stdout == ""
     tickets.write_text("id,subject,body,price\n")
     done = run("update-rows", kb)
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "has lost 1 of the 1 rows" in done.stderr
     assert run("update-rows", kb, "--prune", "--force").exit_code == 0
 
@@ -116,7 +116,7 @@ def test_updates(kb, tickets):
         (["index-rows", "a.csv", "--query", "FROM t", "-o", "k", "--key", "id", "--text", "b"], "Name files"),
         (["index-rows", "--query", "DROP TABLE t", "-o", "k", "--key", "id", "--text", "b"], "must be one SELECT"),
         (["update-rows"], "Name a file"),
-        (["update", "{kb}", "--stemmer", "none"], "is a file: pass the folder"),
+        (["update", "{kb}", "--stemmer", "none"], "is a file of no folder"),
     ],
 )
 def test_bad_usage(kb, arguments, message):
@@ -127,7 +127,7 @@ def test_bad_usage(kb, arguments, message):
 
 def test_failures_have_no_traceback(kb, tickets):
     done = run("index-rows", tickets, "-o", kb, "--key", "nr", "--text", "body")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
     assert "no column 'nr' (key)" in done.stderr
     assert "no source of rows 'x'. It has tickets." in run("update-rows", kb, "--collection", "x").stderr

@@ -392,7 +392,8 @@ def check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors
         if chunk.collection != document.collection:
             raise InputError(
                 f"The chunk {chunk.node_id!r} is of collection {chunk.collection!r}, "
-                f"its document of {document.collection!r}."
+                f"its document of {document.collection!r}. A doc_id names one document of a file, in all collections: "
+                f"give one of them another, such as {f'{chunk.collection}:{chunk.doc_id}'!r}, or use two files."
             )
         if is_blank(chunk.content):
             raise InputError(f"The chunk {chunk.node_id!r} is blank.")

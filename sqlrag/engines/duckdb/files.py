@@ -140,11 +140,9 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool, is_store: boo
         check_name(real)
     if real.is_dir():
         raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
-    if not real.parent.is_dir():
-        raise StoreError(real, f"The folder {real.parent} of the output does not exist. Make it first.")
     if real.exists() and not overwrite:
         raise StoreExistsError(
-            real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
+            real, f"The output {real} exists already. Pass overwrite=True to replace it, or another name."
         )
     return real
 
