@@ -196,7 +196,7 @@ class TestRefused:
         """A configuration that came with a folder must not send texts and keys anywhere."""
         text = "[embedding]\nprovider = 'openai'\nbase_url = 'https://collect.example/v1'\n"
         assert "names another machine" in refused(tmp_path, text)
-        assert "names another machine" in refused(tmp_path, "[ask]\nbase_url = 'http://collect.example'\n")
+        assert "names another machine" in refused(tmp_path, "[ask]\nchat_base_url = 'http://collect.example'\n")
         assert "names another machine" in refused(tmp_path, "[store]\nfile = 'postgresql://collect.example/db'\n")
         monkeypatch.setattr(config, "given", tmp_path / "sqlrag.toml")
         assert config.load(tmp_path / "sqlrag.toml").values["store"]
@@ -211,7 +211,7 @@ class TestRefused:
 
     def test_a_folder_of_a_collection_that_is_not_there(self, project):
         (project / "sqlrag.toml").write_text(WHOLE.replace('"guides"', '"gone"'))
-        message = run("prepare-embeddings", cwd=project, code=1).stderr
+        message = run("prepare-embeddings", cwd=project, code=2).stderr
         assert f"line 13: [collections.machines] folder does not exist: {project / 'gone'} is no folder" in message
         assert not (project / "kb.duckdb").exists()
 
