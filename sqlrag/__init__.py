@@ -36,6 +36,7 @@ from sqlrag.types import (
 from sqlrag.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from sqlrag.adapters.connection import connect, register
     from sqlrag.answers.answer import answer
     from sqlrag.answers.chat_models import ChatModel, OpenAIChat, Piece
     from sqlrag.answers.outcome import Answer, AnswerEvent
@@ -65,10 +66,20 @@ if TYPE_CHECKING:
     from sqlrag.engines.duckdb.documents import DeleteReport
     from sqlrag.engines.duckdb.rewrite import BackedUp, Compacted, backup, compact
     from sqlrag.engines.duckdb.upgrade import Upgraded, upgrade
+    from sqlrag.explore.analytics import (
+        Clusters,
+        classify,
+        cluster,
+        distinctive_terms,
+        near_duplicates,
+        semantic_join,
+        trend,
+    )
+    from sqlrag.explore.embedded_rows import EmbeddedRows, embed_rows
     from sqlrag.explore.evaluate import Comparison, Evaluation, evaluate
     from sqlrag.explore.map import corpus_map
     from sqlrag.explore.plot import plot_lengths, plot_map, plot_ranks
-    from sqlrag.explore.points import CorpusMap
+    from sqlrag.explore.points import Analysis, CorpusMap
     from sqlrag.explore.recommend import Advice, Recommendation, recommend
     from sqlrag.explore.viewer import ExportedMap, export_map_html, export_map_parquet
     from sqlrag.formats.convert import FileFacts, convert, file_facts, verify_file
@@ -117,6 +128,7 @@ logging.getLogger("sqlrag").addHandler(logging.NullHandler())
 __all__ = [
     "SPEC_VERSION",
     "Advice",
+    "Analysis",
     "Answer",
     "AnswerEvent",
     "BackedUp",
@@ -125,6 +137,7 @@ __all__ = [
     "ChatModel",
     "Chunk",
     "ChunkPolicy",
+    "Clusters",
     "Compacted",
     "Comparison",
     "CompressPolicy",
@@ -132,6 +145,7 @@ __all__ = [
     "DeleteReport",
     "Document",
     "DocumentError",
+    "EmbeddedRows",
     "Embedder",
     "Evaluation",
     "Explanation",
@@ -200,12 +214,17 @@ __all__ = [
     "build_prompt",
     "check",
     "chunk",
+    "classify",
+    "cluster",
     "compact",
     "compress",
+    "connect",
     "convert",
     "corpus_map",
     "delete_documents",
+    "distinctive_terms",
     "drop_near_duplicates",
+    "embed_rows",
     "errors",
     "evaluate",
     "explain",
@@ -234,6 +253,7 @@ __all__ = [
     "merge",
     "metrics",
     "models",
+    "near_duplicates",
     "open_store",
     "package",
     "plot_lengths",
@@ -247,9 +267,12 @@ __all__ = [
     "reciprocal_rank_fusion",
     "recommend",
     "reembed",
+    "register",
     "repair",
     "rerank",
     "retrieve",
+    "semantic_join",
+    "trend",
     "update_embeddings",
     "update_rows",
     "upgrade",
@@ -261,15 +284,18 @@ __all__ = [
 # Importing sqlrag loads none of the heavy modules; each name below is imported at its first use.
 _LAZY = {
     "Advice": "sqlrag.explore.recommend",
+    "Analysis": "sqlrag.explore.points",
     "Answer": "sqlrag.answers.outcome",
     "AnswerEvent": "sqlrag.answers.outcome",
     "ChatModel": "sqlrag.answers.chat_models",
     "BackedUp": "sqlrag.engines.duckdb.rewrite",
+    "Clusters": "sqlrag.explore.analytics",
     "Compacted": "sqlrag.engines.duckdb.rewrite",
     "Comparison": "sqlrag.explore.evaluate",
     "CompressPolicy": "sqlrag.blocks.compress",
     "CorpusMap": "sqlrag.explore.points",
     "DeleteReport": "sqlrag.engines.duckdb.documents",
+    "EmbeddedRows": "sqlrag.explore.embedded_rows",
     "Evaluation": "sqlrag.explore.evaluate",
     "Explanation": "sqlrag.ranking.explanation",
     "Exported": "sqlrag.formats.targets",
@@ -322,12 +348,17 @@ _LAZY = {
     "check": "sqlrag.engines.duckdb.check",
     "chunk": "sqlrag.ingest.chunk",
     "backup": "sqlrag.engines.duckdb.rewrite",
+    "classify": "sqlrag.explore.analytics",
+    "cluster": "sqlrag.explore.analytics",
     "compact": "sqlrag.engines.duckdb.rewrite",
     "compress": "sqlrag.blocks.compress",
+    "connect": "sqlrag.adapters.connection",
     "convert": "sqlrag.formats.convert",
     "corpus_map": "sqlrag.explore.map",
     "delete_documents": "sqlrag.search.change",
+    "distinctive_terms": "sqlrag.explore.analytics",
     "drop_near_duplicates": "sqlrag.blocks.rerank",
+    "embed_rows": "sqlrag.explore.embedded_rows",
     "evaluate": "sqlrag.explore.evaluate",
     "explain": "sqlrag.query",
     "export_faiss_json": "sqlrag.formats.faiss_json",
@@ -355,6 +386,7 @@ _LAZY = {
     "merge": "sqlrag.formats.merge",
     "metrics": "sqlrag.telemetry",
     "models": "sqlrag.embedders.base",
+    "near_duplicates": "sqlrag.explore.analytics",
     "open_store": "sqlrag.search.open",
     "package": "sqlrag.blocks.fuse",
     "plot_lengths": "sqlrag.explore.plot",
@@ -368,9 +400,12 @@ _LAZY = {
     "reciprocal_rank_fusion": "sqlrag.ranking.fusion",
     "recommend": "sqlrag.explore.recommend",
     "reembed": "sqlrag.ingest.reembed",
+    "register": "sqlrag.adapters.connection",
     "repair": "sqlrag.engines.duckdb.check",
     "rerank": "sqlrag.blocks.rerank",
     "retrieve": "sqlrag.blocks.fuse",
+    "semantic_join": "sqlrag.explore.analytics",
+    "trend": "sqlrag.explore.analytics",
     "update_embeddings": "sqlrag.ingest.update",
     "update_rows": "sqlrag.ingest.rows",
     "upgrade": "sqlrag.engines.duckdb.upgrade",
@@ -386,6 +421,11 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the cells ``%%sql`` and ``%%search``: ``%load_ext sqlrag``."""
+    import_module("sqlrag.adapters.notebook").load(shell)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import sys
@@ -43,6 +44,22 @@ class Range:
     def whole(self, name: str, value: object) -> int:
         """Return a whole number within the range, which must have no ``gt``."""
         return whole(name, value, int(self.ge or 0), MOST if self.le is None else int(self.le))
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """Return the valid name that was probably meant, such as ``embed_model_name`` for ``model``; None without one."""
+    names = sorted(valid, key=len)
+    alike = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    return next(iter(alike + [one for one in names if name in one.split("_")]), None)
+
+
+def refuse_unknown_names(function: str, valid: Iterable[str], given: Iterable[str]) -> None:
+    """Raise TypeError for a keyword that a function does not take, as Python does, with the one that is like it."""
+    unknown = sorted(set(given).difference(valid))
+    if unknown:
+        meant = nearest(unknown[0], valid)
+        hint = f". Did you mean {meant!r}?" if meant else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}{hint}")
 
 
 def number(name: str, value: object, low: float, high: float, what: str = "number") -> float:

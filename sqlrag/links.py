@@ -55,17 +55,38 @@ _URL = re.compile(r"(?P<path>[^?#]*)(?:\?[^#]*)?(?:#(?P<fragment>.*))?", re.DOTA
 
 _EXTERNAL = re.compile(r"//|[A-Za-z][A-Za-z0-9+.-]*:")
 
+# Tags of Liquid in the destination of a link, whose blanks and brackets CommonMark would not have there.
+_LIQUID_TARGET = re.compile(r"(\](?:\(|:[ \t]+))((?:[^\s(){}<>]*(?:\{%[^{}\n]*%\}|\{\{[^{}\n]*\}\}))+)")
+
+_NO_TARGET = " \t()<>\"'\\|"
+
+_FILLED = str.maketrans(_NO_TARGET, "".join(chr(0xE010 + i) for i in range(len(_NO_TARGET))))
+
+_AS_WRITTEN = {filled: ord(written) for written, filled in zip(_NO_TARGET, _FILLED.values(), strict=True)}
+
+_LIQUID = re.compile(
+    r"\{%-?\s*(?:link|post_url)\s+(?P<page>[^\s{}]+)\s*-?%\}"
+    r"|\{\{-?\s*(?:(?P<quote>['\"])(?P<path>[^'\"{}]*)(?P=quote)|(?P<site>site\.(?:url|baseurl)))\s*(?:\|[^{}]*)?\}\}"
+    r"|\{[{%][^{}]*\}+"
+)
+
 
 WIKILINK = re.compile(r"(!?)\[\[([^\[\]|\n]+?)(?:(\\?\|)([^\[\]\n]*))?\]\](?!\()")
 
 """A link of a vault of notes, such as ``[[note#heading|label]]``; ``![[note]]`` embeds it, ``[[1]](a.md)`` is none."""
 
+TABLE_OF_CONTENTS = re.compile(r"\s*(?:\[\[_?toc_?\]\]|\[toc\])\s*", re.IGNORECASE)
+
+"""A paragraph that stands for the table of contents of its page."""
+
 _SIZE = re.compile(r"\d+(?:x\d+)?")
 
-_MEDIA = re.compile(
+MEDIA = re.compile(
     r"\.(?:avif|bmp|gif|jpe?g|png|svg|webp|3gp|flac|m4a|mkv|mov|mp[34]|og[agv]|opus|wav|webm|base|canvas)$",
     re.IGNORECASE,
 )
+
+"""How a file ends that is a picture, a sound or a film, and no document."""
 
 
 def is_markdown(mime: object) -> bool:
@@ -131,11 +152,11 @@ def markdown_links(
                 for token, label in _links_of(parser.inline.parse(block.content, parser, environment, [])):
                     start, end = token.meta["span"]
                     span = place(start), place(end - 1) + 1
-                    url = str(token.attrs["href"])
+                    url = _as_written(str(token.attrs["href"]))
                     if token.type == "wikilink":
                         found.append(_to_note(span, label, url, doc_id))
                     else:
-                        found.append(Link(*span, label, url, *resolve(url, doc_id, collection)))
+                        found.append(Link(*span, _as_written(label), url, *resolve(url, doc_id, collection)))
     return found
 
 
@@ -151,24 +172,40 @@ def links_of(document: Document) -> Sequence[Link]:
 def resolve(url: str, doc_id: str, collection: str = DEFAULT_COLLECTION) -> tuple[str | None, str | None]:
     """Return the doc_id that a URL in a document points to, and its fragment; None where there is none.
 
-    A path that begins with a slash is resolved from the root of the collection.
+    A path that begins with a slash is resolved from the root of the collection, and so is one that Liquid makes: of
+    a page that a tag links to, and of a path in quotes. Behind another variable lies what only the site knows.
 
     Examples
     --------
     >>> resolve("../a%20b.md?plain=1#top", "guides/setup.md")
     ('a b.md', 'top')
+    >>> resolve("{% link guides/filters.md %}#tags", "guides/setup.md")
+    ('guides/filters.md', 'tags')
     >>> resolve("https://example.org/#top", "guides/setup.md")
     (None, 'top')
     """
+    unknown = False
+    if "{" in url:
+        unknown = any(found.lastgroup is None for found in _LIQUID.finditer(url))
+        url = _LIQUID.sub(_path_by_liquid, url)
     parts = _URL.fullmatch(url)
     path, fragment = (parts["path"], parts["fragment"]) if parts else (url, None)
-    if _EXTERNAL.match(path):
+    if unknown or _EXTERNAL.match(path):
         return None, fragment
     prefix = "" if collection == DEFAULT_COLLECTION else f"{collection}:"
     if not path:
         return doc_id, fragment
     folder = "" if path.startswith("/") else dirname(doc_id.removeprefix(prefix))
     return prefix + normpath(join(folder, clean_name(unquote(path)).lstrip("/"))), fragment
+
+
+def _as_written(text: str) -> str:
+    return text.translate(_AS_WRITTEN) if "{" in text else text
+
+
+def _path_by_liquid(found: re.Match[str]) -> str:
+    path = found["page"] or found["path"] or ""
+    return path if not path or _EXTERNAL.match(path) else "/" + path.lstrip("/")
 
 
 def label_of_wikilink(found: re.Match[str]) -> tuple[int, int]:
@@ -192,12 +229,14 @@ def _to_note(span: tuple[int, int], label: str, url: str, doc_id: str) -> Link:
 
 
 def _wikilink(state: StateInline, silent: bool) -> bool:
-    """Read a wikilink; pictures and sounds that are embedded are none."""
+    """Read a wikilink; pictures and sounds that are embedded are none, nor is the place of a table of contents."""
     found = WIKILINK.match(state.src, state.pos, state.posMax)
     if not found:
         return False
     embedded = bool(found[1]) or (state.pos > 0 and state.src[state.pos - 1] == "!")
-    if embedded and _MEDIA.search(found[2].partition("#")[0].strip()):
+    if embedded and MEDIA.search(found[2].partition("#")[0].strip()):
+        return False
+    if TABLE_OF_CONTENTS.fullmatch(state.src):
         return False
     if not silent:
         token = state.push("wikilink", "", 0)
@@ -365,6 +404,8 @@ def _windows(text: str, start: int) -> Iterator[tuple[Part, dict[str, object]]]:
             size *= 2
             continue
         body = text[start:end].replace("\0", "\ufffd")  # as the parser does, which changes no offset
+        if "{%" in body or "{{" in body:
+            body = _LIQUID_TARGET.sub(lambda found: found[1] + found[2].translate(_FILLED), body)
         lines = LINE_END.split(body)
         starts = [start, *(start + found.end() for found in LINE_END.finditer(body)), end]
         environment: dict[str, Any] = {}
@@ -405,9 +446,7 @@ def _last_border(tokens: Sequence[Token]) -> int:
 @cache
 def _block_parser() -> MarkdownIt:
     """Return a parser of blocks alone."""
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark")
+    parser = parser_as_written()
     parser.core.ruler.disable("inline")
     # Called at each line, also within a paragraph, which a whole document may be.
     parser.block.ruler.before("code", "checkpoint", _checkpoint, {"alt": ["paragraph", "reference", "blockquote"]})
@@ -453,13 +492,17 @@ def _admonition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
-_COMPONENT = re.compile(r"</?[A-Z][\w.]*(?:\s[^<>\n]*)?>[ \t]*$|\{\{(?P<sign>[<%])[^{}\n]*$", re.MULTILINE)
+_COMPONENT = re.compile(
+    r"</?[A-Z][\w.]*(?:\s[^<>\n]*)?>[ \t]*$|\{\{(?P<sign>[<%])[^{}\n]*$"
+    r"|\{%(?!-?\s*(?:end)?(?:comment|raw)\b)[^{}\n]*%\}[ \t]*$",
+    re.MULTILINE,
+)
 
 _LONGEST_SHORTCODE = 2_000
 
 
 def _component(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read a line that is a tag of a component of MDX, whose content is Markdown, or a shortcode over several lines."""
+    """Read a line that is a tag of Liquid or of a component of MDX, whose content is Markdown, or a long shortcode."""
     begin = state.bMarks[start] + state.tShift[start]
     found = None if state.is_code_block(start) else _COMPONENT.match(state.src, begin, state.eMarks[start])
     if not found:

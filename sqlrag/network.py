@@ -90,6 +90,29 @@ def _port_of(authority: str, scheme: str) -> str:
     return authority.rpartition("]")[2].partition(":")[2] or _PORTS[scheme]
 
 
+def origin_of(text: str) -> str:
+    """Return an origin as browsers send it: lower case, without the port of its scheme and without a slash; or "*".
+
+    Raises
+    ------
+    InputError
+        It is no origin of http or https.
+
+    Examples
+    --------
+    >>> origin_of("https://App.example.org:443/")
+    'https://app.example.org'
+    """
+    scheme, _, authority = text.lower().removesuffix("/").partition("://")
+    name = host_of(authority)
+    if text != "*" and (scheme not in _PORTS or name is None or authority.endswith(":")):
+        raise InputError(
+            f"{text!r} is no origin. Write scheme, host and port of the page's address, such as http://localhost:3000, "
+            'or "*" for any.'
+        )
+    return text if name is None else f"{scheme}://{authority.removesuffix(f':{_PORTS[scheme]}')}"
+
+
 def to_origin_form(scope: MutableMapping[str, Any]) -> None:
     """Rewrite an ASGI request for an absolute URL to one for its path at the URL's host (RFC 9112, section 3.2.2)."""
     found = _ABSOLUTE.fullmatch(scope.get("path", "")) if scope["type"] == "http" else None

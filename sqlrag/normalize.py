@@ -164,6 +164,8 @@ class _Cleaner:
             raise InputError(
                 f"metadata has more than {MAX_METADATA_VALUES} values or {MAX_METADATA_DEPTH} levels; make it smaller"
             )
+        if type(value) in _PLAIN:
+            return _scalar(value)
         if isinstance(value, Mapping):
             return {_key(key): self.clean(item, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -175,8 +177,13 @@ class _Cleaner:
         return _scalar(value)
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def _key(key: Any) -> str:
     """Return a key as json.dumps would write it."""
+    if type(key) is str:
+        return normalize(key)
     if key is None or isinstance(key, bool):
         return {None: "null", True: "true", False: "false"}[key]
     value = _scalar(key) if not isinstance(key, tuple) else ", ".join(_key(part) for part in key)
@@ -184,10 +191,10 @@ def _key(key: Any) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, str):
         return normalize(value)
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, int):
         return _integer(int(value))
     if isinstance(value, float):

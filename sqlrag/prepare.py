@@ -23,6 +23,7 @@ _RETURNS = """SqlragIndex
 
 def _as_index(function: Callable[P, Prepared]) -> Callable[P, SqlragIndex]:
     """Return the function as ``prepare_embeddings``, which returns an index over the file that was built."""
+    inspect.unwrap(function).__qualname__ = "prepare_embeddings"  # which Python names where arguments are missing
 
     @functools.wraps(function)
     def prepare(*args: P.args, **kwargs: P.kwargs) -> SqlragIndex:

@@ -94,7 +94,8 @@ def hybrid_query(
         True means ``fusion="rrf"`` and False ``fusion="weighted"``, as in the published package. None, as without it:
         ``"adaptive"``. Ignored where ``fusion`` is given.
     vector_top_k, lexical_top_k
-        Candidates of each leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.
+        Candidates of each leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``; 0 leaves the
+        leg out, and the answer is that of the other one.
     fts_top_k
         The same as ``lexical_top_k``, as in the published package.
     include_source_docs
@@ -283,7 +284,9 @@ def get_source_documents(chunk_ids: Sequence[str], db_path: AnyStores) -> list[d
     Returns
     -------
     list of dict
-        ``doc_id, file_path, file_name, text, metadata``; ``text[i_start:i_end]`` is a chunk's text.
+        ``doc_id, file_path, file_name, text, metadata``; ``text[i_start:i_end]`` is a chunk's text. The document of a
+        row of a table has ``row`` as well: its columns in their own types, key first. INTERVAL, TIMESTAMP_NS and what
+        is infinite of dates and times, which Python lacks, are text.
 
     Raises
     ------

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlrag.links import (
     ADMONITION,
     MARKDOWN,
+    MEDIA,
+    TABLE_OF_CONTENTS,
     WIKILINK,
     Part,
     blocks_of,
@@ -132,11 +134,11 @@ def shown_text(text: str, body_start: int = 0) -> str:
 
 # What any markup has: a text without one of these is shown as it is.
 _SIGNS = re.compile(
-    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|=== |:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
+    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|==|:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
     re.MULTILINE,
 )
 
-_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|:::|:[a-z]+-|%%|\)=")
+_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|==|:::|:[a-z]+-|%%|\)=")
 
 # Elements that stand within a word or a line; the others separate words.
 _INLINE = frozenset(re.findall(r"\w+", """
@@ -213,7 +215,7 @@ _LIQUID_BLOCK = re.compile(r"\{%-?\s*(end)?(comment|raw)\s*-?%\}")
 _BRACKET_ANCHOR = re.compile(r"[ \t]*\[#[\w.:-]+\][ \t]*$")
 
 _LOADS = re.compile(
-    r"import\s+(?:[\w*{][^'\"]*?\sfrom\s*)?(['\"])[^'\"\n]+\1[ \t]*;?[ \t]*(?:\n|$)"
+    r"import\s+(?:[\w*{][^'\"]*?\sfrom\s*)?(['\"])[^'\"\n]+\1[ \t]*(?:;?[ \t]*(?:\n|$)|;[ \t]*(?=(?:import|export)\s))"
     r"|export\s+(?:default|const|let|var|function|async|class|\*|\{)[^\0]*"
 )
 
@@ -235,13 +237,26 @@ _INFO_TITLE = re.compile(r"""\btitle=(?:"([^"\n]*)"|'([^'\n]*)')""")
 
 _CONTAINER = re.compile(r"^[ \t]*:{3,}[ \t]*(?:[\w-]+|\{[\w-]+\})?", re.MULTILINE)
 
+# Markdown that MDX and kramdown read inside a block of HTML, within one line.
+_IN_HTML = re.compile(
+    r"!?\[(?P<label>[^\[\]\n]+)\]\([^\s()<>]*(?:[ \t]+\"(?P<title>[^\"\n]*)\")?\)"
+    r"|\*\*(?=\S)(?P<strong>[^*\n]*[^*\s])\*\*"
+)
+
+_CODE_IN_HTML = re.compile(r"<(/?)(?:pre|code|kbd|samp|textarea)\b", re.IGNORECASE)
+
 _NOTE_MARK = re.compile(r"\[\^[^\]\s]+\]:?")
 
 _UNRESOLVED = re.compile(r"(?<![\w\])])\[([^\[\]\n]{1,200})\]\[(?:[A-Za-z][^\[\]\n]{0,100})?\]")
 
+_HIGHLIGHTED = re.compile(r"(?<![=\w!<>])==(?=[^\s=])[^=\n]*(?<!\s)==(?![=\w])")
+
 _CALLOUT = re.compile(r"\[!([\w-]+)\][+-]?")
 
 _FILLER = "\ue000"
+
+# In place of braces, which are punctuation to the rules of emphasis.
+_EDGE = "\u2e31"
 
 _MARKS = re.compile(r"(?:[>#]+[ \t]*)+")
 
@@ -456,6 +471,10 @@ class _Page:
         if heading and (anchor := _BRACKET_ANCHOR.search(content)) and content[: anchor.start()].strip():
             hidden.append(Span(*anchor.span()))
         hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
+        if TABLE_OF_CONTENTS.fullmatch(content):
+            hidden.append(Span(0, len(content), " "))
+        for found in _HIGHLIGHTED.finditer(content):
+            hidden += [Span(found.start(), found.start() + 2), Span(found.end() - 2, found.end())]
         if ":::" in content:
             hidden += [Span(*found.span(), " ") for found in _CONTAINER.finditer(content)]
         content = _filled(content, hidden)
@@ -504,16 +523,29 @@ class _Page:
         """Find the markup of a stretch of HTML."""
         if self.written and self.text.find("{", start, end) >= 0:
             self.found += [Span(*one.span(), " ") for one in _BRACED.finditer(self.text, start, end)]
-        position = start
+        position, is_code = start, False
         while position < end:
             at = self.text.find("<", position, end)
             self._entities(position, end if at < 0 else at)
+            if self.written and not is_code:
+                self._in_html(position, end if at < 0 else at)
             if at < 0:
                 return
+            code = _CODE_IN_HTML.match(self.text, at, end)
+            is_code = not code[1] if code else is_code
             spans, position, reaches = self.tag(self.finder, at, end)
             self.hidden_to = max(self.hidden_to, reaches)
             self.found += spans
             position = max(position, reaches)
+
+    def _in_html(self, start: int, end: int) -> None:
+        """Find the Markdown between two tags."""
+        for pattern in (_CONTAINER, _UNSEEN):
+            self.found += [Span(*one.span(), " ") for one in pattern.finditer(self.text, start, end)]
+        for one in _IN_HTML.finditer(self.text, start, end):
+            kept = [one.span(name) for name in ("label", "title", "strong") if one[name]]
+            shown = " " if one["title"] else ""
+            self.found += [span._replace(shown=shown) for span in _around(*one.span(), kept)]
 
     def _entities(self, start: int, end: int) -> None:
         for one in _ENTITY.finditer(self.text, start, end):
@@ -674,7 +706,10 @@ def _filled(content: str, spans: list[Span]) -> str:
     for start, end, _ in _ordered(spans):
         start = max(start, done)
         if end > start:
-            parts += [content[done:start], _FILLER * (end - start)]
+            filler = _FILLER * (end - start)
+            if end - start > 1 and content[start] == "{":
+                filler = _EDGE + filler[2:] + _EDGE
+            parts += [content[done:start], filler]
             done = end
     return "".join([*parts, content[done:]])
 
@@ -804,7 +839,7 @@ def _image(state: StateInline, silent: bool) -> bool:
             state.env["recorder"] = recorder
     if found and not silent and isinstance(recorder, _Recorder):
         end = _end_of_label(state, start + 1)
-        recorder.found.append(Span(start, start + 2))
+        recorder.found.append(Span(start, start + 2, " "))
         recorder.found += _around(end, state.pos, _title_of(state, state.tokens[-1].attrs.get("title"), end), " ")
     return found
 
@@ -854,10 +889,13 @@ def _brackets(state: StateInline, silent: bool) -> bool:
     if found:
         label = label_of_wikilink(found)
         spans = [Span(start, label[0]), Span(label[1], found.end())]
+        if found[1] and label[1] <= found.end(2) and MEDIA.search(found[2].partition("#")[0].strip()):
+            spans = [Span(start, found.end(), " ")]  # a picture of which the author says nothing
     else:
         found = _NOTE_MARK.match(src, start, state.posMax)
-        if found and (not found[0].endswith(":") or _begins_line(src, start)):
-            spans = [Span(start, found.end(), "")]
+        if found:  # a colon after it is the text's, unless the note itself follows
+            is_note = found[0].endswith(":") and _begins_line(src, start)
+            spans = [Span(start, found.end() - (found[0].endswith(":") and not is_note))]
         else:
             found = _CALLOUT.match(src, start, state.posMax) if start <= recorder.begin else None
             if found is None:

@@ -101,7 +101,9 @@ placed AS (
 )
 SELECT node_id, text,
        CAST(list_transform([vector], lambda v: list_transform(v, lambda x: x / sqrt(list_sum(list_transform(v, lambda y: y * y)))))[1] AS FLOAT[384]) AS embedding,
-       coalesce(metadata_, '{}') AS metadata_, doc_id, 'default' AS collection,
+       -- llama-index's own names of the document, which is in doc_id.
+       json_merge_patch(coalesce(metadata_, '{}'), '{"doc_id": null, "document_id": null, "ref_doc_id": null}') AS metadata_,
+       doc_id, 'default' AS collection,
        CAST(row_number() OVER (PARTITION BY doc_id ORDER BY place) - 1 AS INTEGER) AS chunk_index,
        i_start, CAST(i_start + length(text) AS INTEGER) AS i_end, CAST(NULL AS INTEGER) AS page,
        coalesce(heading_path, CAST([] AS VARCHAR[])) AS heading_path, CAST([] AS VARCHAR[]) AS tags, '' AS checksum,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import threading
 import time
@@ -21,8 +22,9 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sqlrag import scratch, telemetry
+from sqlrag.arguments import shown
 from sqlrag.cancellation import Work
-from sqlrag.errors import StoreLockedError
+from sqlrag.errors import InputError, StoreLockedError
 from sqlrag.network import (
     LOOPBACK,
     NO_KEY,
@@ -36,7 +38,7 @@ from sqlrag.network import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -73,6 +75,16 @@ def as_json(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def check_db_names(names: Iterable[str]) -> None:
+    """Raise InputError for a name of a store that cannot be a part of a path."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"The name {shown(name)} must be 1 to 64 letters, digits, dots, dashes and underscores.")
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
 class Guard:
     """Passes only requests that name this server, come from no page of another site and have the key, if one is set.
 
@@ -89,16 +101,26 @@ class Guard:
         None: no key is needed.
     static
         Paths, or with a slash at the end folders, that may be read without the key and from anywhere.
+    cors
+        Origins of other sites whose pages are let through, "*" for any.
     """
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Sequence[str], names: Sequence[str], key: str | None, static: Sequence[str] = ()
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Sequence[str],
+        names: Sequence[str],
+        key: str | None,
+        static: Sequence[str] = (),
+        cors: Sequence[str] = (),
     ) -> None:
         self.app = app
         self.hosts = {host.lower() for host in (*LOOPBACK, *hosts)}
         self.names = {name.lower() for name in names}
         self.key = key.encode() if key else None
         self.static = frozenset(static)
+        self.cors = frozenset(cors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an ASGI request."""
@@ -113,7 +135,7 @@ class Guard:
         if self._is_static(scope):
             return None
         if self._is_foreign(scope.get("scheme", "http"), headers):
-            return problem(403, _FOREIGN)
+            return foreign()
         authorization, api_key = (headers.get(name, "").encode("latin-1") for name in ("authorization", "x-api-key"))
         if self.key is not None and not has_key(authorization, api_key, self.key):
             return problem(401, NO_KEY, {"WWW-Authenticate": "Bearer"})
@@ -125,17 +147,24 @@ class Guard:
         return scope["method"] in ("GET", "HEAD") and not self.static.isdisjoint((path, folder))
 
     def _is_foreign(self, scheme: str, headers: Headers) -> bool:
+        origins = headers.getlist("origin")
+        if len(origins) == 1 and ("*" in self.cors or origins[0] in self.cors):
+            return False
         sites = headers.getlist("sec-fetch-site")
         if any(site.strip().lower() not in ("same-origin", "none") for site in sites):
             return True
         host = headers.get("host", "")
-        return not all(is_own_origin(origin, host, scheme, self.names) for origin in headers.getlist("origin"))
+        return not all(is_own_origin(origin, host, scheme, self.names) for origin in origins)
 
 
-_FOREIGN = (
-    "Pages of other sites may not use this server. If the page is its own and comes through a proxy, start the server "
-    "with --allow-host NAME, the name in the page's address; programs send no Origin."
-)
+def foreign() -> Response:
+    """Return the refusal of a page of another site."""
+    return problem(
+        403,
+        "Pages of other sites may not use this server. If the page is its own and comes through a proxy, start the "
+        "server with --allow-host NAME, the name in the page's address; if it is a web app of yours, with --cors and "
+        "its origin. Programs send no Origin.",
+    )
 
 
 class RequestIds:

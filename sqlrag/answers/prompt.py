@@ -176,7 +176,7 @@ def fence_of(contexts: Iterable[Context]) -> str:
 
 def block(context: Context, number: int, fence: str) -> str:
     """Return a context as the prompt shows it: its source line and, between fences, its headings and its text."""
-    heading = _line(" > ".join(context.heading_path))
+    heading = on_one_line(" > ".join(context.heading_path))
     section = f"Section: {heading}\n\n" if heading else ""
     return f"{_source_line(context, number)}\n{fence}\n{section}{harmless(context.visible)}\n{fence}"
 
@@ -201,10 +201,11 @@ def _source_line(context: Context, number: int) -> str:
 
 def _name(text: str) -> str:
     """Return a name on one line, with no brackets or backticks, which could close the source line or a fence."""
-    return _line(text).translate(_NAME)[:_LONGEST_NAME]
+    return on_one_line(text).translate(_NAME)[:_LONGEST_NAME]
 
 
-def _line(text: str) -> str:
+def on_one_line(text: str) -> str:
+    """Return a harmless text without line ends."""
     return _LINE.sub(" ", harmless(text))
 
 
@@ -248,7 +249,7 @@ def _rendered(template: str, question: str, contexts: Sequence[Context], fence: 
             "text": harmless(context.visible),
             "file": _name(context.file),
             "page": context.page,
-            "heading": _line(" > ".join(context.heading_path)),
+            "heading": on_one_line(" > ".join(context.heading_path)),
             "score": context.score,
             "doc_id": _name(context.doc_id),
             "node_id": _name(context.node_id),

@@ -43,6 +43,21 @@ def estimate_tokens(text: str) -> int:
     return sum(2 if piece > _WIDE else 1 for piece in _PIECE.findall(text))
 
 
+def beginning(text: str, tokens: int) -> str:
+    """Return the beginning of a text that has at most so many tokens by :func:`estimate_tokens`.
+
+    Examples
+    --------
+    >>> beginning("embed 768 texts", 4), beginning("two words", 3)
+    ('embed 76', 'two words')
+    """
+    for piece in _PIECE.finditer(text):
+        tokens -= 2 if piece[0] > _WIDE else 1
+        if tokens < 0:
+            return text[: piece.start()].rstrip()
+    return text
+
+
 def token_counter(count_tokens: Any = None) -> Callable[[str], int]:
     """Return a function that counts the tokens of a text.
 
@@ -248,18 +263,18 @@ def _chosen(pieces: list[_Piece], limit: int, margin: float) -> tuple[list[_Piec
 def _cut(piece: _Piece, limit: int, size: Callable[[Context], int]) -> _Piece | None:
     """Return a piece without its context, or the beginning of it that fits; None if not even a few words do."""
 
-    def beginning(chars: int) -> _Piece:
+    def first(chars: int) -> _Piece:
         item = cut_item(piece.item, chars)
         (context,) = contexts_of([item])
         return _Piece(piece.place, item, context, size(context))
 
     text = piece.context.text
-    if piece.context.context is not None and beginning(len(text)).tokens <= limit:
-        return beginning(len(text))
-    chars = bisect_right(range(len(text)), limit, lo=1, key=lambda chars: beginning(chars).tokens) - 1
+    if piece.context.context is not None and first(len(text)).tokens <= limit:
+        return first(len(text))
+    chars = bisect_right(range(len(text)), limit, lo=1, key=lambda chars: first(chars).tokens) - 1
     while chars > 0:
         end = next((end for _, end in Splitter(text, 0, len(text)).pieces(Limits(chars=chars))), 0)
-        cut = beginning(end)
+        cut = first(end)
         if end and cut.tokens <= limit:
             return cut
         chars = min(chars, end) * 9 // 10  # a shorter text may have more tokens

@@ -438,7 +438,7 @@ def _relevance(
 ) -> Numbers:
     """Return the candidates' scores, rounded to 9 decimals, ``[n] float64``."""
     if model is not None:
-        scores = _scores_of(model, query, [candidate.visible for candidate in head])
+        scores = scores_of(model, query, [candidate.visible for candidate in head])
     elif unit is not None and target is not None:
         scores = np.clip(unit[: len(head)] @ target, -1, 1)
     else:
@@ -448,7 +448,7 @@ def _relevance(
     return rounded(scores)
 
 
-def _scores_of(model: str | Reranker, query: str, texts: list[str]) -> Numbers:
+def scores_of(model: str | Reranker, query: str, texts: list[str]) -> Numbers:
     """Call the model; its failures are ProviderErrors, those of the arguments InputErrors."""
     name = repr(model) if isinstance(model, str) else getattr(model, "__qualname__", type(model).__name__)
     scorer = load_reranker(model) if isinstance(model, str) else model

@@ -25,7 +25,7 @@ from sqlrag.cli import search  # noqa: F401
 from sqlrag.cli import ask, serve, shell  # noqa: F401
 
 # isort: split
-from sqlrag.cli import maintain  # noqa: F401
+from sqlrag.cli import maintain, workspace  # noqa: F401
 
 # isort: split
 from sqlrag.cli import transfer
@@ -51,10 +51,15 @@ def get_source_documents(
 ) -> None:
     """Print the whole documents that chunks come from, each once."""
     from sqlrag.query import get_source_documents
+    from sqlrag.ranking.results import in_json
 
-    documents = get_source_documents(node_id, where(db))
-    columns = ["doc_id", "file_path", "file_name", "text", "metadata"]
-    texts = [f"==> {d['doc_id']} ({counted(len(d['text']), 'character')}) <==\n{d['text']}" for d in documents]
+    documents = [in_json(document) for document in get_source_documents(node_id, where(db))]
+    columns = ["doc_id", "file_path", "file_name", "text", "metadata", *["row"] * any("row" in d for d in documents)]
+    texts = []
+    for d in documents:
+        row = [f"{name}: {'' if value is None else value}\n" for name, value in d.get("row", {}).items()]
+        title = f"==> {d['doc_id']} ({counted(len(d['text']), 'character')}) <==\n"
+        texts.append("".join([title, *row, *["\n"] * bool(row), d["text"]]))
     write_rows(documents, columns, form, "\n\n".join(texts))
 
 
@@ -112,12 +117,13 @@ def demo(
 def main() -> None:
     """Run the command line."""
     clock.imports_done()
-    # --debug and --trust are also accepted after the command, where people add them after a failure.
+    # These are also accepted after the command, where people add them after a failure.
     arguments = sys.argv[1:]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    anywhere = [name for name in ("--debug", "--trust") if name in own]
-    if anywhere:
-        arguments = [*anywhere, *(a for a in own if a not in anywhere), *arguments[len(own) :]]
+    places = [n for n, a in enumerate(own) if a in ("--debug", "--trust", "--no-config") or a.startswith("--config=")]
+    places += [n for at, a in enumerate(own) if a == "--config" for n in (at, at + 1) if n < len(own)]
+    anywhere = [own[n] for n in places]
+    arguments = [*anywhere, *(a for n, a in enumerate(own) if n not in places), *arguments[len(own) :]]
     watch_for_interrupt()
     try:
         app(args=arguments, prog_name="sqlrag")

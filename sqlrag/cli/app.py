@@ -5,19 +5,26 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import signal
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+import typer.core
 
 from sqlrag import __version__
+from sqlrag.arguments import nearest
 from sqlrag.cancellation import Stopped, Work
+from sqlrag.cli import config, printing
 from sqlrag.cli.options import option
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
-from sqlrag.errors import SqlragError
+from sqlrag.errors import InputError, SqlragError
+from sqlrag.progress import shown
 from sqlrag.settings import TRUST
 
 if TYPE_CHECKING:
@@ -26,13 +33,144 @@ if TYPE_CHECKING:
 
     import duckdb
 
+# The commands of the help: those with what they do, and the others.
+_FIRST = ("demo", "build", "search", "ask", "update", "serve", "info")
+
+_MORE = {
+    "searching": "vector-query, lexical-query, explain, evaluate, prompt",
+    "contents": "watch, get-source-documents, delete, embed, reembed, map",
+    "sharing": "mcp, shell, attach-sql, convert, merge, push, pull",
+    "the file": "check, repair, backup, compact, upgrade",
+    "this machine": "init, doctor, models, completion, conformance",
+}
+
+# What people of other programs type first.
+_GUESSES = {
+    "search": ("query", "find", "retrieve"),
+    "build": ("index", "ingest", "create", "prepare", "import"),
+    "update": ("insert", "add", "upsert", "sync"),
+    "ask": ("chat",),
+    "serve": ("run", "server", "ui"),
+    "info": ("inspect", "stats", "status"),
+    "delete": ("remove", "rm"),
+}
+
+# The options that come first in the help of a command that has many, by the names of their parameters.
+_USUAL = (
+    *("output", "db", "mode", "chat_model", "chat_base_url", "stream", "key", "text", "title", "model", "provider"),
+    *("top_k", "collection", "tags_any", "metadata", "context", "prune", "pattern", "chunk_size", "overwrite"),
+    *("explain", "plan", "recommend", "form", "host", "port", "can_write", "quiet"),
+)
+
+
+class _Group(typer.core.TyperGroup):
+    """The commands: the usual ones with what they do, the others in groups, those of old names not at all."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        options = "--version, --config, --no-config, --debug (tracebacks), --trust, -h"
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(formatter.width)) for name in _FIRST])
+        with formatter.section("More, each with -h"):
+            formatter.write_dl([*_MORE.items(), ("options", options)])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            guessed = [verb for verb, guesses in _GUESSES.items() if name in guesses]
+            meant = guessed[0] if guessed else nearest(name, self.commands)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {meant!r}?" if meant else ""))
+        return super().resolve_command(ctx, args)
+
+
+class _Command(config.Configured):
+    """A command whose help has the ten most usual options first, and each option by one name."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        shown: dict[str, dict[str, tuple[str, str]]] = {"argument": {}, "option": {}}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record:  # of two long names the first is an old one
+                names = re.sub(r"--[\w-]+, (?=--)", "", record[0])
+                shown[param.param_type_name][str(param.name)] = (names, record[1])
+        options = shown["option"]
+        first = [name for name in _USUAL if name in options][:10] if len(options) > 13 else []
+        sections = {"Arguments": [*shown["argument"].values()], "Options": [options.pop(name) for name in first]}
+        sections["More options" if first else "Options"] = [*options.values()]
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        flags: dict[str, tuple[str, str]] = {}
+        for param in self.params:
+            names = [one for one in param.opts if one.startswith("--")] or [str(param.metavar or param.name).upper()]
+            for name in (str(param.name), *_OF_PYTHON.get(str(param.name), ())):
+                flags[name] = (names[-1], (param.secondary_opts or names)[-1])
+        printing.in_words_of_the_door = partial(_in_options, flags)
+        return super().invoke(ctx)
+
+
+# The parameters of commands that functions call otherwise.
+_OF_PYTHON = {
+    "model": ("embed_model_name", "model_name"),
+    "provider": ("embedding_provider",),
+    "markdown": ("use_markdown_chunking",),
+    "headers": ("include_headers_in_chunks",),
+    "wait": ("wait_seconds",),
+    "pattern": ("patterns",),
+    "doc_id": ("doc_ids",),
+    "output": ("output_db",),
+    "chat_base_url": ("base_url",),
+}
+
+_OF_FUNCTIONS = (
+    (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
+    (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
+    (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
+    (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
+    (r"\b(prepare_embeddings|index_rows)\b", "sqlrag build"),
+    (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
+    (r"\bdelete_documents\b", "sqlrag delete"),
+    (r"\b(hybrid|vector|lexical)_query\b", r"\1-query"),
+)
+
+
+def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
+    """Return a message of the library in the words of a command: its options in place of Python's arguments.
+
+    What is quoted, and parts of paths, are left as they are.
+    """
+
+    def option_of(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        # A word is an argument's name where it has an underscore or a value, or is said to be checked.
+        if name not in flags or not ("_" in name or value or found["checked"] is not None):
+            return found[0]
+        on, off = flags[name]
+        if value in ("True", "False"):
+            return on if value == "True" else off
+        return f"{on} {value.strip(chr(39))}" if value else on
+
+    for pattern, words in _OF_FUNCTIONS:
+        text = re.sub(pattern, words, text)
+    if "wait_seconds" not in flags:
+        text = text.replace("wait_seconds=60, or ", "")
+    return _NAMED.sub(option_of, text)
+
+
+# A quoted part, or a name that may be of an argument, with its value.
+_NAMED = re.compile(
+    r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
+    r"|(?<![\w./'\"=-])(?P<name>[a-z]\w*)(?:=(?P<value>'[^'\n]*'|[\w.+-]*\w))?(?![./:-]?[\w'\"/(])"
+    r"(?P<checked>(?= must be ))?"
+)
+
 app = typer.Typer(
     name="sqlrag",
+    cls=_Group,
     help="Hybrid search (vectors + BM25) over your documents in one DuckDB file.",
-    epilog="\b\nBegin with:\n  sqlrag demo\n"
-    "  sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2\n"
-    "  sqlrag hybrid-query 'my question' --db kb.duckdb",
-    add_completion=False,
+    epilog="\b\nBegin with:\n  sqlrag build docs -o kb.duckdb\n  sqlrag search my question",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -44,30 +182,38 @@ _debug = False
 _interrupted = 0  # the number of the signal
 
 
-class _Command(Work):
+class _CommandWork(Work):
     """The work of a command, so that a signal ends it at its next step even where nothing let its exception through."""
 
     def uses(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Leave the connection alone: DuckDB looks for signals by itself."""
 
 
-_work = _Command()
+_work = _CommandWork()
 
 noted: set[str] = set()  # the notes that have already been printed
 
 
-def command(name: str, short_help: str, *examples: str) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
-    """Register a function as a command; it returns an exit code or None, and its failures become messages."""
+def command(
+    name: str, short_help: str, *examples: str, hidden: bool = False
+) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+    """Register a function as a command; it returns an exit code or None, and its failures become messages.
+
+    A question may be given as several words.
+    """
 
     def register(function: Callable[..., int | None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
+            for given in arguments.keys() & {"query_text", "question"}:
+                arguments[given] = " ".join(arguments[given])
             code = _run(function, arguments)
             if code:
                 raise typer.Exit(code)
 
         epilog = "\b\nExample:\n" + "\n".join(f"  {example}" for example in examples)
-        app.command(name, short_help=short_help, epilog=epilog)(run)
+        config.commands[name] = function
+        app.command(name, cls=_Command, short_help=short_help, epilog=epilog, hidden=hidden)(run)
         return run
 
     return register
@@ -79,7 +225,7 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _note
         try:
-            with _work.under_way():
+            with _work.under_way(), shown(not arguments.get("quiet")):
                 return function(**arguments) or 0
         except (typer.Exit, typer.BadParameter):
             raise
@@ -91,7 +237,7 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
 
 
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
-    """Report an error and return the exit code; re-raise it where the traceback is wanted."""
+    """Report an error and return the exit code, 2 for a bad value; re-raise it where the traceback is wanted."""
     if _interrupted or isinstance(error, (KeyboardInterrupt, Stopped)):
         write_message("Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated.")
         return 128 + (_interrupted or signal.SIGINT)
@@ -109,18 +255,19 @@ def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
         write_message(
             f"error: {type(error).__name__}: {error}\nThis error was not expected; --debug shows the traceback."
         )
-    return 1
+    return 2 if isinstance(error, InputError) else 1
 
 
 @contextmanager
 def logging_to_stderr() -> Iterator[None]:
-    """Log to standard error while a server runs: warnings of sqlrag, errors of all libraries."""
+    """Log to standard error while a server runs, without progress: warnings of sqlrag, errors of all libraries."""
     handler = logging.NullHandler() if _debug else logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(_is_reported)
     logging.getLogger().addHandler(handler)
     try:
-        yield
+        with shown(False):
+            yield
     finally:
         logging.getLogger().removeHandler(handler)
 
@@ -185,9 +332,20 @@ def _options(
         bool,
         option("--trust", help="Open files with views or macros that are not this release's; accepted anywhere."),
     ] = False,
+    configuration: Annotated[
+        Path | None,
+        option(
+            "--config",
+            metavar="PATH",
+            envvar=config.VARIABLE,
+            help="The configuration; accepted anywhere. [the nearest sqlrag.toml]",
+        ),
+    ] = None,
+    no_config: Annotated[bool, option("--no-config", help="Read no configuration; accepted anywhere.")] = False,
 ) -> None:
     global _debug
     _debug = debug
+    config.given = False if no_config else configuration
     if trust:
         os.environ[TRUST] = "1"
     # The library logs what reports and errors say, too. A handler keeps Python from printing that a second time.

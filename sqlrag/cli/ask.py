@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from sqlrag.cli.app import command
 from sqlrag.cli.options import NO_FILES, Dbs, FormatName, Text, chosen, option, where, with_options
 from sqlrag.cli.printing import Format, write, write_csv, write_json, write_message, write_part
+from sqlrag.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +41,7 @@ Compress = Annotated[bool, option("--compress", help="Keep of each chunk the sen
 
 TemplateFile = Annotated[
     Path | None,
-    option("--template", metavar="FILE", exists=True, dir_okay=False, help="A Jinja2 template of the user's message."),
+    option("--template", metavar="FILE", help="A Jinja2 template of the user's message."),
 ]
 
 System = Annotated[str | None, option("--system", help="Text before the rules in the system message.")]
@@ -57,8 +56,8 @@ ContextWindow = Annotated[
 @command(
     "ask",
     "Answer a question with a chat model, from the file.",
-    "sqlrag ask 'How do I filter by tag?' --db kb.duckdb --chat-model llama3.2 --base-url http://localhost:11434/v1 "
-    "--stream",
+    "sqlrag ask how do I filter by tag --db kb.duckdb --chat-model llama3.2 "
+    "--chat-base-url http://localhost:11434/v1 --stream",
 )
 @with_options(*_OPTIONS, after="top_k")
 def ask(
@@ -69,7 +68,13 @@ def ask(
     db: Dbs = NO_FILES,
     base_url: Annotated[
         str | None,
-        option("--base-url", metavar="URL", envvar="OPENAI_BASE_URL", help="The server of the model. [OpenAI]"),
+        option(
+            "--base-url",
+            "--chat-base-url",
+            metavar="URL",
+            envvar="OPENAI_BASE_URL",
+            help="The server of the model. [OpenAI]",
+        ),
     ] = None,
     stream: Annotated[
         bool, option("--stream", help="Print the answer as it is generated; as JSON, one event a line.")
@@ -197,7 +202,7 @@ def _text_of(template: Path | None) -> str | None:
     try:
         return template.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{template} cannot be read as UTF-8: {error}") from error
+        raise NotFoundError(f"The template {template} cannot be read as UTF-8: {error}.") from error
 
 
 def _as_lines(events: Iterable[AnswerEvent]) -> Iterator[AnswerEvent]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
     Collection,
     Db,
     DbInstead,
     EngineName,
-    File,
     FormatName,
+    Ignore,
     Metadata,
     TagsAll,
     TagsAny,
@@ -23,16 +24,19 @@ from sqlrag.cli.options import (
     Wait,
     from_environment,
     metadata_fields,
+    only_file_here,
     option,
     where,
 )
 from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
+from sqlrag.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sqlrag.ingest.rows import RowsReport
     from sqlrag.ingest.run import Report
+    from sqlrag.ingest.update import Folder
 
 
 @command(
@@ -41,10 +45,16 @@ if TYPE_CHECKING:
     "sqlrag prepare-embeddings docs -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2",
     "sqlrag prepare-embeddings docs -o kb.duckdb --pattern '*.md' --chunk-size 200 --overwrite",
     "sqlrag prepare-embeddings docs -o kb.duckdb --engine ray --workers 2",
+    hidden=True,
 )
 def prepare_embeddings(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.", show_default=False)],
     output: Annotated[Path, option("--output", "-o", metavar="FILE", help="The file to write, such as kb.duckdb.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]", help="Where the documents are. [the collections of sqlrag.toml]", show_default=False
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         option("--model", help="Model: a name on the Hugging Face hub, or a folder. [BAAI/bge-small-en-v1.5]"),
@@ -83,6 +93,7 @@ def prepare_embeddings(
         list[str] | None,
         option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
     ] = None,
+    ignore: Ignore = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     llama_index: Annotated[
         bool, option("--llama-index/--no-llama-index", help="Store what llama-index needs to open the file. [yes]")
@@ -119,8 +130,9 @@ def prepare_embeddings(
     """
     from sqlrag.ingest.build import prepare_file
 
+    first, *others = config.sources(folder, collection, pattern, ignore)
     prepared = prepare_file(
-        folder,
+        first.folder,
         output,
         chunk_size=chunk_size,
         embed_model_name=model,
@@ -132,9 +144,10 @@ def prepare_embeddings(
         overwrite=overwrite,
         chunk_overlap=chunk_overlap,
         chunk_unit=chunk_unit.value,
-        collection=collection,
+        collection=first.collection,
         stemmer=stemmer,
-        patterns=pattern or None,
+        patterns=first.pattern,
+        ignore=first.ignore,
         max_bytes=max_bytes,
         llama_index_compatible=llama_index,
         skip_duplicates=skip_duplicates,
@@ -153,7 +166,21 @@ def prepare_embeddings(
         "run_id": report.run_id,
         **details_of(report),
     }
-    write_facts(summary, form, "" if quiet else f"{prepared.path}: {counts}\n{details[0]}")
+    text = "" if quiet else f"{prepared.path}: {counts}\n{details[0]}"
+    if not others:
+        write_facts(summary, form, text)
+        return
+    more = {"max_bytes": max_bytes, "skip_duplicates": skip_duplicates}
+    _write_several(first, summary, text, [(one, *_updated(one, output, quiet, more)) for one in others], form)
+
+
+def _write_several(
+    first: config.Source, summary: dict[str, Any], text: str, others: list[tuple[config.Source, Any, str]], form: Format
+) -> None:
+    """Write what became of each of several collections."""
+    done = [(first, summary, text), *others]
+    facts = {"collections": [{"collection": one.collection, **summary} for one, summary, _ in done]}
+    write_facts(facts, form, "\n".join(f"{one.collection}: {text}" for one, _, text in done if text))
 
 
 def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
@@ -163,9 +190,11 @@ def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
             write_message(line.strip())
 
 
-def write_reports(reports: Sequence[RowsReport], form: Format, *, quiet: bool) -> None:
-    """Write the reports of sources of rows."""
-    facts: list[dict[str, Any]] = []
+def write_reports(
+    reports: Sequence[RowsReport], form: Format, *, quiet: bool, others: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Write the reports of sources of rows, as JSON and CSV behind others."""
+    facts: list[dict[str, Any]] = list(others)
     for report in reports:
         lines = str(report).splitlines()
         report_details(report, lines[2:], quiet)
@@ -178,7 +207,7 @@ def write_reports(reports: Sequence[RowsReport], form: Format, *, quiet: bool) -
     if form is Format.json:
         write_json(facts)
     elif form is Format.csv:
-        write_csv(facts, list(facts[0]))
+        write_csv(facts, list(dict.fromkeys(name for one in facts for name in one)))
 
 
 def details_of(report: Report) -> dict[str, Any]:
@@ -194,31 +223,36 @@ def details_of(report: Report) -> dict[str, Any]:
 
 @command(
     "update",
-    "Bring a file up to date with its folder.",
-    "sqlrag update docs kb.duckdb",
-    "sqlrag update docs kb.duckdb --prune --format json",
+    "Bring a file up to date with its folders and tables.",
     "sqlrag update kb.duckdb",
+    "sqlrag update kb.duckdb docs --prune --format json",
 )
 def update(
-    folder: Annotated[
-        Path,
+    places: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="FOLDER", help="Where the documents are; a file alone: its rows of tables.", show_default=False
+            metavar="[FILE] [FOLDER]",
+            help="The file; and a folder, where only that one is to be read, or a new one.",
+            show_default=False,
         ),
-    ],
-    file: File = None,
+    ] = None,
     db: DbInstead = None,
     prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
     skip_duplicates: Annotated[
         bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
     ] = False,
     collection: Annotated[
-        str, option("--collection", metavar="NAME", help="The collection of the folder's documents.", show_default=True)
-    ] = "default",
+        str | None, option("--collection", metavar="NAME", help="Of this collection only; that of a new folder.")
+    ] = None,
     pattern: Annotated[
         list[str] | None,
-        option("--pattern", metavar="GLOB", help="Only files whose name or path matches, such as '*.md'. Repeatable."),
+        option(
+            "--pattern",
+            metavar="GLOB",
+            help="Only files whose name or path matches, such as '*.md'. Repeatable. [as the last time]",
+        ),
     ] = None,
+    ignore: Ignore = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     model: Annotated[str | None, option("--model", help="A check only: refuse a file of another model.")] = None,
     chunk_size: Annotated[
@@ -241,41 +275,98 @@ def update(
     form: FormatName = Format.table,
     wait: Wait = None,
 ) -> None:
-    """Bring a file up to date with the folder that it was built from; only changes are embedded.
+    """Bring a file up to date with the folders and tables that it was built from; only changes are embedded.
 
-    Without --prune nothing is removed. Documents of other folders stay as they are. A file alone, without a folder, is
-    brought up to date with the tables that its rows are from, as by update-rows.
+    Without --prune nothing is removed. A folder that is named is read alone, and the documents of others stay as they
+    are; one that has been moved is recognised by its files.
     """
-    if file is None and folder.is_file():
-        from sqlrag.ingest.rows import update_rows
+    from sqlrag.ingest.rows import update_rows
+    from sqlrag.ingest.update import folders_of
 
-        of_folders = (pattern, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
-        if any(one is not None for one in of_folders) or skip_duplicates or collection != "default":
-            raise typer.BadParameter(
-                f"{folder} is a file: pass the folder of its documents, or see sqlrag update-rows."
-            )
-        reports = update_rows(folder, prune=prune, wait_seconds=wait, verbose=not quiet)
-        write_reports(reports, form, quiet=quiet)
+    given, named = _file_and_folder(places or [])
+    path = one_file(given, db) if given or db else only_file_here()[0]
+    known, has_rows = folders_of(path, wait_seconds=wait)
+    wanted = _folders(path, known, named, collection, pattern, ignore)
+    of_folders = (pattern, ignore, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
+    if not wanted and any(one is not None for one in of_folders):
+        raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
+    if not wanted and not has_rows:
+        raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
+    options = {
+        "prune": prune,
+        "skip_duplicates": skip_duplicates,
+        "max_bytes": max_bytes,
+        "embed_model_name": model,
+        "chunk_size": chunk_size,
+        "chunk_overlap": chunk_overlap,
+        "chunk_unit": chunk_unit.value if chunk_unit else None,
+        "use_markdown_chunking": markdown,
+        "include_headers_in_chunks": headers,
+        "stemmer": stemmer,
+        "wait_seconds": wait,
+    }
+    summaries, lines = [], []
+    for one in wanted:
+        if named is None and not quiet:
+            write_message(f"{one.folder} (collection {one.collection})")
+        facts, text = _updated(one, path, quiet, options)
+        summaries.append({"collection": one.collection, **facts} if named is None else facts)
+        lines.append(text)
+    if named is not None:
+        write_facts(summaries[0], form, lines[0])
         return
+    of_rows = update_rows(path, prune=prune, wait_seconds=wait, verbose=not quiet) if has_rows else []
+    if collection is not None:
+        of_rows = [report for report in of_rows if report.collection == collection]
+    if lines and form is Format.table and not quiet:
+        write("\n".join(lines))
+    if of_rows or form is not Format.table:
+        write_reports(of_rows, form, quiet=quiet, others=summaries)
+
+
+def _folders(
+    path: Path,
+    known: Sequence[Folder],
+    named: Path | None,
+    collection: str | None,
+    pattern: list[str] | None,
+    ignore: list[str] | None,
+) -> list[config.Source]:
+    """Return what to read: the folder that was named, else those configured, else those that the file knows."""
+    configured = config.in_force.collections if config.in_force else []
+    same = [one for one in configured if named is None or os.path.realpath(one.folder) == os.path.realpath(named)]
+    if same and (named is None or collection in (None, *(one.collection for one in same))):
+        return config.sources(named, collection or "default", pattern, ignore)
+    wanted = [one for one in known if collection in (None, one.collection)]
+    if named is not None:
+        wanted = [one for one in wanted if os.path.realpath(one.path) == os.path.realpath(named)]
+        if not wanted:  # it may have been moved
+            gone = [one for one in known if not Path(one.path).is_dir()]
+            wanted = [one for one in gone if one.collection == (collection or "default")]
+        name, patterns = (wanted[0].collection, wanted[0].patterns) if len(wanted) == 1 else (collection, None)
+        return [config.Source(name or "default", named, pattern or patterns, ignore)]
+    for one in wanted:
+        if not Path(one.path).is_dir():
+            near = path.with_name(Path(one.path).name)
+            raise NotFoundError(
+                f"The folder {one.path} of {path} is not there. If it has been moved, name it: sqlrag update {path} "
+                f"{near if near.is_dir() else 'FOLDER'}"
+            )
+    return [config.Source(one.collection, Path(one.path), pattern or one.patterns, ignore) for one in wanted]
+
+
+def _updated(one: config.Source, path: Path, quiet: bool, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Update a file from a folder; return the facts, and the lines for people."""
     from sqlrag.ingest.update import update_embeddings
 
     report = update_embeddings(
-        folder,
-        one_file(file, db),
-        prune=prune,
-        skip_duplicates=skip_duplicates,
-        collection=collection,
-        patterns=pattern or None,
-        max_bytes=max_bytes,
-        embed_model_name=model,
-        chunk_size=chunk_size,
-        chunk_overlap=chunk_overlap,
-        chunk_unit=chunk_unit.value if chunk_unit else None,
-        use_markdown_chunking=markdown,
-        include_headers_in_chunks=headers,
-        stemmer=stemmer,
-        wait_seconds=wait,
+        one.folder,
+        path,
+        collection=one.collection,
+        patterns=one.pattern,
+        ignore=one.ignore,
         verbose=not quiet,
+        **options,
     )
     counts, chunks, *details = str(report).splitlines()
     report_details(report, details, quiet)
@@ -287,7 +378,16 @@ def update(
         )
     }
     summary |= {"renamed": [rename._asdict() for rename in report.renamed], **details_of(report)}
-    write_facts(summary, form, "" if quiet else f"{counts}\n{chunks}")
+    return summary, "" if quiet else f"{counts}\n{chunks}"
+
+
+def _file_and_folder(places: Sequence[Path]) -> tuple[Path | None, Path | None]:
+    """Tell the file from the folder, in any order."""
+    files = [place for place in places if place.is_file() or (place.suffix == ".duckdb" and not place.is_dir())]
+    folders = [place for place in places if place not in files]
+    if len(files) > 1 or len(folders) > 1:
+        raise typer.BadParameter("Name one file, and one folder if you like, such as: sqlrag update kb.duckdb docs")
+    return next(iter(files), None), next(iter(folders), None)
 
 
 @command(
@@ -331,10 +431,7 @@ def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
     """Return the file or files that were named, as arguments or else by --db or SQLRAG_DB."""
     if files and db and [*map(os.path.realpath, files)] != [*map(os.path.realpath, db)]:
         raise typer.BadParameter(f"Two files are named, {files[0]} and --db {db[0]}. Name all in one way.")
-    named = files or db or from_environment()
-    if not named:
-        raise typer.BadParameter("Name a file, such as kb.duckdb.")
-    return where(named)
+    return where(files or db or from_environment() or only_file_here())
 
 
 def one_file(file: Path | None, db: Path | None) -> Path:

@@ -1,11 +1,14 @@
-"""``sqlrag demo`` and ``sqlrag conformance``: they need nothing but the installed package."""
+"""``sqlrag demo``, ``completion`` and ``conformance``: they need nothing but the installed package."""
 
 from __future__ import annotations
 
 import shlex
 import textwrap
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sqlrag.cli.app import command
 from sqlrag.cli.options import FormatName, option
@@ -154,6 +157,31 @@ In SQL, after `duckdb {quoted}` (no extension and no model needed):
     FROM lexical_query('filter by tag', k := 3);
     FROM more_like('{node_id}') LIMIT 3;
     {sql}"""
+
+
+class Shell(StrEnum):
+    """The shells that commands and options can be completed in."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+@command(
+    "completion",
+    "Print the script that completes commands in a shell.",
+    "sqlrag completion bash",
+)
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", show_default=False)]) -> None:
+    """Print the script by which a shell completes commands, options and their values with the Tab key.
+
+    Add it to ~/.bashrc or ~/.zshrc, or write it to ~/.config/fish/completions/sqlrag.fish.
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    script = get_completion_script(prog_name="sqlrag", complete_var="_SQLRAG_COMPLETE", shell=shell.value)
+    start = "autoload -Uz compinit && compinit\n" if shell is Shell.zsh else ""
+    write(start + script)
 
 
 @command("conformance", "Check that this installation gives the pinned results.", "sqlrag conformance")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
     """Return the facts about an open store: its metadata; of one file also its size and the contents of its tables."""
     from sqlrag.engines.duckdb.model_fit import model_fit
+    from sqlrag.ranking.results import exact
 
     metadata = {"path": str(store.path), **store.get_embedding_metadata()}
     if len(store.paths) != 1:
@@ -57,6 +58,7 @@ def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
             "SELECT collection, count(*) AS documents, CAST(sum(chunks) AS BIGINT) AS chunks FROM sources "
             "GROUP BY collection ORDER BY collection"
         ),
+        "row_sources": exact(store.row_sources()),
         "indexes": rows("SELECT index_name, chunks, indexed, in_step FROM index_status ORDER BY index_name"),
         "map": next(iter(rows("SELECT * EXCLUDE created_at FROM map_status")), None),
         "queries_embedded": rows("SELECT count(*) AS n FROM query_embeddings")[0]["n"],
@@ -91,6 +93,7 @@ def description(facts: Mapping[str, Any]) -> str:
         f"heading weight {chunking['header_weight']}",
         "words": f"{counted(corpus['terms'], 'term')}, stemmer {store['stemmer']}",
         "collections": ", ".join(collections) or "none",
+        **({"tables": ", ".join(tables)} if (tables := list(map(_of_rows, facts["row_sources"]))) else {}),
         "indexes": ", ".join(indexes),
         "map": _map(facts["map"]),
         "questions": f"{facts['queries_embedded']:,} embedded for the shell",
@@ -106,6 +109,11 @@ def _markup_notices(store: Store | Stores | PostgresStore) -> list[str]:
 
     found = store.cursor().execute("SELECT 1 FROM embedding_metadata WHERE key = $key", {"key": WITH_MARKUP}).fetchall()
     return [VECTORS_WITH_MARKUP] if found else []
+
+
+def _of_rows(source: Mapping[str, Any]) -> str:
+    columns = ", ".join(f"{column['name']} {column['type']}" for column in source["columns"])
+    return f"{source['collection']} ({counted(source['rows'], 'row')} by {source['key']}; {columns})"
 
 
 def _map(status: Mapping[str, Any] | None) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from sqlrag.cli.printing import Format
+from sqlrag.cli.printing import Format, write_message
 from sqlrag.ranking.plan import ALIASES, FIELDS, OPTIONS
 from sqlrag.search.open import is_address
 
@@ -42,6 +42,13 @@ def _metadata(pairs: list[str]) -> list[str]:
     for pair in pairs or []:
         if not pair.partition("=")[0] or "=" not in pair:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE, such as audience=engineers or year=2024.")
+        if pair.partition("=")[2].lstrip().startswith("{"):
+            try:
+                json.loads(pair.partition("=")[2])
+            except ValueError as error:
+                raise typer.BadParameter(
+                    f"{pair!r} begins as an operator does, such as 'year={{\"$gt\": 2020}}', and is not JSON: {error}."
+                ) from error
     return pairs
 
 
@@ -86,8 +93,10 @@ def search_option(name: str) -> Any:
         arguments.pop(name_of_python, None)
     flags = arguments.pop("flags", (f"--{name.replace('_', '-')}",))
     own = ALIASES.get(name)
-    text = f"The same as --{own.replace('_', '-')}." if own else OPTIONS[name].brief + arguments.pop("more", "")
-    return option(*flags, help=text, show_default=bool(OPTIONS[own or name].default), **arguments)
+    if own:  # another name, which no help shows
+        return option(*flags, help="", hidden=True)
+    text = OPTIONS[name].brief + arguments.pop("more", "")
+    return option(*flags, help=text, show_default=bool(OPTIONS[name].default), **arguments)
 
 
 def flags_of(taken: Any) -> tuple[str, ...]:
@@ -97,6 +106,33 @@ def flags_of(taken: Any) -> tuple[str, ...]:
     return tuple(name for name in names if name in taken.__optional_keys__ and name not in WITHOUT_FLAG)
 
 
+def with_parameters_of(*commands: Callable[..., Any], **defaults: Any) -> Callable[[F], F]:
+    """Add the options of other commands to one that has ``**options``, with these defaults; the first ones win."""
+
+    def add(function: F) -> F:
+        own = _annotated(function)
+        own.pop("options")
+        for name, one in (pair for command in commands for pair in _annotated(command).items()):
+            if not any(isinstance(mark, typer.models.ArgumentInfo) for mark in one.annotation.__metadata__):
+                own.setdefault(name, one.replace(default=defaults.get(name, one.default)))
+        return _with_parameters(function, own.values())
+
+    return add
+
+
+def _annotated(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a command, whose annotations are no text any more."""
+    hints = get_type_hints(function, include_extras=True)
+    return {name: one.replace(annotation=hints[name]) for name, one in inspect.signature(function).parameters.items()}
+
+
+def _with_parameters(function: F, parameters: Iterable[inspect.Parameter]) -> F:
+    made = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    function.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    function.__annotations__ = {one.name: one.annotation for one in made}
+    return function
+
+
 def with_options(*names: str, after: str) -> Callable[[F], F]:
     """Add these options of the table to a command that has ``**options``, after its parameter ``after``.
 
@@ -104,17 +140,12 @@ def with_options(*names: str, after: str) -> Callable[[F], F]:
     """
 
     def add(function: F) -> F:
-        hints = get_type_hints(function, include_extras=True)
-        given = inspect.signature(function).parameters
-        own = {name: one.replace(annotation=hints[name]) for name, one in given.items()}
+        own = _annotated(function)
         last = list(own).index(after)
         lead, rest = list(own)[: last + 1], list(own)[last + 1 :]
         made = {name: _parameter(name) for name in names if name not in own}
         order = [*(n for n in lead if n not in names), *names, *(n for n in rest if n not in (*names, "options"))]
-        parameters = [(own | made)[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in order]
-        function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        function.__annotations__ = {one.name: one.annotation for one in parameters}
-        return function
+        return _with_parameters(function, [(own | made)[name] for name in order])
 
     return add
 
@@ -156,9 +187,9 @@ def metadata_fields(pairs: list[str] | None) -> dict[str, Any] | None:
     return fields or None
 
 
-def _valid_text(text: str) -> str:
+def _valid_words(words: list[str]) -> list[str]:
     """Replace bytes that are not UTF-8; Python passes them as lone surrogates."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in words]
 
 
 def place(text: str) -> Any:
@@ -169,15 +200,14 @@ def place(text: str) -> Any:
     return text if is_address(text) else Path(text)
 
 
-def _of_environment(files: list[Any] | None) -> list[Any]:
+def _of_environment(ctx: typer.Context, files: list[Any] | None) -> list[Any]:
     """Return the files that were named, or else those of SQLRAG_DB, which are separated as in PATH.
 
     Typer would split at blanks, and break a URL.
     """
-    found = files or from_environment()
-    if not found:
-        raise typer.BadParameter("Name a file, such as --db kb.duckdb, or set SQLRAG_DB.")
-    return found
+    if ctx.resilient_parsing:  # a shell asks how the line goes on
+        return files or []
+    return files or from_environment() or only_file_here()
 
 
 def from_environment() -> list[Any]:
@@ -186,12 +216,28 @@ def from_environment() -> list[Any]:
     return [named] if is_address(named) else [Path(part) for part in named.split(os.pathsep) if part]
 
 
+def only_file_here() -> list[Any]:
+    """Return the one file of the working folder that may be a store, and say so; refuse to choose among several."""
+    here = sorted(Path().glob("*.duckdb"))
+    if len(here) != 1:
+        among = f" Here are {', '.join(map(str, here[:5]))}{' …' * bool(here[5:])}." if here else ""
+        raise typer.BadParameter(f"Name a file, such as --db kb.duckdb, or set SQLRAG_DB.{among}")
+    write_message(f"note: the file is {here[0]}, the only one here")
+    return list(here)
+
+
 def where(files: list[Path]) -> Any:
     """Return the one file, or several to be searched as one."""
     return files if files[1:] else files[0]
 
 
-Text = Annotated[str, typer.Argument(help="The question or words.", callback=_valid_text, show_default=False)]
+if TYPE_CHECKING:
+    Text = str  # see the decorator ``command``
+else:
+    Text = Annotated[
+        list[str],
+        typer.Argument(metavar="QUESTION", help="The question or words.", callback=_valid_words, show_default=False),
+    ]
 
 Db = Annotated[
     Path,
@@ -214,6 +260,11 @@ NO_FILES: list[Path] = []  # then those of SQLRAG_DB
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
+
+Ignore = Annotated[
+    list[str] | None,
+    option("--ignore", metavar="PATTERN", help="Leave these out, as in .sqlragignore, such as 'drafts/'. Repeatable."),
+]
 
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
 

@@ -10,15 +10,22 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 # Control characters except tab and newline, direction overrides, lone surrogates: no text may control the terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+_LEGS = re.compile(r"    vector .*, lexical ")
+
+# What a command makes of the library's messages.
+in_words_of_the_door: Callable[[str], str] = str
 
 
 class Format(StrEnum):
@@ -40,8 +47,31 @@ def write_part(text: str) -> None:
 
 
 def write_message(text: str) -> None:
-    """Write a message to standard error."""
-    _write(sys.stderr, _CONTROL.sub(" ", text))
+    """Write a message to standard error, in the words of the command that runs."""
+    _write(sys.stderr, _CONTROL.sub(" ", in_words_of_the_door(text)))
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal or of COLUMNS; 100 where the output goes elsewhere."""
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return max(40, shutil.get_terminal_size((100, 24)).columns) if told else 100
+
+
+def shows_colour() -> bool:
+    """Return whether standard output is a terminal that shows colours, and nobody has asked for none."""
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain and (os.name != "nt" or "WT_SESSION" in os.environ)
+
+
+def write_marked(text: str, marks: Callable[[Sequence[str]], list[list[tuple[int, int]]]]) -> None:
+    """Write results for people; the words that ``marks`` finds in their titles and passages are in bold red."""
+    lines = _CONTROL.sub(" ", text).split("\n")
+    marked = [line if line.startswith("    ") and not _LEGS.match(line) else "" for line in lines]
+    for number, spans in enumerate(marks(marked)):
+        for begin, end in reversed(spans):
+            line = lines[number]
+            lines[number] = f"{line[:begin]}\x1b[1;31m{line[begin:end]}\x1b[0m{line[end:]}"
+    _write(sys.stdout, "\n".join(lines))
 
 
 def write_json(value: object, *, indent: int | None = 2) -> None:

@@ -1,16 +1,19 @@
-"""``sqlrag index-rows`` and ``update-rows``."""
+"""``sqlrag build``, ``index-rows`` and ``update-rows``."""
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from sqlrag.cli import config
 from sqlrag.cli.app import command
-from sqlrag.cli.build import one_file, write_reports
-from sqlrag.cli.options import DbInstead, File, FormatName, Wait, option
+from sqlrag.cli.build import one_file, prepare_embeddings, write_reports
+from sqlrag.cli.options import DbInstead, File, FormatName, Wait, option, with_parameters_of
 from sqlrag.cli.printing import Format
+from sqlrag.errors import InputError
 
 Force = Annotated[bool, option("--force", help="Also where more than half of the stored rows are gone.")]
 
@@ -24,6 +27,7 @@ Quiet = Annotated[bool, option("--quiet", "-q", help="No progress bar and no rep
     "sqlrag index-rows 'reviews/*.csv' -o kb.duckdb --key id --text '{product}: {review}' --collection reviews",
     "sqlrag index-rows --query 'SELECT * FROM tickets' --database shop.duckdb --collection tickets -o kb.duckdb "
     "--key id --text body",
+    hidden=True,
 )
 def index_rows(
     output: Annotated[Path, option("--output", "-o", metavar="FILE", help="The file to make, or to add the rows to.")],
@@ -74,11 +78,12 @@ def index_rows(
     Filters use the other columns as metadata; the view rows_of_NAME has them in their own types. update-rows reads the
     source again.
     """
+    from sqlrag.ingest.row_source import is_query
     from sqlrag.ingest.rows import index_rows
 
     if bool(files) == bool(query):
         raise typer.BadParameter("Name files, such as tickets.parquet, or pass --query.")
-    if query and database is None and not query.lstrip("( \n").lower().startswith(("select", "from", "with", "values")):
+    if query and database is None and not is_query(query):
         raise typer.BadParameter("--query must be one SELECT.")
     report = index_rows(
         query or files,
@@ -107,6 +112,7 @@ def index_rows(
     "sqlrag update-rows kb.duckdb",
     "sqlrag update-rows kb.duckdb --collection tickets --since updated_at",
     "sqlrag update-rows kb.duckdb --prune --format json",
+    hidden=True,
 )
 def update_rows(
     file: File = None,
@@ -140,3 +146,63 @@ def update_rows(
         verbose=not quiet,
     )
     write_reports(reports, form, quiet=quiet)
+
+
+_TABLES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+
+
+@command(
+    "build",
+    "Make a searchable file of a folder or a table.",
+    "sqlrag build docs -o kb.duckdb",
+    "sqlrag build docs --pattern '*.md' --model sentence-transformers/all-MiniLM-L6-v2 --overwrite",
+    "sqlrag build tickets.parquet --key id --text body --title subject -o kb.duckdb",
+    "sqlrag build --query 'SELECT * FROM tickets' --database shop.duckdb --collection tickets --key id --text body",
+)
+@with_parameters_of(
+    prepare_embeddings, index_rows, output=Path("kb.duckdb"), key=None, text=None, collection=None, markdown=None
+)
+def build(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FOLDER|TABLE", help="A folder of documents, or files of a table.", show_default=False),
+    ] = None,
+    **options: Any,
+) -> None:
+    """Make a searchable file, kb.duckdb unless --output names another: of a folder of documents (Markdown, text, PDF,
+    HTML, Office and others), or of the rows of a table (Parquet, CSV, JSON lines), with --key and --text.
+
+    The file appears when it is complete. Documents that cannot be read are reported and do not stop the run. The rows
+    of a table are added to a file that exists.
+    """  # noqa: D205
+    given = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
+    configured = bool(config.in_force and config.in_force.collections)
+    folders = [source for source in sources or () if Path(source).expanduser().is_dir()]
+    of_rows = {"query", "key", "text"} & given.keys() or all(source.endswith(_TABLES) for source in sources or [""])
+    if not sources and "query" not in given and not configured:
+        raise InputError("Name a folder of documents, such as docs, or a table, such as tickets.parquet.")
+    if folders and (sources or ())[1:]:
+        raise InputError(
+            f"Name one folder. The documents of others are added to its file: sqlrag update FILE {folders[-1]}"
+        )
+    if folders or not of_rows:
+        place: dict[str, Any] = {"folder": Path(sources[0]) if sources else None}
+        function, what = prepare_embeddings, "a folder of documents"
+    else:
+        function, what, place = index_rows, "the rows of a table", {"files": sources}
+        if not {"key", "text"} <= given.keys():
+            raise InputError(
+                "The rows of a table need --key COLUMN, which tells them apart, and --text COLUMN, to search in. To "
+                "read it as one document, name its folder."
+            )
+    taken = inspect.signature(function).parameters
+    # What sqlrag.toml says of the other kind is meant for that.
+    given = {name: value for name, value in given.items() if name in taken or name not in config.applied}
+    unused = min(given.keys() - taken.keys(), default=None)
+    if unused:
+        raise InputError(f"{unused}={given[unused]!r} has no effect for {what}.")
+    defaults = {name: one.default for name, one in taken.items() if one.default is not one.empty}
+    inspect.unwrap(function)(**{**defaults, "output": options["output"], **given, **place})
+
+
+_DEFAULTS = {name: one.default for name, one in inspect.signature(build).parameters.items()}

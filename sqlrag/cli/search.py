@@ -1,7 +1,8 @@
-"""``sqlrag hybrid-query``, ``vector-query``, ``lexical-query`` and ``evaluate``."""
+"""``sqlrag search``, ``hybrid-query``, ``vector-query``, ``lexical-query``, ``explain`` and ``evaluate``."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 import time
@@ -25,7 +26,17 @@ from sqlrag.cli.options import (
     where,
     with_options,
 )
-from sqlrag.cli.printing import Format, write, write_json, write_message, write_rows
+from sqlrag.cli.printing import (
+    Format,
+    shows_colour,
+    terminal_width,
+    write,
+    write_json,
+    write_marked,
+    write_message,
+    write_rows,
+)
+from sqlrag.errors import InputError
 from sqlrag.ranking.plan import (
     Mode,
     OfResults,
@@ -52,6 +63,7 @@ _LEXICAL_FIRST = ("top_k", "conjunctive", "plain")
     "sqlrag hybrid-query 'How do I filter by tag?' --db kb.duckdb --top-k 3",
     "sqlrag hybrid-query 'rate limits' --db kb.duckdb --fusion convex --tag api --metadata year=2024 --format json",
     "sqlrag hybrid-query 'rate limits' --db january.duckdb --db february.duckdb",
+    hidden=True,
 )
 @with_options(*flags_of(StoreHybridOptions), after="db")
 def hybrid_query(
@@ -120,6 +132,48 @@ def lexical_query(
     _answer("lexical", db, query_text, given, form, sql=sql, timings=timings, explain=explain)
 
 
+_BY_MODE: dict[Mode, tuple[Any, Any]] = {
+    "hybrid": (hybrid_query, StoreHybridOptions),
+    "vector": (vector_query, StoreVectorOptions),
+    "lexical": (lexical_query, StoreLexicalOptions),
+}
+
+
+@command(
+    "search",
+    "Search by meaning and by words.",
+    "sqlrag search how do I filter by tag --db kb.duckdb",
+    "sqlrag search 'rate limits' --db kb.duckdb --tags-any api --metadata year=2024 --format json",
+    "sqlrag search StoreLockedError --mode lexical --db kb.duckdb",
+    "sqlrag search 'rate limits' --db january.duckdb --db february.duckdb",
+)
+@with_options("mode", *flags_of(StoreHybridOptions), "conjunctive", after="db")
+def search(
+    query_text: Text,
+    db: Dbs = NO_FILES,
+    form: FormatName = Format.table,
+    sql: Sql = False,
+    timings: Timings = False,
+    explain: Explain = False,
+    **options: Any,
+) -> None:
+    """Search by meaning and by words at once, or by one of them (--mode); quotes around the question may be left out.
+
+    The file may be left out where the working folder has one only.
+    """
+    mode = options.pop("mode").value
+    function, taken = _BY_MODE[mode]
+    given = {name: value for name, value in options.items() if name in taken.__optional_keys__}
+    parameters = inspect.signature(search).parameters
+    unused = [name for name in options.keys() - given.keys() if options[name] != parameters[name].default]
+    if unused:
+        raise InputError(f"{min(unused)}={options[min(unused)]!r} has no effect with mode={mode!r}.")
+    if mode == "lexical":
+        given["plain"] = False
+        given.pop("syntax")
+    inspect.unwrap(function)(query_text, db=db, form=form, sql=sql, timings=timings, explain=explain, **given)
+
+
 @command(
     "explain",
     "Explain the rank of a chunk.",
@@ -173,7 +227,7 @@ def _answer(
         raise typer.BadParameter("The SQL macros have no counterpart of --context. Leave it out, or leave --sql out.")
     given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
-    from sqlrag.ranking.results import format_results, keys_of
+    from sqlrag.ranking.results import format_results, in_json, keys_of, wrapped
     from sqlrag.search.open import open_store
 
     imported = time.perf_counter()
@@ -192,11 +246,16 @@ def _answer(
         write_message(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         results.notices = []  # they are on standard error
-        columns, rows, text = keys_of(results), list(results), format_results(results, query_text)
+        columns, rows = keys_of(results), list(map(in_json, results))
+        text = format_results(results, query_text, width=terminal_width())
         if results.further:
-            text = "\n".join([text, "", *(f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items())])
+            also = [f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items()]
+            text = "\n".join([text, "", *(line for one in also for line in wrapped(one, width=terminal_width()))])
         if results.files:
             text = "\n".join([text, *(f"{node_id} is from {path}" for node_id, path in results.files.items())])
+        if form is Format.table and results.marks is not None and shows_colour():
+            write_marked("\n\n".join([text, *map(str, explanations)]), results.marks)
+            return
         if explain:
             columns = (*columns, "explanation")
             rows = [row | {"explanation": one.to_dict()} for row, one in zip(rows, explanations, strict=True)]

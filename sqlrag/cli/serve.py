@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+import re
+from contextlib import contextmanager
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sqlrag.cli.app import command, logging_to_stderr
 from sqlrag.cli.build import named_files
-from sqlrag.cli.options import DbsInstead, Files, option
+from sqlrag.cli.options import Files, option, place
 from sqlrag.cli.printing import write, write_message
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.network import is_loopback
-from sqlrag.search.open import files_of, name_of
+from sqlrag.search.open import files_of, name_of, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlrag.search.open import AnyStores
+
+
+_NAMED = re.compile(r"[\w.-]+=.")
+
+Named = Annotated[
+    list[str] | None,
+    option(
+        "--db",
+        metavar="[NAME=]FILE",
+        help="The same as FILE; or several, each by a name. Repeatable. [env var: SQLRAG_DB]",
+    ),
+]
 
 
 @command(
     "serve",
     "Serve a file over HTTP, with a search page.",
     "sqlrag serve kb.duckdb",
+    "sqlrag serve --db guides=guides.duckdb --db notes=notes.duckdb",
     "sqlrag serve kb.duckdb --chat-model llama3.2 --chat-base-url http://localhost:11434/v1",
 )
 def serve(
     file: Files = None,
-    db: DbsInstead = None,
+    db: Named = None,
     host: Annotated[str, option("--host", help="The address to listen at.", show_default=True)] = "127.0.0.1",
     port: Annotated[
         int, option("--port", "-p", min=0, max=65_535, help="0 finds a free one.", show_default=True)
@@ -40,13 +62,27 @@ def serve(
         list[str] | None,
         option("--allow-host", metavar="NAME", help='A host name of this server, "*" for any. Repeatable.'),
     ] = None,
+    cors: Annotated[
+        list[str] | None,
+        option("--cors", metavar="ORIGIN", help='Let pages of this origin ask, "*" for any. Repeatable.'),
+    ] = None,
+    access_log: Annotated[
+        str | None,
+        option("--access-log", metavar="json|FILE", help="A line of JSON a request, to standard error or a file."),
+    ] = None,
     chat_model: Annotated[
         str | None,
         option("--chat-model", metavar="NAME", envvar="SQLRAG_CHAT_MODEL", help="Answers questions at /answer."),
     ] = None,
     chat_base_url: Annotated[
         str | None,
-        option("--chat-base-url", metavar="URL", envvar="OPENAI_BASE_URL", help="The model's server. [OpenAI]"),
+        option(
+            "--base-url",
+            "--chat-base-url",
+            metavar="URL",
+            envvar="OPENAI_BASE_URL",
+            help="The model's server. [OpenAI]",
+        ),
     ] = None,
     rerank: Annotated[
         str | None, option("--rerank", metavar="MODEL", help="The cross-encoder that requests may name.")
@@ -77,7 +113,7 @@ def serve(
     except ImportError as error:
         raise MissingExtraError("The REST server", "rest") from error
 
-    path = named_files(file, db)
+    path = _stores(file, db)
     key = os.environ.get(api_key_env) or None
     if key is None and api_key_env != "SQLRAG_API_KEY":
         raise InputError(f"The environment variable {api_key_env} is not set or is empty. Set it to the key.")
@@ -98,23 +134,64 @@ def serve(
         rerank_model=rerank,
         input_dir=input_dir,
         hosts=hosts,
+        cors=tuple(cors or ()),
         seconds=timeout,
         max_upload_bytes=max_upload_mb * 2**20,
         **given,
     )
     app = create_app(path, options)
-    from sqlrag.search.open import open_store
+    served = []
+    for one in path.values() if isinstance(path, dict) else [path]:
+        with open_store(one) as store:  # what is wrong with a file is reported before anything listens
+            served.append(str(store.path))
 
-    with open_store(path) as store:
-        write_message(f"Serving {store.path}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
-    with logging_to_stderr():
-        run(app, host, port, started=lambda url: write(f"{url}/"))
+    def started(url: str) -> None:
+        write_message(f"Serving {', '.join(served)}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")
+        write(f"{url}/")
+
+    with logging_to_stderr(), _access_log(access_log):
+        run(app, host, port, started=started)
+
+
+def _stores(files: list[Path] | None, named: list[str] | None) -> AnyStores | dict[str, AnyStores]:
+    """Return the file, several to be searched as one, or those that NAME=FILE names by their names."""
+    pairs = (
+        []
+        if files
+        else [one.partition("=")[::2] for one in named or () if _NAMED.match(one) and not Path(one).exists()]
+    )
+    if not pairs:
+        return named_files(files, [place(one) for one in named] if named else None)  # type: ignore[no-any-return]
+    if len(dict(pairs)) < len(named or ()):
+        raise typer.BadParameter("With --db NAME=FILE each file needs a name of its own.")
+    return {name: place(path) for name, path in pairs}
+
+
+@contextmanager
+def _access_log(where: str | None) -> Iterator[None]:
+    """Write a line for each request to a file, which may be rotated, or with "json" to standard error."""
+    if where is None:
+        yield
+        return
+    try:
+        handler = logging.StreamHandler() if where == "json" else WatchedFileHandler(where, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"The access log {where} cannot be written: {error.strerror}.") from error
+    log = logging.getLogger("sqlrag.access")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        handler.close()
 
 
 @command("mcp", "Serve the file to language models (MCP).", "sqlrag mcp kb.duckdb")
 def mcp(
     file: Files = None,
-    db: DbsInstead = None,
+    db: Named = None,
     http: Annotated[bool, option("--http", help="Over HTTP, at /mcp, instead of standard input and output.")] = False,
     host: Annotated[str, option("--host", help="The address to listen at.", show_default=True)] = "127.0.0.1",
     port: Annotated[int, option("--port", min=0, max=65535, help="0 is any that is free.", show_default=True)] = 8766,
@@ -134,8 +211,9 @@ def mcp(
     from sqlrag.adapters.mcp import create_app, create_server
     from sqlrag.adapters.server import run
 
-    path = named_files(file, db)
-    for missing in (one for one in files_of(path) if not one.exists()):
+    path = _stores(file, db)
+    stores = path if isinstance(path, dict) else {name_of(path): path}
+    for missing in (one for store in stores.values() for one in files_of(store) if not one.exists()):
         write_message(f"note: {missing} does not exist; calls fail until it does.")
     if not http:
         _check_unused(host=host != "127.0.0.1", port=port != 8766, api_key_env=api_key_env, allow_host=allow_host)
@@ -149,7 +227,7 @@ def mcp(
             app,
             host,
             port,
-            started=lambda url: write_message(f"{name_of(path)} is served at {url}/mcp. End with Ctrl-C."),
+            started=lambda url: write_message(f"{', '.join(stores)} is served at {url}/mcp. End with Ctrl-C."),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shlex
@@ -10,17 +11,20 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sqlrag.cli.app import command
 from sqlrag.cli.build import one_file
 from sqlrag.cli.options import DbInstead, File, option
 from sqlrag.cli.printing import write, write_message
-from sqlrag.errors import InputError, MissingExtraError
+from sqlrag.errors import InputError, MissingExtraError, SqlragError
 
 if TYPE_CHECKING:
+    import duckdb
+
     from sqlrag.search.store import Store
 
 _OLDEST = (1, 3, 2)
@@ -44,15 +48,29 @@ def shell(
     cli: Annotated[
         str | None, option("--cli", metavar="PATH", help="The DuckDB command line. [duckdb, or the extra shell's]")
     ] = None,
+    embed: Annotated[
+        bool, option("--embed", help="A prompt of sqlrag's own, whose SQL has embed, search and similarity.")
+    ] = False,
+    rerank: Annotated[
+        str | None, option("--rerank", metavar="MODEL", help="The cross-encoder of rerank(), with --embed.")
+    ] = None,
 ) -> int:
     """Open the file in the DuckDB command line, for reading, and print five statements to start with.
 
     SQL that is piped in runs without them. The DuckDB command line, 1.3.2 or newer, is the one named by --cli,
-    else "duckdb" on the PATH, else that of the extra "shell".
+    else "duckdb" on the PATH, else that of the extra "shell". With --embed, and where there is none of them, a prompt
+    of sqlrag's own opens the file, whose SQL can embed: FROM search('late delivery', k := 5); it has .help.
     """
     from sqlrag.search.store import Store
 
-    program = _find_program(cli)
+    if embed and cli is not None:
+        raise InputError("--embed and --cli exclude each other: the DuckDB command line cannot embed.")
+    try:
+        program = "" if embed else _find_program(cli)
+    except MissingExtraError:
+        program = ""
+    if not program:
+        return _prompt(one_file(file, db), sql, writing, rerank)
     version = _version_of(program)
     with Store(one_file(file, db)) as store:
         path, first = store.path, _first_look(store)
@@ -144,6 +162,135 @@ SELECT node_id, score, text FROM more_like({chunk}, k := 5);
 -- By word and by meaning. With no shell open, this stores the vector, FLOAT[{store.dimensions}], of a question:
 --   sqlrag embed 'the question' --db {shlex.quote(str(store.path))}
 SELECT node_id, score, text FROM hybrid_query({words}, (SELECT embedding FROM {stored}), k := 5);"""  # noqa: S608 - shown
+
+
+_HELP = """Statements end with ";", such as: FROM search('a question', k := 5);
+embed('a question') is its vector, similarity(text, 'a question') the cosine with any text, -1 to 1.
+.tables lists tables and views, .help shows this, .exit ends (as Ctrl-D does). Ctrl-C ends a statement."""
+
+# Between two ";" are texts, names, comments and anything else. An open quote or comment is a piece of its own.
+_PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(\$\w*\$).*?\1|--[^\n]*|/\*.*?\*/|/\*|[^'"$;/-]+|.""", re.DOTALL)
+
+
+def split_statements(text: str) -> tuple[list[str], str]:
+    """Return the statements of a text that end with ";", and what follows them.
+
+    Examples
+    --------
+    >>> split_statements("SELECT ';'; SELECT 1 -- ;")
+    (["SELECT ';'"], ' SELECT 1 -- ;')
+    """
+    done, begin = [], 0
+    for piece in _PIECE.finditer(text):
+        if piece[0] in ("'", '"', "/*") or (piece[0] == "$" and re.match(r"\$\w*\$", text[piece.start() :])):
+            break
+        if piece[0] == ";":
+            done.append(text[begin : piece.start()].strip())
+            begin = piece.end()
+    return [one for one in done if one], text[begin:]
+
+
+def _prompt(path: Path, sql: str | None, writing: bool, rerank: str | None) -> int:
+    """Run SQL on a connection that can embed: the one that is given, what is piped in, or what is typed."""
+    import sqlrag
+
+    con = sqlrag.connect(path, read_only=not writing, reranker=rerank)
+    with con:
+        if sql is not None:
+            return _run_all(con, sql)
+        if not sys.stdin.isatty():
+            return _run_all(con, sys.stdin.read())
+        write_message(f"{path}, opened for {'writing' if writing else 'reading'} by DuckDB. {_HELP}\n")
+        _talk(con)
+    return 0
+
+
+def _run_all(con: duckdb.DuckDBPyConnection, text: str) -> int:
+    """Run statements and commands one after the other; return 1 where one of them failed."""
+    code = 0
+    for part in re.split(r"^(\.\w+)[ \t]*$", text, flags=re.MULTILINE):
+        statements, rest = split_statements(part)
+        for statement in [*statements, rest]:
+            if statement.strip() in (".exit", ".quit"):
+                return code
+            code = max(code, _run(con, statement.strip()))
+    return code
+
+
+def _talk(con: duckdb.DuckDBPyConnection) -> None:
+    """Run what is typed until the end of the input, with a history in ``~/.sqlrag_history``."""
+    history = Path("~/.sqlrag_history").expanduser()
+    with suppress(ImportError, OSError):
+        import readline
+
+        readline.set_history_length(1000)
+        if history.exists():
+            readline.read_history_file(history)
+        atexit.register(_keep_history, history)
+    text = ""
+    while True:
+        try:
+            line = input("...> " if text.strip() else "sql> ")
+        except KeyboardInterrupt:
+            write_message("")
+            text = ""
+            continue
+        except EOFError:
+            write_message("")
+            return
+        if not text.strip() and line.strip().startswith("."):
+            if line.strip() in (".exit", ".quit"):
+                return
+            _run(con, line.strip())
+            continue
+        statements, text = split_statements(f"{text}{line}\n")
+        for statement in statements:
+            _run(con, statement)
+
+
+def _keep_history(history: Path) -> None:
+    import readline
+
+    with suppress(OSError):
+        history.touch(mode=0o600)
+        readline.write_history_file(history)
+
+
+def _run(con: duckdb.DuckDBPyConnection, statement: str) -> int:
+    """Run one statement or command and show its rows; return 1 where it failed, after saying why."""
+    import duckdb
+
+    from sqlrag.adapters.connection import interruptible
+    from sqlrag.engines.duckdb.schema import read_sql
+
+    options: dict[str, Any] = {"max_width": shutil.get_terminal_size().columns} if sys.stdout.isatty() else {}
+    if statement == ".help":
+        write(_HELP)
+        return 0
+    if statement.startswith("."):
+        if statement != ".tables":
+            write_message(f"error: There is no command {statement}. {_HELP}")
+            return 1
+        statement, options["max_rows"] = read_sql("serving/tables"), 10_000
+
+    def show() -> None:
+        relation = con.sql(statement) if statement else None
+        if relation is not None and statement.lower().startswith("explain"):
+            write("\n".join(row[-1] for row in relation.fetchall()))
+        elif relation is not None:
+            relation.show(**options)
+
+    try:
+        interruptible(con, show)
+    except KeyboardInterrupt:
+        write_message("The statement was ended.")
+        return 1
+    except BrokenPipeError:
+        raise
+    except (duckdb.Error, SqlragError, OSError, RuntimeError) as error:
+        write_message(f"error: {error}")
+        return 1
+    return 0
 
 
 def _become(arguments: list[str]) -> int:

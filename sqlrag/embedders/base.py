@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from sqlrag.arguments import not_blank
+from sqlrag.arguments import not_blank, shown
 from sqlrag.embedders.batching import embed_texts
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError
 from sqlrag.locks import new_lock
@@ -80,6 +80,10 @@ _ATTRIBUTES = (
 
 _loaded: dict[tuple[object, ...], Embedder] = {}
 
+# Keys of the servers that a user has configured, by provider and base_url (None: the provider's own). Each goes to its
+# server alone.
+configured_keys: dict[tuple[str, str | None], str] = {}
+
 # One for each model: what is slow to load keeps no other one waiting.
 _loading: dict[tuple[object, ...], Lock] = {}
 
@@ -115,7 +119,8 @@ def load_embedder(
         Name on the Hugging Face hub, a local folder, or what a server calls the model. None is the provider's own
         default: ``BAAI/bge-small-en-v1.5`` for "auto", "onnx" and "huggingface".
     provider
-        One of :func:`provider_names`, or "auto", which is "onnx". No other model or provider is ever used instead.
+        One of :func:`provider_names`, or "auto", which is "onnx", and for a name that it cannot load the provider for
+        which :func:`sqlrag.models` lists it. No other model is ever used instead.
     cache_dir
         onnx, huggingface: where downloaded models are kept. None is the library's own folder (for onnx
         ``FASTEMBED_CACHE_PATH``).
@@ -165,6 +170,8 @@ def load_embedder(
     8
     """
     name = "onnx" if provider == "auto" else provider
+    if api_key is None and configured_keys:
+        api_key = configured_keys.get((name, base_url.rstrip("/") if base_url else None))
     given = {
         "cache_dir": cache_dir,
         "model_path": model_path,
@@ -181,6 +188,15 @@ def load_embedder(
         "dtype": dtype,
     }
     options = {key: value for key, value in given.items() if value is not None}
+    if provider == "auto" and model_name is not None:
+        try:
+            return load_embedder(model_name, provider="onnx", **options)  # type: ignore[arg-type]
+        except ModelUnavailableError:
+            listed = [ready.provider for ready in models().ready if ready.model_name == model_name]
+            if not listed or listed == ["onnx"]:
+                raise
+        other = next(one for one in listed if one != "onnx")
+        return load_embedder(model_name, provider=other, **options)  # type: ignore[arg-type]
     if name == "onnx" and model_name is None:
         model_name = DEFAULT_MODEL  # one entry, however the model is named
     key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
@@ -208,7 +224,11 @@ def _create(name: str, model_name: str | None, options: dict[str, Any]) -> Embed
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
-        raise InputError(f"The embedding provider {name!r} cannot be used with these options: {error}.") from error
+        unknown = sorted(options.keys() - inspect.signature(factory).parameters.keys())
+        others = [one for one in _BUILT_IN if options.keys() <= inspect.signature(_factory(one)).parameters.keys()]
+        remedy = f" Pass {' or '.join(f'provider={one!r}' for one in others)}." if unknown and others else ""
+        what = ", ".join(unknown) or f"these options: {error}"
+        raise InputError(f"The embedding provider {name!r} does not take {what}.{remedy}") from error
     return factory(**arguments)
 
 
@@ -274,7 +294,7 @@ def as_embedder(embedder: object) -> Embedder:
         return CallableEmbedder(embedder)
     raise InputError(
         f"embedder must be an Embedder, a llama-index BaseEmbedding or a function from a list of texts to vectors, not "
-        f"{embedder!r:.200}" + (f", which lacks {', '.join(missing)}." if len(missing) < len(_ATTRIBUTES) else ".")
+        f"{shown(embedder)}" + (f", which lacks {', '.join(missing)}." if len(missing) < len(_ATTRIBUTES) else ".")
     )
 
 
@@ -399,7 +419,7 @@ def _options(identity: ModelIdentity) -> dict[str, Any]:
         from sqlrag.embedders.remote import is_this_machine
 
         named = os.environ.get(_ADDRESS[identity.provider], "").rstrip("/")
-        if not is_this_machine(url) and url != named:
+        if not is_this_machine(url) and url != named and (identity.provider, url.rstrip("/")) not in configured_keys:
             options["api_key"] = ""
     return options
 

@@ -108,8 +108,8 @@ def find_description(model_name: str) -> dict[str, Any]:
     raise ModelUnavailableError(
         f"The provider 'onnx' knows no embedding model {model_name!r}"
         + (f"; near names: {names}" if names else "")
-        + ". Give a name of fastembed's list (TextEmbedding.list_supported_models()), a local folder with model.onnx "
-        "and tokenizer.json, or another provider, or pass an embedder of your own."
+        + ". Give a name of fastembed's list (https://qdrant.github.io/fastembed/examples/Supported_Models/), a local "
+        "folder with model.onnx and tokenizer.json, or another provider, or pass an embedder of your own."
     )
 
 

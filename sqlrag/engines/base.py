@@ -180,6 +180,10 @@ class Engine(Protocol):
         """
         ...
 
+    def row_sources(self, most: int) -> list[dict[str, Any]]:
+        """Return the sources of rows; see :meth:`sqlrag.Store.row_sources`."""
+        ...
+
     def settings(self) -> dict[str, str]:
         """Return ``embedding_metadata`` as it is now."""
         ...

@@ -16,6 +16,7 @@ from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.engines.duckdb.metadata import OWN_IDS, WITH_MARKUP
 from sqlrag.errors import FormatError
 from sqlrag.normalize import is_blank
+from sqlrag.progress import Bar
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.strict_json import strict_json
 
@@ -105,7 +106,7 @@ def whole_at_unit_length(contents: Contents) -> tuple[Batch, list[str]]:
     none = Batch(
         SOURCE_SCHEMA.empty_table(), CHUNK_SCHEMA.empty_table(), np.empty((0, contents.dimensions), np.float32)
     )
-    batches = list(contents.batches) or [none]
+    batches = list(_counted(contents)) or [none]
     chunks = pa.concat_tables([batch.chunks for batch in batches])
     vectors = np.concatenate([batch.vectors for batch in batches])
     bad = np.flatnonzero(~np.isfinite(vectors.sum(axis=1)) | ~vectors.any(axis=1))
@@ -162,6 +163,13 @@ def has_own_ids(settings: Mapping[str, str]) -> bool:
     return not _IDS_OF_THEIR_OWN.isdisjoint(settings)
 
 
+def _counted(contents: Contents) -> Iterator[Batch]:
+    with Bar("copying", "chunk", contents.chunks) as bar:
+        for batch in contents.batches:
+            yield batch
+            bar.made(len(batch.chunks))
+
+
 def checked_batches(contents: Contents) -> Iterator[Batch]:
     """Yield the batches of contents that came out of a file, after making sure that they can be stored.
 
@@ -174,7 +182,7 @@ def checked_batches(contents: Contents) -> Iterator[Batch]:
     """
     documents: set[str] = set()
     nodes: set[str] = set()
-    for batch in contents.batches:
+    for batch in _counted(contents):
         _check_columns(batch.sources, "doc_id", "document")
         _check_columns(batch.chunks, "node_id", "chunk")
         batch = batch._replace(sources=_with_names(batch.sources), chunks=_with_names(batch.chunks))

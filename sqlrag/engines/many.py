@@ -91,7 +91,7 @@ def stop_words(part: FileEngine) -> frozenset[str]:
     except StoreError as error:
         if not isinstance(error.__cause__, duckdb.CatalogException):
             raise
-        raise StoreError(part.path, f"{part.path} has no lexical index. Prepare the file again. ({error})") from error
+        raise StoreError(part.path, f"{part.path} has no lexical index: repair(db_path) makes it. ({error})") from error
     return frozenset(word for (word,) in rows)
 
 
@@ -544,6 +544,9 @@ class ManyEngine:
 
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [row for rows in self._each(lambda _, part: part.select(name, values)) for row in rows]
+
+    def row_sources(self, most: int) -> list[dict[str, Any]]:
+        return [source for found in self._each(lambda _, part: part.row_sources(most)) for source in found]
 
     # Descriptions and settings.
 

@@ -20,7 +20,7 @@ from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.explore.questions import heading_questions, read_questions, unit_of
-from sqlrag.ingest.run import bars
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.results import frames
 from sqlrag.search.open import open_store
 from sqlrag.types import Candidate, RetrievePlan
@@ -467,7 +467,7 @@ def evaluate(
     depth
         How many chunks each search returns, 1 or more; each leg returns as many candidates. Measures use no more.
     progress
-        A bar: "auto" in a terminal or notebook, "on" always, "off" never.
+        "auto" and "on": a bar in a terminal or notebook, elsewhere a line every 30 s; "off": nothing.
 
     Returns
     -------
@@ -523,11 +523,6 @@ def baseline(plans: Collection[str], against: str | None) -> str:
     return choice("against", against, plans)
 
 
-def bar_is_off(progress: Progress) -> bool | None:
-    """Return what the parameter ``disable`` of a bar of tqdm is."""
-    return bars(True, choice("progress", progress, ("auto", "on", "off")))  # type: ignore[arg-type]
-
-
 def run_searches(
     store: Any,
     judged: Sequence[Question],
@@ -538,16 +533,14 @@ def run_searches(
     title: str = "questions",
 ) -> dict[str, dict[str, list[str]]]:
     """Return what each search finds for each question, best first: plan → ``query_id`` → ids."""
-    from tqdm.auto import tqdm
-
     ranked: dict[str, dict[str, list[str]]] = {name: {} for name in named}
-    with tqdm(total=len(judged), desc=title, unit="question", disable=bar_off, leave=False) as bar:
+    with Bar(title, "question", len(judged), off=bar_off) as bar:
         for question in judged:  # the outer loop, so that a question is embedded once for all plans
             checkpoint()
             for name, search in named.items():
                 found = search(store, question, depth)
                 ranked[name][question.query_id] = list(dict.fromkeys(pair[unit == "node_id"] for pair in found))
-            bar.update()
+            bar.made(1)
     return ranked
 
 

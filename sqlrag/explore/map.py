@@ -18,6 +18,7 @@ from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.explore.points import CorpusMap, stored_map
+from sqlrag.progress import Bar
 from sqlrag.search.open import open_file
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def default_clusters(points: int) -> int:
     return max(1, min(_MOST, round(sqrt(points / 2))))
 
 
-def k_means(points: NDArray[np.float64], k: int) -> NDArray[np.int32]:
+def k_means(points: NDArray[np.float64], k: int, rounds: int = _ROUNDS) -> NDArray[np.int32]:
     """Return the cluster of each point by Lloyd's algorithm, the largest cluster 0.
 
     It is initialized with Var-Part (Su, Dy 2007, "In search of deterministic methods for initializing K-means"): the
@@ -50,7 +51,7 @@ def k_means(points: NDArray[np.float64], k: int) -> NDArray[np.int32]:
     there are ``k``. There are fewer if points coincide.
     """
     labels = _var_part(points, k)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         means = np.stack([points[labels == c].mean(axis=0) for c in range(labels.max(initial=0) + 1)])
         before, labels = labels, _nearest(points, means)
         labels = np.unique(labels, return_inverse=True)[1].reshape(-1)  # a cluster may have become empty
@@ -267,10 +268,15 @@ def corpus_map(
     with open_file(db_path, read_only=False):
         pass  # fail before the long work if the file cannot be written
     # Others can use the file meanwhile; chunks that they delete before the map is written are not on it.
-    with open_file(db_path) as store:
-        chunks, points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
-    places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
-    labels = _clusters(scores, places, clusters)
+    with Bar("reading the vectors", "step", 3) as bar:
+        with open_file(db_path) as store:
+            chunks, points, scores = store._database.read(lambda: _points(store.cursor(), store.dimensions, level))
+        bar.made(1)
+        bar.goes_on("placing the points")
+        places = umap_places(scores) if method == "umap" and len(scores) else scores[:, :2]
+        bar.made(1)
+        bar.goes_on("finding clusters")
+        labels = _clusters(scores, places, clusters)
     with open_file(db_path, read_only=False) as store:
         with store._database.transaction() as con:
             _write(con, chunks, points, places, labels)

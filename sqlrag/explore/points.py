@@ -12,6 +12,7 @@ from sqlrag.engines.duckdb.metadata import read_metadata
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.errors import NotFoundError
 from sqlrag.ranking.results import frames
+from sqlrag.ranking.snippets import clean, cut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,45 +58,30 @@ def mark(cluster: int, theme: Theme) -> tuple[str, str]:
 COLUMNS = ("node_id", "doc_id", "x", "y", "cluster", "label")
 
 
-class CorpusMap(Sequence[dict[str, Any]]):
-    """The points of a map in reading order: a sequence of dicts with the keys of ``COLUMNS``.
+class Analysis(Sequence[dict[str, Any]]):
+    """Rows that an analysis has found: a sequence of dicts, and an Arrow table or a frame of all of them.
 
-    ``node_id`` is None if a point is a whole document; ``cluster`` is -1 and ``label`` empty if it is in none.
-    ``level`` is what a point is, "chunk" or "document"; ``method`` and ``clusters`` are how places and clusters were
-    computed. ``notices`` has remarks, such as chunks that were written later. The points are an Arrow table, about 100
-    bytes each.
+    ``notices`` has remarks for the reader, such as rows that were left out. The rows are an Arrow table underneath; a
+    dict is made where one is read.
     """
 
-    def __init__(self, table: pa.Table, facts: dict[str, Any], notices: Sequence[str] = ()) -> None:
+    def __init__(self, table: pa.Table, notices: Sequence[str] = ()) -> None:
         self._table = table
-        self.level: str = facts["level"]
-        self.method: str = facts["method"]
-        self.clusters: int | str | None = facts["clusters"]
         self.notices = list(notices)
 
     def arrow(self) -> pa.Table:
-        """Return a ``pyarrow.Table``, one row per point."""
+        """Return a ``pyarrow.Table``, one row per row."""
         return self._table
 
     def df(self) -> pd.DataFrame:
-        """Return a pandas DataFrame, one row per point; MissingExtraError if pandas is not installed."""
-        frames("pandas", "CorpusMap.df()")  # pyarrow's own error does not say how to install it
+        """Return a pandas DataFrame, one row per row; MissingExtraError if pandas is not installed."""
+        frames("pandas", f"{type(self).__name__}.df()")  # pyarrow's own error does not say how to install it
         return self._table.to_pandas()
 
     def pl(self) -> pl.DataFrame:
-        """Return a polars DataFrame, one row per point; MissingExtraError if polars is not installed."""
-        frame: pl.DataFrame = frames("polars", "CorpusMap.pl()").DataFrame(self._table)
+        """Return a polars DataFrame, one row per row; MissingExtraError if polars is not installed."""
+        frame: pl.DataFrame = frames("polars", f"{type(self).__name__}.pl()").DataFrame(self._table)
         return frame
-
-    def topics(self) -> list[dict[str, Any]]:
-        """Return the clusters, the largest first: ``cluster``, ``label`` and how many ``points`` it has."""
-        sizes = self._table.group_by(["cluster", "label"]).aggregate([([], "count_all")]).to_pylist()
-        found = [
-            {"cluster": row["cluster"], "label": row["label"], "points": row["count_all"]}
-            for row in sizes
-            if row["cluster"] >= 0
-        ]
-        return sorted(found, key=lambda row: row["cluster"])
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -110,6 +96,63 @@ class CorpusMap(Sequence[dict[str, Any]]):
             return rows
         row: dict[str, Any] = self._table.slice(range(len(self))[key], 1).to_pylist()[0]
         return row
+
+    def __repr__(self) -> str:
+        lines = [self._title(), *(f"Note: {notice}" for notice in self.notices)]
+        rows = self[:_SHOWN]
+        cells = [self._table.column_names, *([_cell(value) for value in row.values()] for row in rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        return "\n".join([*lines, *[f"and {len(self) - _SHOWN:,} more"] * (len(self) > _SHOWN)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self._table.column_names)
+        rows = ("".join(f"<td>{html.escape(_cell(value))}</td>" for value in row.values()) for row in self[:_SHOWN])
+        notes = "".join(f"<p><em>Note: {html.escape(notice)}</em></p>" for notice in self.notices)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<p><strong>{self._title()}</strong></p>{notes}<table><tr>{head}</tr>{body}</table>"
+
+    def _title(self) -> str:
+        return counted(len(self), "row")
+
+
+_SHOWN = 10  # rows of a terminal
+
+
+def _cell(value: Any) -> str:
+    """Return a value for reading."""
+    if value is None:
+        return ""
+    return cut(clean(f"{value:.4f}" if isinstance(value, float) else str(value)), _CELL)
+
+
+_CELL = 60
+
+
+class CorpusMap(Analysis):
+    """The points of a map in reading order: a sequence of dicts with the keys of ``COLUMNS``.
+
+    ``node_id`` is None if a point is a whole document; ``cluster`` is -1 and ``label`` empty if it is in none.
+    ``level`` is what a point is, "chunk" or "document"; ``method`` and ``clusters`` are how places and clusters were
+    computed. ``notices`` has remarks, such as chunks that were written later. The points are an Arrow table, about 100
+    bytes each.
+    """
+
+    def __init__(self, table: pa.Table, facts: dict[str, Any], notices: Sequence[str] = ()) -> None:
+        super().__init__(table, notices)
+        self.level: str = facts["level"]
+        self.method: str = facts["method"]
+        self.clusters: int | str | None = facts["clusters"]
+
+    def topics(self) -> list[dict[str, Any]]:
+        """Return the clusters, the largest first: ``cluster``, ``label`` and how many ``points`` it has."""
+        sizes = self._table.group_by(["cluster", "label"]).aggregate([([], "count_all")]).to_pylist()
+        found = [
+            {"cluster": row["cluster"], "label": row["label"], "points": row["count_all"]}
+            for row in sizes
+            if row["cluster"] >= 0
+        ]
+        return sorted(found, key=lambda row: row["cluster"])
 
     def __repr__(self) -> str:
         lines = [f"{row['points']:>7,}  {row['label']}" for row in self.topics()]

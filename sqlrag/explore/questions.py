@@ -276,6 +276,8 @@ def _text(path: Path) -> str:
     """Return the text of a file, with line ends as they are in Python."""
     try:
         return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise NotFoundError(f"There is no file {path}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as UTF-8 text: {error}. Save it as UTF-8.") from error
 
@@ -285,7 +287,11 @@ def _question(row: Any, number: int, where: str) -> Question:
     if not isinstance(row, Mapping):
         raise InputError(f"{place} must be a dict, as in {_EXAMPLE}, not {shown(row)}.")
     found = {kind: next((row[key] for key in keys if key in row), None) for kind, keys in _KEYS.items()}
-    relevant = row.get("relevant")
+    needed = {"query": _KEYS["query"], "relevant": ("relevant",)}
+    lacking = [kind for kind, names in needed.items() if not row.keys() & names]
+    if lacking:
+        raise InputError(f"{place} has no {lacking[0]!r}, only {shown(list(row))}. It must be as in {_EXAMPLE}.")
+    relevant = row["relevant"]
     if isinstance(relevant, str):
         relevant = [relevant]
     if not isinstance(relevant, Mapping):

@@ -17,7 +17,6 @@ from sqlrag.errors import InputError
 from sqlrag.explore.evaluate import (
     PRESETS,
     Evaluation,
-    bar_is_off,
     baseline,
     calculated,
     cell,
@@ -29,6 +28,7 @@ from sqlrag.explore.evaluate import (
 )
 from sqlrag.explore.questions import hashed, read_questions, unit_of
 from sqlrag.ingest.update import apply_settings
+from sqlrag.progress import bar_is_off
 from sqlrag.ranking.results import frames
 from sqlrag.search.open import open_store
 from sqlrag.search.store import Store
@@ -213,7 +213,7 @@ def recommend(
     depth
         How many chunks each search returns, as for :func:`evaluate`.
     progress
-        A bar: "auto" in a terminal or notebook, "on" always, "off" never.
+        "auto" and "on": a bar in a terminal or notebook, elsewhere a line every 30 s; "off": nothing.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from sqlrag.arguments import counted
 from sqlrag.engines.duckdb.blocks import flush_folder, give_rights
 from sqlrag.engines.duckdb.files import check_output, real_path, rights_of
 from sqlrag.engines.duckdb.rewrite import is_under_way, put_in_place, temporary_beside
-from sqlrag.errors import FormatError, NotFoundError, StoreError, StoreExistsError
+from sqlrag.errors import FormatError, NotFoundError, StoreExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -99,7 +99,7 @@ def new_output(
     FormatError
         It exists and is of another kind.
     StoreError
-        The folder does not exist, or it cannot be written.
+        It cannot be written.
     """
     output = check_output(path, overwrite=overwrite, is_store=False)
     if output.exists() and output.stat().st_size and not is_ours(output):
@@ -126,13 +126,9 @@ def new_folder(
     output = real_path(path)
     _restore_moved(output)
     if output.exists() and not overwrite:
-        raise StoreExistsError(
-            output, f"The output {output} exists already. Pass overwrite=True (--overwrite) to replace it."
-        )
+        raise StoreExistsError(output, f"The output {output} exists already. Pass overwrite=True to replace it.")
     if output.exists() and not (output.is_dir() and (is_ours(output) or not any(output.iterdir()))):
         raise _wrong_kind(kind, output)
-    if not output.parent.is_dir():
-        raise StoreError(output, f"The folder {output.parent} of the output does not exist. Create it first.")
     with (
         temporary_beside(output) as temporary,
         # The lock of the temporary file shows other processes that the folder is being written.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlrag import arguments
+from sqlrag.embedders.base import as_embedder
 from sqlrag.engines.duckdb import lexical, metadata
 from sqlrag.engines.duckdb.database import Database, check_replaceable
 from sqlrag.engines.duckdb.documents import delete_unindexed, insert_rows
@@ -25,21 +26,25 @@ from sqlrag.ingest.run import (
     Prepared,
     Report,
     Run,
-    bars,
     check_types,
     checked_collection,
+    cost,
     default_overlap,
     fit_to_window,
     in_parts,
+    model_of_new_file,
     nothing_to_read,
 )
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import duckdb
+
     from sqlrag.ingest.run import Cut
-    from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Engine, Progress
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Engine, Progress
 
 
 # Bytes that DuckDB may take at a build: it needs room for the keys of the chunks, some 25 MB for 65,000 of them; the
@@ -69,6 +74,7 @@ def prepare_file(
     collection: str = DEFAULT_COLLECTION,
     stemmer: str = lexical.DEFAULT_STEMMER,
     patterns: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
     embedder: AnyEmbedder | None = None,
@@ -97,7 +103,9 @@ def prepare_file(
         The longest chunk, in ``chunk_unit``. Tokens are those of the embedding model; more than its window takes is
         lowered to the window, with a warning.
     embed_model_name
-        A model's name on the Hugging Face hub or a local folder. None: ``BAAI/bge-small-en-v1.5``.
+        A model's name on the Hugging Face hub or a local folder. None: ``BAAI/bge-small-en-v1.5``; where that is not
+        in the cache and cannot be downloaded, and ``embedding_provider`` is "auto", the model of the extra ``offline``,
+        ``sentence-transformers/all-MiniLM-L6-v2``, if that is installed. A warning and the report say so.
     embed_dim
         A check only: another number of dimensions than the model's is refused.
     embedding_provider
@@ -106,7 +114,7 @@ def prepare_file(
         For a provider that is a service. It is never stored nor shown. None: from the environment, as
         :func:`load_embedder` says.
     verbose
-        Show progress bars in a terminal or notebook.
+        Show the progress: chunks embedded of chunks cut, chunks a second and the time left.
     use_markdown_chunking
         Cut Markdown at its headings first; False: windows only.
     include_headers_in_chunks
@@ -128,6 +136,9 @@ def prepare_file(
         another language in these letters.
     patterns
         Read only files whose name or relative path matches one of these, such as ``["*.md", "guides/*"]``.
+    ignore
+        Leave out the files and folders that match one of these, in gitignore's syntax, such as ``["drafts/"]``.
+        The files ``.sqlragignore`` in the folder and below it do the same, as git reads ``.gitignore``.
     max_bytes
         A larger file is not read.
     pdf_extractor
@@ -144,7 +155,7 @@ def prepare_file(
         How much memory DuckDB may use, such as "2GB"; by default 150 MB, or three times the size of the files where
         that is more; from 1 GB on four fifths of the machine's.
     progress
-        "auto": bars if ``verbose`` and the output is a terminal or notebook; "on"; "off".
+        "auto": if ``verbose``, a bar in a terminal or notebook, elsewhere a line every 30 s; "on"; "off".
     base_url
         Where the server of the provider is. The file keeps it, so that questions are embedded there, too.
     engine
@@ -184,6 +195,7 @@ def prepare_file(
         pdf_extractor,
         progress,
         embed_model_name,
+        ignore=ignore,
         verbose=verbose,
         use_markdown_chunking=use_markdown_chunking,
         include_headers_in_chunks=include_headers_in_chunks,
@@ -208,23 +220,29 @@ def prepare_file(
     check_memory_limit(memory_limit)
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
-    files, skipped = find_files(input_dir, patterns=patterns)
+    files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
         raise NotFoundError(nothing_to_read(input_dir, skipped))
 
-    model = _embedder(embedder, embed_model_name, embedding_provider, api_key, base_url)
+    report = Report(files=len(files), skipped=list(skipped))
+    if embedder is not None:
+        model = as_embedder(embedder)
+    else:
+        model = model_of_new_file(
+            embed_model_name, embedding_provider, report, stacklevel=5, api_key=api_key, base_url=base_url
+        )
     if embed_dim not in (None, model.dimensions):
         raise ModelMismatchError(
             f"{model.model_name} makes vectors of {model.dimensions} dimensions, not {embed_dim} (embed_dim)."
         )
-    report = Report(files=len(files), skipped=list(skipped))
     root = Path(input_dir).expanduser()
     if engine == "local":
         run = Run("build", root, collection, report)
     else:
         from sqlrag.ingest.ray import Given, RayRun
 
-        names = (embed_model_name, embedding_provider, api_key, base_url)
+        # The workers load the model that was found here.
+        names = (embed_model_name or model.model_name, embedding_provider, api_key, base_url)
         given = Given(max_bytes, names, None if embedder is None else model, pdf_extractor)
         run = RayRun("build", root, collection, report, given, workers=workers, parts_dir=parts_dir)
     run.policy = fit_to_window(policy, model, report, stacklevel=5)  # that of prepare_embeddings
@@ -232,16 +250,14 @@ def prepare_file(
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
-    settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates)
+    settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates, patterns)
     with (
         new_file(output, overwrite=overwrite) as temporary,
         Database.create(temporary, model.dimensions) as database,
         run.at_work(files, temporary),
     ):
         database.limit_memory(memory_limit or _enough_memory(files))
-        # Every checkpoint rewrites the last row group; at DuckDB's 16 MB that leaves a file nearly twice as large.
-        database.cursor().execute("SET checkpoint_threshold = '400MB'")
-        _fill(database, run, files, settings, bars(verbose, progress))
+        _fill(database, run, files, settings, bar_is_off(progress, verbose=verbose))
         if output.exists():
             run.stop_if_down(f"{output} is as it was.")
     run.stop_if_down(
@@ -271,27 +287,24 @@ class _Settings(NamedTuple):
     stemmer: str
     llama_index_compatible: bool
     skip_duplicates: bool
+    patterns: Sequence[str] | None
 
 
 def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settings, bar_off: bool | None) -> None:
     """Fill an empty database."""
-    from tqdm.auto import tqdm
-
-    from sqlrag.embedders.batching import self_test
-
     began, report = time.perf_counter(), run.report
-    if getattr(run.model, "tests_itself", False):
-        self_test(run.model)
-    initialize(
-        database,
-        run.probe(),
-        run.policy,
-        heading_weight=settings.header_weight,
-        stemmer=settings.stemmer,
-        llama_index_compatible=settings.llama_index_compatible,
-    )
-    with tqdm(total=len(files), desc="documents", unit="file", disable=bar_off, leave=False) as bar:
-        written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates, bar.update))
+    compatible = settings.llama_index_compatible
+    begin(database, run, settings.header_weight, settings.stemmer, llama_index_compatible=compatible)
+    with Bar("embedding", "chunk", documents=len(files), off=bar_off) as run.bar:
+        written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates))
+        run.bar.goes_on("indexing the words")
+        _finish(database, run, files, settings, written)
+    run.log.info("%s: %s, %.1f s", run.root, report, time.perf_counter() - began)
+
+
+def _finish(database: Database, run: Run, files: Sequence[Path], settings: _Settings, written: set[str]) -> None:
+    """Index the words of what was written, and record the results of the run."""
+    report = run.report
     if run.outage is not None:
         _report_unfinished(run, files, written, settings.skip_duplicates)
     if not report.documents:
@@ -299,18 +312,45 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
     if not report.documents:
         raise NotFoundError(_nothing_usable(run.input_dir, report))
     report.failures.sort()  # those of the model come later than those of the reader
-    with run.timed("index"):
-        # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
-        lexical.add_chunks(database.cursor(), 0, settings.stemmer)
-    with run.timed("index"), database.transaction() as con:
-        refresh_counts(con)
+    with ending(database, run, settings.stemmer) as con:
         metadata.record_failures(con, report.failures)
         metadata.record_collection(con, run.collection, run.input_dir)
+        metadata.record_patterns(con, run.collection, run.input_dir, settings.patterns)
         metadata.shorten_paths(con, run.collection, *run.roots)
         metadata.log_run(con, run.row())
         report.warnings += model_fit(con)
+
+
+def begin(
+    database: Database, run: Run, heading_weight: float, stemmer: str, *, llama_index_compatible: bool = True
+) -> None:
+    """Prepare an empty database for what a run makes; its model is tested where it does so itself."""
+    from sqlrag.embedders.batching import self_test
+
+    if getattr(run.model, "tests_itself", False):
+        self_test(run.model)
+    initialize(
+        database,
+        run.probe(),
+        run.policy,
+        heading_weight=heading_weight,
+        stemmer=stemmer,
+        llama_index_compatible=llama_index_compatible,
+    )
+    # Every checkpoint rewrites the last row group; at DuckDB's 16 MB that leaves a file nearly twice as large.
+    database.cursor().execute("SET checkpoint_threshold = '400MB'")
+
+
+@contextmanager
+def ending(database: Database, run: Run, stemmer: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Index the words of a new file and count what is in it; yields the connection of the last transaction."""
+    with run.timed("index"):
+        # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
+        lexical.add_chunks(database.cursor(), 0, stemmer)
+    with run.timed("index"), database.transaction() as con:
+        refresh_counts(con)
+        yield con
     database.checkpoint()
-    run.log.info("%s: %s, %.1f s", run.root, report, time.perf_counter() - began)
 
 
 def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut]) -> set[str]:
@@ -338,6 +378,7 @@ def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut
                 begins=part.begins,
             )
         report.chunks += len(chunks)
+        run.bar.made(len(part.chunks), cost(part.chunks))
         if part.complete:
             report.documents += len(kept)
             written.update(document.doc_id for document in kept)
@@ -347,14 +388,14 @@ def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut
     return written
 
 
-def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable[[int], Any]) -> Iterator[Cut]:
+def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool) -> Iterator[Cut]:
     """Yield the documents that can be used with their chunks, in the order of the files."""
     first: dict[tuple[str, str], str] = {}
     for path in files:
         if run.outage is not None:
             return
         document = run.parse(path)
-        done(1)
+        run.bar.read()
         if document is None:
             continue
         # The same bytes under another suffix are another document, as in an update.
@@ -365,6 +406,7 @@ def _cuts(run: Run, files: Sequence[Path], skip_duplicates: bool, done: Callable
                 continue
         cut = run.cut(document)
         if cut is not None:
+            run.bar.expect(len(cut[1]), cost(cut[1]))
             yield cut
 
 
@@ -388,7 +430,7 @@ def _check_engine(engine: str, workers: int | None, parts_dir: str | os.PathLike
     arguments.choice("engine", engine, ("local", "ray"))
     if engine == "local":
         if workers is not None or parts_dir is not None:
-            raise InputError("workers and parts_dir are only valid with engine='ray'.")
+            raise InputError("engine='local' takes no workers and no parts_dir. Leave them out, or pass engine='ray'.")
         return
     if workers is not None:
         arguments.whole("workers", workers, 1)
@@ -397,16 +439,6 @@ def _check_engine(engine: str, workers: int | None, parts_dir: str | os.PathLike
     from sqlrag.ingest.ray import check_ray
 
     check_ray()
-
-
-def _embedder(
-    given: AnyEmbedder | None, model_name: str | None, provider: str, api_key: str | None, base_url: str | None
-) -> Embedder:
-    from sqlrag.embedders import as_embedder, load_embedder
-
-    if given is not None:
-        return as_embedder(given)
-    return load_embedder(model_name, provider=provider, api_key=api_key, base_url=base_url)
 
 
 def _nothing_usable(input_dir: object, report: Report) -> str:

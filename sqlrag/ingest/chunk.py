@@ -453,6 +453,11 @@ class Chunks(Sequence[Chunk]):
     def __len__(self) -> int:
         return len(self._paths)
 
+    @property
+    def characters(self) -> int:
+        """How many characters the chunks have together, counting twice what is in two of them."""
+        return sum(self._ends) - sum(self._starts)
+
     @overload
     def __getitem__(self, key: int) -> Chunk: ...
     @overload

@@ -6,7 +6,9 @@ import datetime as dt
 import fnmatch
 import hashlib
 import os
+import re
 import stat
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 64 * 2**20
 
+IGNORE_FILE = ".sqlragignore"
+
+_MOST_PATTERNS = 2**20  # bytes
+
 
 class SkippedFile(NamedTuple):
     """A file that is not read. ``path`` is relative to the input folder, POSIX; ``reason`` is for people."""
@@ -37,6 +43,10 @@ class Twin(SkippedFile):
     written: str
 
 
+class IgnoredFile(SkippedFile):
+    """A file that is left out on purpose: an update treats its document as one whose file is gone."""
+
+
 class FileState(NamedTuple):
     """What is known of a file without parsing it: the SHA-256 of its bytes, its kind, its time, its path."""
 
@@ -47,7 +57,7 @@ class FileState(NamedTuple):
 
 
 def find_files(
-    input_dir: str | os.PathLike[str], *, patterns: Sequence[str] | None = None
+    input_dir: str | os.PathLike[str], *, patterns: Sequence[str] | None = None, ignore: Sequence[str] | None = None
 ) -> tuple[list[Path], list[SkippedFile]]:
     """List the files of a folder that can be read, and those that cannot with the reason.
 
@@ -61,6 +71,9 @@ def find_files(
     patterns : sequence of str, optional
         Keep only files whose name or relative POSIX path matches one, as ``*.md`` or ``guides/*``. ``*`` also
         matches ``/``.
+    ignore : sequence of str, optional
+        Patterns of gitignore for files and folders to leave out; they decide before those of the files
+        ``.sqlragignore``, of which each folder may have one, as git reads ``.gitignore``.
 
     Returns
     -------
@@ -72,14 +85,14 @@ def find_files(
     NotFoundError
         There is no such folder.
     InputError
-        It is a file, or blank.
+        It is a file, or blank; or a pattern to ignore is wrong, or a ``.sqlragignore`` cannot be read.
     """
     root = _existing_folder(input_dir)
     wanted = [patterns] if isinstance(patterns, str) else patterns
     files: list[tuple[str, Path]] = []
     skipped: list[SkippedFile] = []
     seen: dict[str, str] = {}
-    for relative, reason in sorted(_walk(root)):
+    for relative, reason, is_ignored in sorted(_walk(root, [ignore] if isinstance(ignore, str) else ignore or ())):
         name = clean_name(relative)
         reason = reason or _unwanted(name, wanted)
         if not reason and name in seen:
@@ -88,7 +101,7 @@ def find_files(
             twin.written = ascii(relative)[1:-1]
             skipped.append(twin)
         elif reason:
-            skipped.append(SkippedFile(name, reason))
+            skipped.append((IgnoredFile if is_ignored else SkippedFile)(name, reason))
         else:
             seen[name] = relative
             files.append((name, root / relative))
@@ -240,25 +253,94 @@ def find_stored(path: str) -> Path | None:
         return None
 
 
-def _walk(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield (relative POSIX path, reason not to read it or "") of every file."""
+def _walk(root: Path, ignore: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield (relative POSIX path, reason not to read it or "", whether it is ignored) of every file."""
     real_root = os.path.realpath(root)
-    pending = [("", False)]
+    first = [_Patterns("", "ignore", _patterns(ignore, "ignore"))] if ignore else []
+    pending: list[tuple[str, str, list[_Patterns]]] = [("", "", [])]
     while pending:
-        folder, hidden = pending.pop()
+        folder, why, above = pending.pop()
         try:
             with os.scandir(root / folder) as found:
                 entries = list(found)
         except OSError as error:
-            yield folder or ".", f"unreadable folder: {error.strerror or error}"
+            yield folder or ".", f"unreadable folder: {error.strerror or error}", False
             continue
+        if not why and any(entry.name == IGNORE_FILE for entry in entries):
+            own = f"{folder}/{IGNORE_FILE}" if folder else IGNORE_FILE
+            above = [_Patterns(f"{folder}/" if folder else "", own, _patterns_of(root / own)), *above]
         for entry in entries:
             relative = f"{folder}/{entry.name}" if folder else entry.name
-            is_hidden = hidden or entry.name.startswith(".")
-            if entry.is_dir(follow_symlinks=False):
-                pending.append((relative, is_hidden))
-            else:
-                yield relative, "hidden" if is_hidden else _reason_of_entry(entry, real_root)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            hidden = "hidden" if entry.name.startswith(".") else ""
+            reason = why or hidden or _ignored(relative + "/" * is_folder, [*first, *above])
+            if is_folder:
+                pending.append((relative, reason, above))
+            elif entry.name != IGNORE_FILE:
+                is_ignored = reason not in ("", "hidden")
+                yield relative, reason or _reason_of_entry(entry, real_root), is_ignored
+
+
+class _Patterns(NamedTuple):
+    """Patterns to ignore: the folder that they are of, with a "/", where they stand, and each with what it does."""
+
+    folder: str
+    where: str
+    patterns: list[tuple[bool, re.Pattern[str]]]
+
+
+def _ignored(path: str, above: Sequence[_Patterns]) -> str:
+    """Return why a file or folder ("/" at its end) is ignored, "" where it is not.
+
+    As in git the nearest list decides, by its last pattern that matches, and nothing below an ignored folder is asked
+    for.
+    """
+    for folder, where, patterns in above:
+        name = unicodedata.normalize("NFC", path.removeprefix(folder))
+        for is_ignored, pattern in reversed(patterns):
+            if pattern.search(name):
+                return f"ignored by {where}" if is_ignored else ""
+    return ""
+
+
+def _patterns(lines: Sequence[str], where: str) -> list[tuple[bool, re.Pattern[str]]]:
+    """Return the patterns of lines as git means them.
+
+    Those of pathspec match what is below a folder as well, so that one after another would decide of all of it: here
+    each of them ends where the name does.
+    """
+    from pathspec import GitIgnoreSpec
+
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            compiled = GitIgnoreSpec.from_lines(
+                [re.sub(r"/\*\*/ *$", "/**/*/", unicodedata.normalize("NFC", line))]
+            ).patterns
+        except ValueError as error:
+            raise InputError(f"{where}, line {number}: {line!r:.200} is no pattern of gitignore: {error}") from error
+        for pattern in compiled:
+            if pattern.regex is None:  # a comment
+                continue
+            text = pattern.regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$").replace("(?P<ps_d>/)", "/$")
+            found.append((bool(pattern.include), re.compile(text + "." if text.endswith("/") else text)))
+    return found
+
+
+def _patterns_of(path: Path) -> list[tuple[bool, re.Pattern[str]]]:
+    """Return the patterns of a file. One that cannot be read is no reason to read what it would leave out."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path} is not a regular file; its lines should be patterns of what to ignore.")
+        with path.open("rb") as file:
+            data = file.read(_MOST_PATTERNS + 1)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 (byte {error.start})"
+        raise InputError(f"{path} cannot be read: {why}. No folder is read without knowing what to ignore.") from error
+    if len(data) > _MOST_PATTERNS:
+        raise InputError(f"{path} is larger than {_MOST_PATTERNS:,} bytes, which no list of patterns is.")
+    return _patterns(text.replace("\r\n", "\n").split("\n"), str(path))
 
 
 def _reason_of_entry(entry: os.DirEntry[str], real_root: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ from sqlrag.engines.duckdb.schema import create_objects, read_sql
 from sqlrag.engines.duckdb.statements import detach, register
 from sqlrag.errors import StoreError
 from sqlrag.ingest.chunk import chunk
-from sqlrag.ingest.run import Report, bars, fit_to_window, window_of
+from sqlrag.ingest.run import Report, cost, fit_to_window, window_of
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.settings import seconds_to_wait
 from sqlrag.types import Chunk, ChunkPolicy
@@ -132,9 +134,9 @@ def reembed(
     memory_limit
         How much memory DuckDB may use, such as "2GB"; by default four fifths of the machine's.
     verbose
-        Show a progress bar in a terminal or notebook.
+        Show the progress: chunks embedded of chunks cut, chunks a second and the time left.
     progress
-        "auto": a bar if ``verbose`` and the output is a terminal or notebook; "on"; "off".
+        "auto": if ``verbose``, a bar in a terminal or notebook, elsewhere a line every 30 s; "on"; "off".
 
     Returns
     -------
@@ -161,7 +163,7 @@ def reembed(
     report = ReembedReport(path, model.model_name, model.dimensions)
     with replacement(path, wait, memory_limit) as (con, _):
         work = _Reembedding(con, path, model, report)
-        work.run(bars(verbose, progress))
+        work.run(bar_is_off(progress, verbose=verbose))
         work.finish(began)
     return report
 
@@ -176,6 +178,7 @@ class _Reembedding:
         self.started = now()
         self.old_metadata = self._from_old(lambda: read_metadata(con))
         self.window = window_of(model)
+        self.bar = Bar("embedding", "chunk", off=True)
         window_report = Report()
         check_metadata(path, self.old_metadata)
         policy = chunk_policy_of(path, self.old_metadata)
@@ -185,8 +188,6 @@ class _Reembedding:
 
     def run(self, bar_off: bool | None) -> None:
         """Create the new file, and write every document with its new vectors, batch by batch."""
-        from tqdm.auto import tqdm
-
         from sqlrag.embedders import probe
 
         identity = probe(self.model)
@@ -204,18 +205,21 @@ class _Reembedding:
         write_metadata(self.con, {**kept, **values})
         copy_tables(self.con, "old", _WRITTEN | LEXICAL)
         sources = self.con.execute(read_sql("index/sources_in_order")).fetchall()
-        with tqdm(total=len(sources), desc="documents", unit="file", disable=bar_off, leave=False) as bar:
+        with Bar("embedding", "chunk", documents=len(sources), off=bar_off) as self.bar:
             for start in range(0, len(sources), _BATCH_DOCUMENTS):
                 batch = dict(sources[start : start + _BATCH_DOCUMENTS])
                 self._write(batch)
-                bar.update(len(batch))
+            self.bar.goes_on("indexing the words")
+            self._index()
+
+    def _index(self) -> None:
+        self.con.execute("BEGIN")
+        lexical.add_chunks(self.con, 0, self.old_metadata["stemmer"])
+        refresh_counts(self.con)
 
     def finish(self, began: float) -> None:
-        """Index the chunks, and check that no document is missing."""
+        """Check that no document is missing, and record the run."""
         report, con = self.report, self.con
-        con.execute("BEGIN")
-        lexical.add_chunks(con, 0, self.old_metadata["stemmer"])
-        refresh_counts(con)
         con.execute(read_sql("index/keep_times"))
         documents, report.chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]
         if documents != report.recut + report.kept:
@@ -245,6 +249,9 @@ class _Reembedding:
         rows = self._stored_chunks(kept)
         self._check_ids(chunks, rows)
         stored = [_as_chunk(row) for row in rows.to_pylist()]
+        size = len(chunks) + len(stored), cost([*chunks, *stored])
+        self.bar.read(len(batch))
+        self.bar.expect(*size)
         self.report.cut_off += sum(self._is_too_long(one) for one in stored)
         vectors = self._embed([*chunks, *stored])
 
@@ -257,6 +264,7 @@ class _Reembedding:
             first = documents.insert_rows(self.con, kept, [], None, **insert)
             self._insert_stored(rows, vectors[len(chunks) :], first)
         self.con.execute("COMMIT")
+        self.bar.made(*size)
         self.report.recut += len(recut)
         self.report.kept += len(kept)
 
@@ -304,7 +312,13 @@ class _Reembedding:
             )
 
         self.report.embedded += len(places)
-        made = embed_texts(self.model, unique, kind="document", cut=cut)
+        times = Counter(texts)
+
+        def done(positions: list[int], _: Vectors) -> None:
+            some = [unique[position] for position in positions]
+            self.bar.under_way(sum(times[t] for t in some), sum(times[t] * len(t) for t in some))
+
+        made = embed_texts(self.model, unique, kind="document", cut=cut, made=done)
         vectors = unit_vectors(made, self.model.dimensions)
         return vectors[[places[text] for text in texts]]
 

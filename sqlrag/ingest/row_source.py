@@ -21,12 +21,12 @@ from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.files import confine
-from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED
+from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED, bare_type, may_be_infinite
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, attach, identifier, quoted, register
 from sqlrag.errors import InputError, NotFoundError, StoreLockedError
 from sqlrag.network import scheme_of
-from sqlrag.normalize import without_surrogates
+from sqlrag.normalize import clean_metadata, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
 
-_READERS = {
+READERS = {
     "read_parquet": (".parquet", ".pq"),
     "read_csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst"),
     "read_json": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
@@ -46,13 +46,15 @@ _OPTIONS = {"read_parquet": "", "read_csv": ", sample_size = -1", "read_json": "
 _UNSUPPORTED = re.compile(r"\b(BLOB|UNION|GEOMETRY|VARIANT|AGGREGATE_STATE)\b")
 
 # What Arrow has no exact type for, where a connection is not set to name DuckDB's own.
-_NOT_IN_ARROW = re.compile(r"U?HUGEINT|BIT|UUID|TIME WITH TIME ZONE|JSON|ENUM\(.*\)")
+_NOT_IN_ARROW = re.compile(r"U?HUGEINT|BIGNUM|VARINT|BIT|UUID|TIME_NS|TIME WITH TIME ZONE|JSON|ENUM\(.*\)")
 
 _MEMORY = "1GB"
 
 _NAMED = 5  # examples in a message
 
 ROWS_AT_ONCE = 4096
+
+_SURELY_FITS = 64  # characters of JSON, which has at most 32 levels then
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,16 @@ class Definition:
         return {"object": "the given rows", "query": "the query"}.get(self.kind) or ", ".join(self.source)
 
 
+def is_query(text: str) -> bool:
+    """Return whether a text begins as a SELECT does, and so is no path."""
+    return _QUERY.match(text) is not None
+
+
 def kind_of(source: Any, database: Any) -> tuple[str, tuple[str, ...], str]:
     """Return the kind of a source, what is remembered of it, and the path of its database."""
     connection = isinstance(database, duckdb.DuckDBPyConnection)
     path = "" if database is None or connection else os.path.abspath(arguments.path("database", database))  # noqa: PTH100
-    if isinstance(source, str) and (path or connection or _QUERY.match(source)):
+    if isinstance(source, str) and (path or connection or is_query(source)):
         return ("object" if connection else "query"), (source,), path
     if database is not None:
         raise InputError("database is for a query: pass SQL as the source.")
@@ -308,7 +315,7 @@ class Staging:
         self._check_names(used)
         if self.title is None and self.columns.get("title") == "VARCHAR":
             self.title = "title"  # as the title of a document is
-        self.text = _text_of(wanted.text, {name: self.named("text", name) for name in texts})
+        self.text = self.text_sql(wanted.text)
         self._check_tags()
         self._check_keys()
         self._note_numbers()
@@ -328,6 +335,11 @@ class Staging:
             f"{self.definition} has no column {name!r} ({option}).{hint} Its columns: {', '.join(self.types)}."
         )
 
+    def text_sql(self, wanted: str | tuple[str, ...]) -> str:
+        """Return the SQL of the text of a row, made of a column, columns or a template."""
+        texts = wanted if isinstance(wanted, tuple) else self._template(wanted)
+        return _text_of(wanted, {name: self.named("text", name) for name in texts})
+
     def _template(self, text: str) -> list[str]:
         """Return the columns that a text is made of: one that has this name, or those of a template."""
         if text in self.types or "{" not in text:
@@ -346,7 +358,7 @@ class Staging:
         return names
 
     def _check_names(self, used: Mapping[str, Any]) -> None:
-        bad = [f"{name} ({self.types[name]})" for name in used if _UNSUPPORTED.search(_bare(self.types[name]))]
+        bad = [f"{name} ({self.types[name]})" for name in used if _UNSUPPORTED.search(bare_type(self.types[name]))]
         if bad:
             raise InputError(
                 f"{self.definition} has columns of types that cannot be stored: {', '.join(bad)}. Leave them out "
@@ -403,7 +415,7 @@ class Staging:
             )
 
     def _note_numbers(self) -> None:
-        for name in (name for name, kind in self.columns.items() if _has_infinity(kind)):
+        for name in (name for name, kind in self.columns.items() if may_be_infinite(kind)):
             column = identifier(name)
             count = self._one(f"SELECT count(*) FROM source WHERE NOT isfinite({column})")  # noqa: S608 - quoted
             if count:
@@ -489,15 +501,19 @@ class Staging:
 
     def _read_value(self, name: str, value: str, read: Any) -> Any:
         try:
-            return read(value)
-        except (RecursionError, ValueError):
+            found = read(value)
+            if len(value) > _SURELY_FITS:
+                clean_metadata({name: found})
+        except (RecursionError, ValueError, InputError):
             self.unread[name] += 1
             return None
+        return found
 
     def note_unread(self) -> list[str]:
         """Return notes on the values of the groups that metadata cannot have."""
         return [
-            f"The column {name} has {counted(count, 'value')} nested too deeply or with too long a number: the table "
+            f"The column {name} has {counted(count, 'value')} of more than 32 levels or 10,000 "
+            f"values, or with too long a number: the table "
             f"has {'it' if count == 1 else 'them'}, the metadata null."
             for name, count in self.unread.items()
         ]
@@ -517,7 +533,7 @@ class Staging:
     def greatest(self, column: str) -> str | None:
         """Return the greatest value of a column as text, of numbers and times the greatest that is finite."""
         name = identifier(column)
-        finite = f"FILTER (isfinite({name}))" if _has_infinity(self.types[column]) else ""
+        finite = f"FILTER (isfinite({name}))" if may_be_infinite(self.types[column]) else ""
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
@@ -535,19 +551,10 @@ _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title"
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
 
 
-def _has_infinity(kind: str) -> bool:
-    return re.fullmatch(r"DOUBLE|FLOAT|DATE|TIMESTAMP[^\[]*", kind) is not None
-
-
-def _bare(kind: str) -> str:
-    """Return a type without the names of its fields, which may be those of types."""
-    return re.sub(r'"(?:[^"]|"")*"', "", kind)
-
-
 def _reader(paths: tuple[str, ...]) -> str:
-    readers = {next((name for name, ends in _READERS.items() if path.lower().endswith(ends)), "") for path in paths}
+    readers = {next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "") for path in paths}
     if len(readers) != 1 or "" in readers:
-        ends = ", ".join(end for ends in _READERS.values() for end in ends)
+        ends = ", ".join(end for ends in READERS.values() for end in ends)
         raise InputError(
             f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "  # noqa: S608 - a message
             "query, such as SELECT * FROM read_csv('rows.txt')."
@@ -620,11 +627,11 @@ def _json_form(column: str, kind: str) -> tuple[str, Any]:
         return f"CAST(to_json({column}) AS VARCHAR)", json.loads
     if kind.startswith("DECIMAL"):
         return (f"CAST({column} AS VARCHAR)", int) if kind.endswith(",0)") else (f"CAST({column} AS DOUBLE)", None)
-    if kind in ("HUGEINT", "UHUGEINT"):
+    if kind in ("HUGEINT", "UHUGEINT", "BIGNUM", "VARINT"):
         return f"CAST({column} AS VARCHAR)", int
     if kind == "DATE" or kind.startswith("TIMESTAMP"):
         return f"CASE WHEN isfinite({column}) THEN replace(CAST({column} AS VARCHAR), ' ', 'T') END", None
-    if kind in ("UUID", "BIT", "INTERVAL", "TIME", "TIME WITH TIME ZONE"):
+    if kind in ("UUID", "BIT", "INTERVAL") or kind.startswith("TIME"):
         return f"CAST({column} AS VARCHAR)", None
     return column, None
 

@@ -22,18 +22,21 @@ from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_output
-from sqlrag.engines.duckdb.metadata import initialize, policy_text, refresh_counts
+from sqlrag.engines.duckdb.metadata import policy_text, refresh_counts
+from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, NotFoundError, SqlragError
-from sqlrag.ingest.build import memory_for
+from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
-from sqlrag.ingest.run import Failure, Report, Run, bars, checked_collection, fit_to_window
+from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window, model_of_new_file
 from sqlrag.ingest.update import Plan, Update
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
+from sqlrag.progress import Bar, bar_is_off
+from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
@@ -198,9 +201,7 @@ def index_rows(
             else:
                 if not report.files:
                     raise InputError(f"{definition} has no rows, so no file was made.")
-                from sqlrag.embedders import load_embedder
-
-                model = given or load_embedder(embed_model_name, provider=embedding_provider)
+                model = given or model_of_new_file(embed_model_name, embedding_provider, report, stacklevel=4)
                 temporary = opened.enter_context(new_file(check_output(path, overwrite=False), overwrite=False))
                 made = opened.enter_context(Database.create(temporary, model.dimensions))
                 made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))
@@ -391,21 +392,9 @@ def _staging(
 
 def _begin(database: Database, run: Run, report: RowsReport, model: Embedder) -> _RowUpdate:
     """Return the update of a new file, whose words are indexed at the end."""
-    from sqlrag.embedders.batching import self_test
-
     run.embedder = model
     run.policy = fit_to_window(ChunkPolicy(), model, report, stacklevel=5)
-    if getattr(model, "tests_itself", False):
-        self_test(model)
-    initialize(
-        database,
-        run.probe(),
-        run.policy,
-        heading_weight=3,
-        stemmer=lexical.DEFAULT_STEMMER,
-        llama_index_compatible=True,
-    )
-    database.cursor().execute("SET checkpoint_threshold = '400MB'")  # each rewrites the last row group
+    begin(database, run, DEFAULT_HEADING_WEIGHT, lexical.DEFAULT_STEMMER)
     update = _RowUpdate(database, run, report, model, None)
     update.is_new = True
     return update
@@ -465,12 +454,8 @@ class _RowUpdate(Update):
                 self.state.stop_if_down("No row was finished, so no file was made.")
                 reasons = "; ".join(f"{one.doc_id}: {one.reason}" for one in self.rows.failures[:5])
                 raise InputError(f"No row has a text, so no file was made. {reasons}")
-            with self.state.timed("index"):
-                # Not in a transaction, to whose end DuckDB keeps what was staged: nobody sees the file yet.
-                lexical.add_chunks(self.database.cursor(), 0, self.stemmer)
-            with self.state.timed("index"), self.database.transaction() as con:
-                refresh_counts(con)
-            self.database.checkpoint()
+            with ending(self.database, self.state, self.stemmer) as con:
+                self.rows.warnings += model_fit(con)
         opened.close()
 
     def _states(
@@ -497,14 +482,11 @@ class _RowUpdate(Update):
         yield arrow_reader(con.sql(read_sql("rows/foreign"), params=own), ROWS_AT_ONCE)
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
-        from tqdm.auto import tqdm
-
         run, size = self.state, ROWS_AT_ONCE
-        off = bars(options.verbose, options.progress)
-        with tqdm(total=total, desc="rows", unit="row", disable=off, leave=False) as bar:
+        with Bar("rows", "row", total, off=bar_is_off(options.progress, verbose=options.verbose)) as bar:
             for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):
                 written = self._group(rows, values, mime)
-                bar.update(len(rows))
+                bar.made(len(rows))
                 if run.outage is not None:
                     done = {*written, *(failure.doc_id for failure in run.report.failures)}
                     here = [row["doc_id"] for row in rows if row["doc_id"] not in done]
@@ -517,24 +499,25 @@ class _RowUpdate(Update):
         kinds: dict[str, str] = {}
         fresh: list[Document] = []
         copied: list[tuple[Document, str]] = []
-        for row in rows:
-            doc_id, kind = row["doc_id"], row["row_kind"]
-            with run.timed("read"), run.reporting(doc_id):
-                if kind == "foreign":
-                    reason = "the file has a document of this doc_id that is not from this source; delete that one"
-                    run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
-                    continue
-                document = _document(row, run.collection, mime)
-                if document is None:
-                    run.fail(Failure(doc_id, "empty", "the row has no text"))
-                    continue
-                kinds[doc_id] = kind
-                if kind == "columns":
-                    copied.append((document, doc_id))
-                elif row["twin"] is not None:
-                    copied.append((document, row["twin"]))
-                else:
-                    fresh.append(document)
+        with run.timed("read"):
+            for row in rows:
+                doc_id, kind = row["doc_id"], row["row_kind"]
+                with run.reporting(doc_id):
+                    if kind == "foreign":
+                        reason = "the file has a document of this doc_id that is not from this source; delete that one"
+                        run.fail(Failure(doc_id, "failed", f"{reason} (delete_documents), or name another collection"))
+                        continue
+                    document = _document(row, run.collection, mime)
+                    if document is None:
+                        run.fail(Failure(doc_id, "empty", "the row has no text"))
+                        continue
+                    kinds[doc_id] = kind
+                    if kind == "columns":
+                        copied.append((document, doc_id))
+                    elif row["twin"] is not None:
+                        copied.append((document, row["twin"]))
+                    else:
+                        fresh.append(document)
         documents, slices, vectors, late = self._copies(copied)
         kept, chunks = self._free(self.database.cursor(), documents, slices, Plan())
         if len(chunks) < len(slices):
@@ -648,6 +631,7 @@ def _document(row: dict[str, Any], collection: str, mime: str) -> Document | Non
         size_bytes=len(text.encode()),
         tags=tuple(dict.fromkeys(clean_name(str(tag)) for tag in ([tags] if isinstance(tags, str) else tags) if tag)),
         metadata=values,
+        links=() if mime == ROW else None,
     )
 
 

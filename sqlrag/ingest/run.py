@@ -24,6 +24,7 @@ from sqlrag.ingest.readers import readers
 from sqlrag.links import links_of, references_of
 from sqlrag.network import refuse_address
 from sqlrag.normalize import clean_name, without_surrogates
+from sqlrag.progress import Bar
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
 from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlrag.ingest.folder import SkippedFile
-    from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Progress, Vectors
+    from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Vectors
 
 # How many names of each kind a report prints; its lists have all of them.
 _LISTED = 20
@@ -158,7 +159,9 @@ class UpdateReport(Report):
         for what in ("added", "changed", "removed"):
             lines += _listed(what, getattr(self, what))
         lines += _listed("renamed", [f"{rename.old} to {rename.new}" for rename in self.renamed])
-        lines += _listed("missing", [f"{doc_id} has no file any more; prune removes it" for doc_id in self.missing])
+        lines += _listed(
+            "missing", [f"{doc_id} has no file any more, or is ignored; prune removes it" for doc_id in self.missing]
+        )
         return "\n".join([*lines, *self._details()])
 
     def _counts(self) -> str:
@@ -248,6 +251,7 @@ class Run:
         self._window: int | None = None
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
+        self.bar = Bar("embedding", "chunk", off=True)
         self._measure = Measure("ingest", attributes={"sqlrag.run_id": self.id})
         # What is in the twin of a file is in no document.
         twins = [file for file in report.skipped if isinstance(file, Twin)]
@@ -303,7 +307,7 @@ class Run:
             chunks = Chunks(document, self.policy, token_offsets=model.token_offsets, window=self._window)
             if not chunks:
                 raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
-            return replace(document, links=links_of(document)), chunks
+            return document if document.links is not None else replace(document, links=links_of(document)), chunks
         return None
 
     @property
@@ -412,12 +416,15 @@ class Run:
         missing = [text for text in unique if text not in found and text not in made]
         if missing and self.outage is not None:
             raise self.outage
+        times = Counter(texts)
 
         def keep(positions: list[int], vectors: Vectors) -> None:
             self.report.embedding_calls += 1
             self.report.embedded += len(positions)
             rows = unit_vectors(vectors, self.model.dimensions)
             made.update(zip((missing[position] for position in positions), rows, strict=True))
+            texts_made = [missing[position] for position in positions]
+            self.bar.under_way(sum(times[t] for t in texts_made), sum(times[t] * len(t) for t in texts_made))
 
         def cut(position: int, characters: int) -> None:
             self.cut_off[missing[position]] = characters
@@ -506,6 +513,11 @@ def in_parts(cuts: Iterable[Cut], run: Run) -> Iterator[Part]:
                 kept.cache_clear()
 
 
+def cost(chunks: Sequence[Chunk]) -> int:
+    """Return the characters of chunks, to which the time of embedding them is nearly proportional."""
+    return chunks.characters if isinstance(chunks, Chunks) else sum(len(one.content) for one in chunks)
+
+
 def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> list[Duplicate]:
     """Return the documents whose checksum another one has, in order.
 
@@ -537,15 +549,21 @@ def checked_collection(collection: str, max_bytes: int) -> str:
 
 
 def check_types(
-    input_dir: object, patterns: object, pdf_extractor: object, progress: object, model_name: object, **flags: object
+    input_dir: object,
+    patterns: object,
+    pdf_extractor: object,
+    progress: object,
+    model_name: object,
+    *,
+    ignore: object = None,
+    **flags: object,
 ) -> None:
     """Raise InputError for values of a wrong type; None is accepted where there is a default."""
     arguments.path("input_dir", input_dir)
     refuse_address(input_dir)
-    for pattern in (
-        [] if patterns is None or isinstance(patterns, str) else arguments.items("patterns", patterns, "['*.md']")
-    ):
-        arguments.text("patterns", pattern)
+    for name, given in (("patterns", patterns), ("ignore", ignore)):
+        for pattern in [] if given is None or isinstance(given, str) else arguments.items(name, given, "['*.md']"):
+            arguments.text(name, pattern)
     if pdf_extractor is not None and not callable(pdf_extractor):
         raise InputError(f"pdf_extractor must be a function, not {arguments.shown(pdf_extractor)}.")
     arguments.choice("progress", progress, ("auto", "on", "off"))
@@ -571,16 +589,33 @@ def fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report, *, st
     return replace(policy, chunk_size=window, chunk_overlap=min(policy.chunk_overlap, window // 8))
 
 
+def model_of_new_file(
+    model_name: str | None, provider: str, report: Report, *, stacklevel: int, **options: str | None
+) -> Embedder:
+    """Load the model of a file that is made; where none is named and the default cannot be had, that of ``offline``.
+
+    The report and a warning name it, at the caller that is so many frames above.
+    """
+    from sqlrag.embedders import DEFAULT_MODEL, load_embedder
+    from sqlrag.embedders.weights import MINILM, bundle_is_installed
+
+    try:
+        return load_embedder(model_name, provider=provider, **options)  # type: ignore[arg-type]
+    except ModelUnavailableError:
+        if model_name is not None or provider != "auto" or not bundle_is_installed():
+            raise
+    note = (
+        f"The model is {MINILM}, which is installed: the default, {DEFAULT_MODEL}, is not in the cache and cannot be "
+        "downloaded."
+    )
+    report.warnings.append(note)
+    warnings.warn(note, stacklevel=stacklevel)
+    return load_embedder(MINILM)
+
+
 def nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:
     """Return why a folder has no file to read."""
     why = "; ".join(f"{count} {reason}" for reason, count in reasons(list(skipped)))
     tail = f"{len(skipped)} files were skipped: {why}." if skipped else "It is empty."
     *suffixes, last = readers()
     return f"There is no {', '.join(suffixes)} or {last} file to read in {input_dir}. {tail}"
-
-
-def bars(verbose: bool, progress: Progress) -> bool | None:
-    """Return tqdm's ``disable``: None hides bars where the output is not a terminal."""
-    if progress == "auto":
-        return None if verbose else True
-    return progress == "off"

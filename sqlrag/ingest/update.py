@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sqlrag.embedders.base import as_embedder, short_name
-from sqlrag.engines.duckdb import lexical, metadata
+from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.documents import delete, replace_rows, same_id, taken
 from sqlrag.engines.duckdb.failures import public
@@ -30,6 +30,7 @@ from sqlrag.ingest.chunk import check_policy, chunk_metadata
 from sqlrag.ingest.folder import (
     MAX_BYTES,
     FileState,
+    IgnoredFile,
     document_id,
     file_state,
     find_files,
@@ -43,9 +44,9 @@ from sqlrag.ingest.run import (
     Rename,
     Run,
     UpdateReport,
-    bars,
     check_types,
     checked_collection,
+    cost,
     default_overlap,
     find_duplicates,
     fit_to_window,
@@ -53,6 +54,7 @@ from sqlrag.ingest.run import (
     nothing_to_read,
 )
 from sqlrag.normalize import clean_name
+from sqlrag.progress import Bar, bar_is_off
 from sqlrag.types import DEFAULT_COLLECTION, Chunk
 
 if TYPE_CHECKING:
@@ -182,8 +184,7 @@ class Planner:
 
     def relative(self, doc_id: str) -> str:
         """Return the path below the root that a document of this collection has."""
-        prefix = "" if self.run.collection == DEFAULT_COLLECTION else f"{self.run.collection}:"
-        return doc_id.removeprefix(prefix)
+        return _relative(doc_id, self.run.collection)
 
     def is_gone(self, doc_id: str, found: set[str], skipped: Sequence[SkippedFile]) -> bool:
         """Return whether a document of this folder has no file any more, as far as this run could see."""
@@ -191,7 +192,11 @@ class Planner:
         return (
             doc_id not in found
             and matches(name, self.patterns)
-            and not any(name == file.path or file.path == "." or name.startswith(file.path + "/") for file in skipped)
+            and not any(
+                name == file.path or file.path == "." or name.startswith(file.path + "/")
+                for file in skipped
+                if not isinstance(file, IgnoredFile)
+            )
         )
 
     def _missing(self, plan: Plan, states: States, skipped: Sequence[SkippedFile]) -> list[str]:
@@ -219,11 +224,7 @@ class Planner:
         return roots
 
     def _root_of(self, doc_id: str, state: SourceState) -> str | None:
-        """Return the folder that a document was read from, None where a program gave it."""
-        name = "/" + self.relative(doc_id)
-        if state.collection != self.run.collection or not state.file_path.endswith(name):
-            return None
-        return state.file_path.removesuffix(name) or "/"
+        return root_of(doc_id, state) if state.collection == self.run.collection else None
 
     def _ours(self, states: States) -> set[str]:
         """Return the folders that are this one, by whatever links, and those that have been moved here.
@@ -285,6 +286,43 @@ class Planner:
         return moved
 
 
+def _relative(doc_id: str, collection: str) -> str:
+    return doc_id.removeprefix("" if collection == DEFAULT_COLLECTION else f"{collection}:")
+
+
+def root_of(doc_id: str, state: SourceState) -> str | None:
+    """Return the folder that a document was read from, None where a program gave it."""
+    name = "/" + _relative(doc_id, state.collection)
+    return (state.file_path.removesuffix(name) or "/") if state.file_path.endswith(name) else None
+
+
+class Folder(NamedTuple):
+    """A folder that documents of a file were read from, with the patterns of the last time."""
+
+    collection: str
+    path: str
+    patterns: list[str] | None
+
+
+def folders_of(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> tuple[list[Folder], bool]:
+    """Return the folders that the documents of a file were read from, in order, and whether it has rows of tables.
+
+    Raises
+    ------
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
+        The file cannot be read.
+    """
+    with Database.open(db_path, wait_seconds=wait_seconds) as database:
+        con = database.cursor()
+        states, patterns, has_rows = read_states(con), metadata.patterns_of(con), bool(row_tables.sources(con))
+    found = {
+        (state.collection, root)
+        for doc_id, state in states.items()
+        if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
+    }
+    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)], has_rows
+
+
 _REEMBED = "reembed(db_path, model) gives a file another model."
 
 
@@ -297,6 +335,7 @@ def update_embeddings(
     skip_duplicates: bool = False,
     collection: str = DEFAULT_COLLECTION,
     patterns: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     pdf_extractor: Callable[[bytes], list[str]] | None = None,
     embedder: AnyEmbedder | None = None,
@@ -336,7 +375,8 @@ def update_embeddings(
     db_path
         The file to change.
     prune
-        Remove the documents that were read from this folder and are not in it any more, or have no text any more.
+        Remove the documents that were read from this folder and are not in it any more, are ignored now, or have no
+        text any more.
         Files that are there but not read (other patterns, unreadable folders) count as present. False: nothing is
         removed, the report names them as ``missing``.
     skip_duplicates
@@ -344,7 +384,7 @@ def update_embeddings(
         ``prune`` also those that were stored before.
     collection
         The collection that the folder is.
-    patterns, max_bytes, pdf_extractor
+    patterns, ignore, max_bytes, pdf_extractor
         As for :func:`prepare_embeddings`; ``prune`` is limited to names that match.
     embedder
         The file's model, loaded by you, in place of loading it by the name that the file has; whatever
@@ -387,6 +427,7 @@ def update_embeddings(
         pdf_extractor,
         progress,
         embed_model_name,
+        ignore=ignore,
         prune=prune,
         skip_duplicates=skip_duplicates,
         verbose=verbose,
@@ -395,7 +436,7 @@ def update_embeddings(
     )
     if stemmer is not None:
         lexical.check_stemmer(stemmer)
-    files, skipped = find_files(input_dir, patterns=patterns)
+    files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
         raise NotFoundError(nothing_to_read(input_dir, skipped))
 
@@ -426,7 +467,7 @@ def update_embeddings(
         )
         with run.timed("find"):
             plan = planner.plan(files, report)
-        update.run(plan, planner, stemmer, bars(verbose, progress))
+        update.run(plan, planner, stemmer, bar_is_off(progress, verbose=verbose))
         with run.timed("store"):
             update.finish(plan, planner)
     run.stop_if_down("What was finished stays; the next update does the rest.")
@@ -534,19 +575,19 @@ class Update:
         if not plan.work and not rest:
             return
 
-        from tqdm.auto import tqdm
-
-        total = len(plan.work) + len(rest)
-        with tqdm(total=total, desc="documents", unit="file", disable=bar_off, leave=False) as bar:
+        with Bar("embedding", "chunk", documents=len(plan.work) + len(rest), off=bar_off) as bar:
+            self.state.bar = bar
+            if first is not None:
+                bar.read()
             for documents, chunks, vectors in self._copied(copies, late):
                 self._write(documents, chunks, vectors, plan)
-                bar.update(len(documents))
+                bar.made(len(chunks), cost(chunks))
             sources = chain([] if first is None else [first], fresh, self._parsed(late), self._stored(rest))
-            for written, chunks in in_batches(self._cut(sources), self.state):
+            for written, cut in in_batches(self._cut(sources), self.state):
                 with self.state.timed("embed"):
-                    kept, chunks, vectors = self.state.embed(*self._free(self.database.cursor(), written, chunks, plan))
+                    kept, chunks, vectors = self.state.embed(*self._free(self.database.cursor(), written, cut, plan))
                 self._write(kept, chunks, vectors, plan)
-                bar.update(len(written))
+                bar.made(len(cut), cost(cut))
                 if self.state.outage is not None:
                     return
 
@@ -595,6 +636,8 @@ class Update:
             # Documents that were given as bytes have no folder.
             if root is None or (state.input_dir and root != state.input_dir):
                 metadata.record_collection(con, state.collection, state.input_dir)
+            if state.input_dir:
+                metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns)
             metadata.shorten_paths(con, state.collection, *state.roots)
             metadata.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
         state.log.info("%s: %r", state.root, report)
@@ -631,11 +674,13 @@ class Update:
     def _parsed(self, work: Iterable[Work]) -> Iterator[Document]:
         for one in work:
             document = self.state.parse(one.path)
+            self.state.bar.read()
             if document is not None:
                 yield document
 
     def _stored(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         for doc_id in doc_ids:
+            self.state.bar.read()
             yield from read_documents(self.database.cursor(), [doc_id])
 
     def _cut(self, documents: Iterable[Document]) -> Iterator[Cut]:
@@ -643,6 +688,7 @@ class Update:
             self._model()  # where everything was to be copied, the first late document is what needs it
             cut = self.state.cut(document)
             if cut is not None:
+                self.state.bar.expect(len(cut[1]), cost(cut[1]))
                 yield cut
 
     def _copied(
@@ -681,6 +727,8 @@ class Update:
                 )
 
         for documents, chunks in in_batches(cuts()):
+            self.state.bar.read(len(documents))
+            self.state.bar.expect(len(chunks), cost(chunks))
             self.report.reused += len(chunks)
             yield documents, chunks, np.concatenate([parts.pop(document.doc_id) for document in documents])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
 
-from sqlrag.arguments import Range, choice, flag, items, shown, text, weights, whole
+from sqlrag.arguments import Range, choice, flag, items, refuse_unknown_names, shown, text, weights, whole
 from sqlrag.errors import InputError
 from sqlrag.types import (
     DEFAULT_ALPHA,
@@ -164,18 +164,20 @@ class SearchOptions:
     ] = (1.0, 1.0)
     vector_top_k: Annotated[
         int | None,
-        Range(ge=1),
+        Range(ge=0),
         Said(
-            "Candidates of the vector leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.",
-            "Candidates of the vector leg. [50; adaptive: 100]",
+            "Candidates of the vector leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``; "
+            "0 leaves the leg out.",
+            "Candidates of the vector leg; 0: none. [50; adaptive: 100]",
         ),
     ] = None
     lexical_top_k: Annotated[
         int | None,
-        Range(ge=1),
+        Range(ge=0),
         Said(
-            "Candidates of the lexical leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``.",
-            "Candidates of the lexical leg. [50; adaptive: 100]",
+            "Candidates of the lexical leg: 50 unless given, 100 with ``adaptive`` fusion, never fewer than ``top_k``; "
+            "0 leaves the leg out.",
+            "Candidates of the lexical leg; 0: none. [50; adaptive: 100]",
         ),
     ] = None
     collection: Annotated[
@@ -329,6 +331,13 @@ class SearchOptions:
         refuse_unknown(function, taken, given)
         found = {**_OTHER_DEFAULTS.get(function, {}), **canonical(given), **others}
         options = cls(**found)
+        off = [leg for leg in ("vector", "lexical") if getattr(options, f"{leg}_top_k") == 0]
+        if options.mode == "hybrid" and off:
+            vars(options)["mode"] = "lexical" if off[0] == "vector" else "vector"
+            unused = [name for name in ("feedback", "expansion") if getattr(options, name)]
+            if off[1:] or unused:
+                what = " and ".join(unused or ["A hybrid search"])
+                raise InputError(f"{what} needs both legs, or one: {' and '.join(f'{leg}_top_k=0' for leg in off)}.")
         if options.mode != "hybrid":  # one leg is searched once, and has no candidates but the results
             most = max(options.top_k, _DEEPER_POOL) if options.per_document else options.top_k
             alone = {"vector_top_k": most, "lexical_top_k": most, "feedback": 0, "expansion": 0}
@@ -599,9 +608,7 @@ def option_of(function: Callable[..., Any], name: str) -> Option | None:
 
 def refuse_unknown(function: str, taken: Any, given: Mapping[str, Any]) -> None:
     """Raise TypeError for a name that is no option of ``taken``, as Python does for a parameter."""
-    unknown = given.keys() - taken.__optional_keys__
-    if unknown:
-        raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
+    refuse_unknown_names(function, {*taken.__optional_keys__, "top_k"}, given)
 
 
 def canonical(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import json
+import math
 import sys
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO, overload
 from uuid import UUID
@@ -15,7 +20,7 @@ from sqlrag.ranking.snippets import body_of, clean, columns_of, cut, fitting, sn
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -71,6 +76,42 @@ RESULT_KEYS = tuple(COLUMN_TYPES)
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one of them is a row of a table."""
     return (*RESULT_KEYS, "row_key") if any("row_key" in row for row in rows) else RESULT_KEYS
+
+
+MOST_EXACT = 2**53 - 1  # JavaScript and other JSON readers represent greater integers inexactly
+
+
+def exact(value: Any) -> Any:
+    """Return a value of a row as JSON has it without loss.
+
+    Whole numbers up to ``MOST_EXACT`` and finite floats stay numbers. Greater ones, decimals, NaN and infinity ("NaN",
+    "Infinity", "-Infinity") become text, and so do dates and times, in ISO 8601, and UUIDs.
+
+    Examples
+    --------
+    >>> exact({"price": Decimal("24.50"), "day": dt.date(2024, 3, 1), "nr": 2**53, "x": float("-inf")})
+    {'price': '24.50', 'day': '2024-03-01', 'nr': '9007199254740992', 'x': '-Infinity'}
+    """
+    if isinstance(value, Mapping):
+        return {str(exact(key)): exact(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [exact(one) for one in value]
+    if isinstance(value, int) and abs(value) > MOST_EXACT:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
+    return value
+
+
+def in_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result or a document with its key and the columns of its row as of :func:`exact`."""
+    own = {name: exact(row[name]) for name in ("row_key", "row") if name in row}
+    source = row.get("source_doc")
+    return {**row, **own, **({"source_doc": in_json(source)} if isinstance(source, Mapping) else {})}
 
 
 _WIDTH = 100  # columns of a terminal
@@ -193,7 +234,7 @@ class Results(list[dict[str, Any]]):
         types = {"json": pa.string(), "list<string>": pa.list_(pa.string())}
         schema = pa.schema([(name, types.get(kind) or getattr(pa, kind)()) for name, kind in COLUMN_TYPES.items()])
         as_json = [name for name, kind in COLUMN_TYPES.items() if kind == "json"]
-        rows = [row | {name: _to_json(row.get(name)) for name in as_json} for row in self]
+        rows = [row | {name: _to_json(in_json(row).get(name)) for name in as_json} for row in self]
         table = pa.Table.from_pylist(rows, schema=schema)
         if keys_of(self) == RESULT_KEYS:
             return table
@@ -244,8 +285,9 @@ class Results(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         optional = [name for name, known in _COLUMNS_WHERE_KNOWN.items() if any(known(row) for row in self)]
-        titles = ["#", "Score", *(name for name in optional if name != "Page"), "Document", "Section"]
-        titles += [*(name for name in optional if name == "Page"), "Text"]
+        after = ("Page", "Row")
+        titles = ["#", "Score", *(name for name in optional if name not in after), "Document", "Section"]
+        titles += [*(name for name in optional if name in after), "Text"]
         texts = [clean(text) for text in snippets_of(self, _TEXT_COLUMNS_HTML, self.weighed)]
         found = [[] for _ in texts] if self.marks is None or not texts else self.marks(texts)
         marked = [_marked(text, spans) for text, spans in zip(texts, found, strict=True)]
@@ -263,8 +305,8 @@ class Results(list[dict[str, Any]]):
         )
 
 
-def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str:
-    """Format results for reading: plain text without colours, at most 100 columns wide.
+def format_results(results: Sequence[Mapping[str, Any]], query_text: str, *, width: int = _WIDTH) -> str:
+    """Format results for reading: plain text without colours, at most ``width`` columns wide, broken between words.
 
     Each result gives its rank, score, id, document and headings, page, its rank and raw score in both legs, and the
     part of its text that holds most of what was asked, by the weight of the words; its beginning where only the text is
@@ -277,6 +319,8 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
         What a query returned, or any list of such dicts; keys that are missing are left out.
     query_text
         What was asked.
+    width
+        The columns of a line, 40 or more.
 
     Returns
     -------
@@ -297,17 +341,18 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str) -> str
     <BLANKLINE>
         Say hello.
     """
-    lines = _wrap(f"Query: {clean(query_text)}")
+    wrap = partial(wrapped, width=width)
+    lines = wrap(f"Query: {clean(query_text)}")
     lines.append(counted(len(results), "result") if results else "No results")
     for notice in getattr(results, "notices", ()):
-        lines += _wrap(f"Note: {clean(notice)}")
+        lines += wrap(f"Note: {clean(notice)}")
     texts = snippets_of(results, TEXT_COLUMNS, getattr(results, "weighed", None))
     for rank, (row, text) in enumerate(zip(results, texts, strict=True), start=1):
         page = "" if row.get("page") is None else f"page {row['page']}"
-        lines += ["", *_wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
-        lines += _wrap(", ".join(filter(None, [_title(row), page])), "    ")
-        lines += _wrap(_legs(row), "    ")
-        lines += ["", *(_around(row) or _wrap(text, "    "))]
+        lines += ["", *wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
+        lines += wrap(", ".join(filter(None, [_title(row), page, _key(row)])), "    ")
+        lines += wrap(_legs(row), "    ")
+        lines += ["", *(_around(row, wrap) or wrap(text, "    "))]
     return "\n".join(lines)
 
 
@@ -358,6 +403,10 @@ def _title(row: Mapping[str, Any]) -> str:
     return " › ".join(titles)
 
 
+def _key(row: Mapping[str, Any]) -> str:
+    return f"row_key {clean(str(exact(row['row_key'])))}" if "row_key" in row else ""
+
+
 def snippets_of(rows: Sequence[Mapping[str, Any]], columns: int, weighed: Weighed | None) -> list[str]:
     """Return the part of each text to show, so many columns at most; its beginning where the question is unknown."""
     texts = [body_of(row) for row in rows]
@@ -365,7 +414,7 @@ def snippets_of(rows: Sequence[Mapping[str, Any]], columns: int, weighed: Weighe
     return [snippet(text, found, columns) for text, found in zip(texts, words, strict=True)]
 
 
-def _around(row: Mapping[str, Any]) -> list[str]:
+def _around(row: Mapping[str, Any], wrap: Callable[..., list[str]]) -> list[str]:
     """Return the lines of what was to be read around a chunk, those of the chunk with a bar; none for nothing."""
     seen, start, end = row.get("context_shown") or row.get("context"), row.get("context_start"), row.get("i_start")
     if not isinstance(seen, str) or start is None or end is None:
@@ -374,7 +423,7 @@ def _around(row: Mapping[str, Any]) -> list[str]:
     lines = []
     for bar, part in (("    ", seen[:own]), ("  | ", seen[own:after]), ("    ", seen[after:])):
         for line in visible(part).splitlines():
-            lines += _wrap(clean(line), bar)
+            lines += wrap(clean(line), bar)
     return lines
 
 
@@ -399,6 +448,7 @@ _COLUMNS_WHERE_KNOWN: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "Vector rank (cosine)": lambda row: _leg(row, "vector", 4),
     "Lexical rank (BM25)": lambda row: _leg(row, "lexical", 2),
     "Page": lambda row: "" if row.get("page") is None else str(row["page"]),
+    "Row": lambda row: str(exact(row["row_key"])) if "row_key" in row else "",
 }
 
 
@@ -419,7 +469,7 @@ def _marked(text: str, found: Sequence[tuple[int, int]]) -> str:
     return "".join([*parts, html.escape(text[done:])])
 
 
-def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
+def wrapped(text: str, first: str = "", rest: str | None = None, *, width: int = _WIDTH) -> list[str]:
     """Break a line at spaces, and inside a word only where the word alone is too wide (as Han, which has no spaces).
 
     ``first`` and ``rest`` are put before the first line and before the others.
@@ -427,11 +477,11 @@ def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     indent = first if rest is None else rest
     lines, line = [], first
     for word in text.split():
-        while columns_of(line) + columns_of(word) > _WIDTH:
+        while columns_of(line) + columns_of(word) > width:
             if line not in (first, indent):
                 lines.append(line.rstrip())
             else:
-                fits = fitting(word, _WIDTH - len(line))
+                fits = fitting(word, width - len(line))
                 lines.append(line + word[:fits])
                 word = word[fits:]
             line = indent

@@ -179,6 +179,25 @@ class Queries:
         """Return those of ``doc_ids`` that are stored, with ``text``, ``file_path``, ``file_name`` and ``metadata``."""
         return self._engine.source_documents(doc_ids)
 
+    def row_sources(self, *, most_values: int = 20) -> list[dict[str, Any]]:
+        """Return the tables and queries whose rows are documents, with their columns, to choose filters from.
+
+        Parameters
+        ----------
+        most_values
+            How many values are counted in a column, from 0; those in most rows, of 200 characters at most.
+            Of more different ones, those of one row alone are left out.
+
+        Returns
+        -------
+        list of dict
+            ``collection, rows, key, columns``, in the order of the collections; of several files those of each in
+            turn. A column has its ``name``, DuckDB's ``type``, and in how many rows it is ``filled``; numbers, dates
+            and times also ``least`` and ``greatest`` of the finite values; texts, truth values and lists of them how
+            many are ``distinct``, and ``values``: a list of ``value, rows``, the most frequent first.
+        """
+        return self._engine.row_sources(arguments.whole("most_values", most_values, 0))
+
     def checksums(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Return the SHA-256 of documents.
 

@@ -310,7 +310,7 @@ class Run:
         except NoLexicalIndexError as error:
             if plan.mode == "lexical" or plan.strict:
                 path = self.engine.path
-                raise StoreError(path, f"{path} has no lexical index. Prepare the file again. ({error})") from error
+                raise StoreError(path, f"{path} has no lexical index: repair(db_path) makes it. ({error})") from error
             self.has_lexical_index = False
             self.notices.append("The file has no lexical index, so the answer is from the vector leg alone.")
         self.timings["lexical"] = time.perf_counter() - began

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import sqlrag
 from sqlrag.adapters.langchain import SqlragReranker, SqlragRetriever
-from tests.support.helpers import build, ids, python
+from tests.support.helpers import HASHING, build, ids, pdf, python
 
 PAGES = {
     "mango_md": "---\ntags: [fruit]\nyear: 2024\nscore: high\n---\n# Mango\n\nThe mango is a sweet fruit.\n",
@@ -223,6 +223,31 @@ class TestWrong:
             "except sqlrag.MissingExtraError as error: print(error)"
         )
         assert python(code).strip().endswith("Install it with: pip install 'sqlrag-duckdb[langchain]'")
+
+
+def test_fault_U26_a_document_can_be_cited(tmp_path):
+    """Page and headings, offsets, collection, tags and the scores of both legs, each in its type."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "field.pdf").write_bytes(
+        pdf("The first page.", "A second one.", "The walrus is on the third.")
+    )
+    (tmp_path / "docs" / "pump.md").write_text("---\ntags: [machine]\n---\n# Pumps\n\n## Seals\n\nA zebra seal.\n")
+    path = sqlrag.prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", **HASHING).path
+    names = (
+        *("page", "heading_path", "i_start", "i_end", "collection", "tags"),
+        *("vector_score", "vector_rank", "lexical_score", "lexical_rank"),
+    )
+    for question, page, headings, tags in (
+        ("walrus", 3, ["field"], []),
+        ("zebra seal", None, ["Pumps", "Seals"], ["machine"]),
+    ):
+        found = SqlragRetriever(db_path=path, k=4).invoke(question)
+        for document, row in zip(found, sqlrag.hybrid_query(question, path, top_k=4), strict=True):
+            assert {name: document.metadata[name] for name in names} == {name: row[name] for name in names}
+        first = found[0].metadata
+        assert (first["page"], first["heading_path"], first["tags"]) == (page, headings, tags)
+        assert 0 <= first["i_start"] < first["i_end"]
+        assert all(type(first[name]) is float for name in ("vector_score", "lexical_score"))
 
 
 class TestReranker:

@@ -19,6 +19,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import (
     ImageNode,
     IndexNode,
+    MetadataMode,
     Node,
     NodeRelationship,
     NodeWithScore,
@@ -46,7 +47,7 @@ from sqlrag.adapters.llama_index import (
     SqlragVectorStore,
 )
 from sqlrag.embedders import HashingEmbedder
-from tests.support.helpers import HASHING, build, python, write
+from tests.support.helpers import HASHING, build, pdf, python, write
 
 EMBEDDER = HashingEmbedder("hashing-64")
 EMBEDDING = SqlragEmbedding(embedder=EMBEDDER)
@@ -215,8 +216,8 @@ class TestNodes:
             with pytest.raises((InputError, sqlrag.ModelMismatchError)):
                 vectors.add(wrong, **options)
             assert list(tmp_path.iterdir()) == []
-        with pytest.raises(sqlrag.StoreError, match="does not exist"):
-            SqlragVectorStore(tmp_path / "none" / "x.duckdb").add(nodes)
+        SqlragVectorStore(tmp_path / "made" / "x.duckdb").add(nodes)
+        assert (tmp_path / "made" / "x.duckdb").exists()
         plain = SqlragVectorStore(vectors.path)
         plain.add([short])
         assert [one.node_id for one in plain.get_nodes()] == ["short"]
@@ -909,3 +910,88 @@ def test_python_loads_it_for_the_index_only(tmp_path):
     )
     out = python(code, tmp_path / "docs", tmp_path / "kb.duckdb")
     assert out.splitlines() == ["False", "True SqlragIndex"]
+
+
+@pytest.fixture(scope="module")
+def cited(tmp_path_factory):
+    """A PDF of three pages, and a page of Markdown with headings and tags."""
+    folder = tmp_path_factory.mktemp("cited")
+    write(
+        folder / "docs",
+        pump_md="---\ntags: [machine]\nscore_type: mine\n---\n# Pumps\n\n## Seals\n\nA zebra seal is striped.\n",
+    )
+    (folder / "docs" / "field.pdf").write_bytes(pdf("The first page.", "A second one.", "The walrus is on the third."))
+    return sqlrag.prepare_embeddings(folder / "docs", folder / "kb.duckdb", **HASHING).path
+
+
+FACTS = {
+    "page": int,
+    "heading_path": list,
+    "i_start": int,
+    "i_end": int,
+    "chunk_index": int,
+    "collection": str,
+    "tags": list,
+    "score_type": str,
+    "vector_score": float,
+    "vector_rank": int,
+    "lexical_score": float,
+    "lexical_rank": int,
+}
+
+
+@pytest.mark.parametrize("question", ["the walrus on the third page", "zebra seal"])
+@pytest.mark.parametrize("by", ["retriever", "index", "mmr", "store"])
+def test_fault_U26_nodes_know_their_place_and_the_scores_of_both_legs(cited, question, by):
+    if by == "retriever":
+        found = SqlragRetriever(cited).retrieve(question)
+    elif by == "store":
+        query = VectorStoreQuery(query_str=question, mode=VectorStoreQueryMode.HYBRID, similarity_top_k=5)
+        answer = SqlragVectorStore(cited).query(query)
+        found = [
+            NodeWithScore(node=one, score=score) for one, score in zip(answer.nodes, answer.similarities, strict=True)
+        ]
+    else:
+        found = (
+            SqlragIndex.from_path(cited)
+            .as_retriever(similarity_top_k=5, vector_store_query_mode="hybrid" if by == "index" else by)
+            .retrieve(question)
+        )
+    search = sqlrag.vector_query if by == "mmr" else sqlrag.hybrid_query
+    rows = {row["node_id"]: row for row in search(question, cited, top_k=50)}
+    assert found
+    for one in found:
+        row, metadata = rows[one.node.node_id], one.node.metadata
+        for name, kind in FACTS.items():
+            if row[name] in (None, []):
+                assert name not in metadata
+            else:
+                assert metadata[name] == row[name], name
+                assert type(metadata[name]) is kind
+    first = found[0].node
+    assert first.metadata.get("page", first.metadata["heading_path"][-1:]) == (3 if "walrus" in question else ["Seals"])
+
+
+def test_fault_U26_a_model_is_shown_page_and_headings_and_an_embedder_nothing(cited):
+    for question, shown in (("walrus on the third", "page: 3"), ("zebra seal", "heading_path: ['Pumps', 'Seals']")):
+        node = SqlragRetriever(cited, top_k=1, context="section").retrieve(question)[0].node
+        read, embedded = node.get_content(MetadataMode.LLM), node.get_content(MetadataMode.EMBED)
+        assert shown in read
+        assert not [name for name in ("page", "heading_path") if f"{name}: " in embedded]
+        for name in (*FACTS.keys() - {"page", "heading_path"}, "context"):
+            assert f"{name}: " not in read + embedded, name
+
+
+def test_fault_U26_nothing_of_it_is_stored(cited, tmp_path):
+    """What a search adds is of that search: neither the file nor a node of llama-index's own has it."""
+    store = SqlragVectorStore(cited)
+    of_the_file = {"score_type", "tags"}  # from its front matter
+    assert FACTS.keys() & store.get_nodes(["pump.md#0"])[0].metadata.keys() == of_the_file
+    own = SqlragVectorStore(tmp_path / "own.duckdb")
+    mine = node("A zebra.", "one", "doc", metadata={"page": "xii", "tags": "a,b"}, start_char_idx=3, end_char_idx=11)
+    own.add([mine])
+    answer = own.query(VectorStoreQuery(query_embedding=mine.embedding, similarity_top_k=1))
+    assert answer.nodes[0].metadata["page"] == "xii"
+    assert answer.nodes[0].metadata["tags"] == "a,b"
+    assert answer.nodes[0].start_char_idx == 3
+    assert own.get_nodes(["one"])[0].metadata == mine.metadata

@@ -727,6 +727,97 @@ class TestUpload:
             assert answer.json()["detail"] == "The body is larger than 1,000 bytes; send several requests."
 
 
+class TestSeveral:
+    """Several files of one server, each below its name."""
+
+    @pytest.fixture
+    def files(self, tmp_path):
+        one, two = tmp_path / "one", tmp_path / "two"
+        return {
+            "ducks": build(one, a_md="# Ducks\n\nA duck swims."),
+            "plums.2": build(two, a_md="# Plums\n\nA plum falls."),
+        }
+
+    def test_each_is_served_as_if_it_were_alone(self, files):
+        with TestClient(create_app(files, ServerOptions(write=True)), base_url="http://127.0.0.1") as client:
+            for name, path in files.items():
+                found = client.post(f"/db/{name}/hybrid_query", json={"query_text": "plum duck"}).json()["results"]
+                assert found == json.loads(json.dumps(sqlrag_rows("plum duck", path)))
+                assert client.get(f"/db/{name}/facets").json()["databases"] == list(files)
+                assert client.get(f"/db/{name}/").text == client.get(f"/db/{name}").text  # by a redirect
+                for path in ("", "page/main.js", "docs", "swagger/swagger-ui.css", "openapi.json", "metrics", "health"):
+                    assert client.get(f"/db/{name}/{path}").status_code == 200, path
+            assert client.post("/db/ducks/delete_documents", json={"doc_ids": ["a.md"]}).status_code == 200
+            left = {name: len(client.get(f"/db/{name}/documents").json()["documents"]) for name in files}
+            assert left == {"ducks": 0, "plums.2": 1}
+            assert client.get("/").url.path == "/db/ducks/"
+            assert client.head("/health").status_code == 200
+            assert client.get("/db/plums.2/documents/none").json()["title"] == "Not Found"
+
+    @pytest.mark.parametrize(
+        "path", ["/db/none/health", "/db/", "/db", "/documents", "/db/ducks%2Fhealth/x", "/db/../health"]
+    )
+    def test_what_is_no_name_is_not_found(self, files, path):
+        with TestClient(create_app(files), base_url="http://127.0.0.1") as client:
+            answer = client.get(path.replace("..", "%2E%2E"))
+            assert (answer.status_code, answer.headers["content-type"]) == (404, PROBLEM)
+
+    def test_the_checks_hold_for_each(self, files):
+        app = create_app(files, ServerOptions(api_key=KEY, cors=("https://app.example.org",)))
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            for path in ("/db/ducks/documents", "/db/plums.2/facets", "/db/none/facets"):
+                assert client.get(path).status_code == 401
+                assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
+                assert client.get(path, headers={"Origin": "https://evil.example"}).status_code == 403
+            page = {"Origin": "https://app.example.org", "X-API-Key": KEY, "X-Request-ID": "of-the-app"}
+            answer = client.get("/db/ducks/documents", headers=page)
+            assert answer.headers["access-control-allow-origin"] == "https://app.example.org"
+            assert answer.headers.get_list("x-request-id") == ["of-the-app"]
+            assert len(client.get("/health").headers.get_list("x-request-id")) == 1
+
+    def test_one_that_is_gone_is_seen_by_the_health_of_all(self, files):
+        with TestClient(create_app(files, ServerOptions(idle_seconds=0)), base_url="http://127.0.0.1") as client:
+            assert client.get("/health").json() == {"status": "ok"}
+            files["plums.2"].unlink()
+            assert client.get("/health").status_code == 503
+            assert client.get("/db/ducks/health").status_code == 200
+            assert client.post("/db/ducks/lexical_query", json={"query_text": "duck"}).json()["results"]
+
+    @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "é", "x" * 65])
+    def test_a_name_is_a_part_of_a_path(self, file, name):
+        with pytest.raises(sqlrag.InputError, match="must be 1 to 64 letters"):
+            create_app({name: file})
+
+    def test_an_application_that_nobody_refers_to_lets_go_of_its_files(self, files):
+        app = create_app(files)
+        kept = weakref.ref(app)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            assert client.get("/health").status_code == 200
+        del app, client
+        gc.collect()
+        assert kept() is None
+
+    def test_the_command(self, files, tmp_path):
+        (first, one), (second, two) = files.items()
+        with started(f"--db={first}={one}", "--db", f"{second}={two}", "--access-log", "json") as server:
+            url = server.stdout.readline().strip()
+            with urllib.request.urlopen(f"{url}db/{second}/documents") as answer:
+                assert json.load(answer)["documents"][0]["doc_id"] == "a.md"
+            server.terminate()
+            told = server.communicate(timeout=30)[1].splitlines()
+        assert told[0] == f"Serving {one}, {two}; Ctrl-C ends it."
+        assert json.loads(told[1])["path"] == f"/db/{second}/documents"
+        for wrong in ((f"--db={first}={one}", f"--db={first}={two}"), (f"--db={first}={one}", f"--db={two}")):
+            with started(*wrong) as server:
+                assert "each file needs a name of its own" in server.communicate(timeout=30)[1]
+            assert server.returncode == 2
+
+
+def sqlrag_rows(question, path):
+    results = sqlrag.hybrid_query(question, path)
+    return [{key: value for key, value in row.items() if key != "source_doc"} | {"source_doc": None} for row in results]
+
+
 class TestServe:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_it_prints_its_address_and_ends_in_order(self, file, number):
@@ -775,6 +866,67 @@ class TestServe:
                 told = server.communicate(timeout=30)[1]
         assert server.returncode == 1
         assert "Pass another --port" in told
+        assert "Serving" not in told  # fault U9
+
+    def test_an_access_log_has_a_line_for_each_request_and_nothing_that_was_asked(self, file, tmp_path):
+        log = tmp_path / "access.jsonl"
+        for where in ("json", str(log)):
+            with started(file, "--access-log", where, SQLRAG_API_KEY=KEY) as server:
+                url = server.stdout.readline().strip()
+                for method, path, body, headers in (
+                    ("POST", "lexical_query", {"query_text": "secretword duck", "top_k": 7}, {"X-Request-ID": "id-1"}),
+                    ("POST", "retrieve", {"query": "secretword", "plan": {"mode": "lexical", "k": 9}}, {}),
+                    ("GET", "?q=secretword", None, {}),
+                    ("HEAD", "health", None, {}),
+                    ("POST", "lexical_query", {"query_text": "secretword", "top_k": 0}, {}),
+                    ("GET", "documents/secret%0Aword", None, {}),
+                    ("GET", "documents", None, {"Authorization": "Bearer wrong"}),
+                ):
+                    sent = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
+                    data = None if body is None else json.dumps(body).encode()
+                    request = urllib.request.Request(url + path, data, sent, method=method)
+                    try:
+                        with urllib.request.urlopen(request) as answer:
+                            last = len(answer.read())
+                    except urllib.error.HTTPError as error:
+                        last = len(error.read())
+                server.terminate()
+                told = server.communicate(timeout=30)[1]
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+        assert [(line["method"], line["path"], line["status"], line["top_k"]) for line in lines] == [
+            ("POST", "/lexical_query", 200, 7),
+            ("POST", "/retrieve", 200, 9),
+            ("GET", "/", 200, None),
+            ("HEAD", "/health", 200, None),
+            ("POST", "/lexical_query", 422, None),
+            ("GET", "/documents/secret\nword", 404, None),
+            ("GET", "/documents", 401, None),
+        ]
+        assert lines[0]["request_id"] == "id-1"
+        assert all(re.fullmatch("[0-9a-f]{32}", line["request_id"]) for line in lines[1:])
+        assert (lines[3]["bytes"], lines[-1]["bytes"]) == (0, last)
+        assert all(
+            line["ms"] > 0 and re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}\.\d{3}Z", line["time"]) for line in lines
+        )
+        assert "secretword" not in log.read_text("utf-8")
+        assert "{" not in told  # of the second server: its file has it all
+
+    def test_fault_U9_it_says_that_it_serves_once_it_does(self, file):
+        with started(file, "--access-log", "json") as server:
+            url = server.stdout.readline().strip()
+            with urllib.request.urlopen(url + "health") as answer:
+                assert answer.status == 200
+            server.terminate()
+            first, second, *_ = server.communicate(timeout=30)[1].splitlines()
+        assert first == f"Serving {file}; Ctrl-C ends it."
+        assert json.loads(second)["path"] == "/health"
+
+    def test_an_access_log_that_cannot_be_written(self, file, tmp_path):
+        with started(file, "--access-log", str(tmp_path / "none" / "access.jsonl")) as server:
+            told = server.communicate(timeout=30)[1]
+        assert server.returncode == 1
+        assert "cannot be written: No such file or directory" in told
+        assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("by", ["path", "store"])

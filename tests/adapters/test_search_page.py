@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 import uvicorn
@@ -23,6 +24,7 @@ from sqlrag.network import listen
 from tests.support.chat_server import ChatServer, serving
 from tests.support.handbook import HANDBOOK
 from tests.support.helpers import MINILM, ROOT, build
+from tests.support.loopback import served
 
 sync = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
@@ -448,12 +450,87 @@ def test_a_title_is_text_that_can_be_seen_and_is_said_once(visit, odd, name, tit
     expect(page.locator("#source-place")).to_have_text(source[1])
 
 
+def test_the_other_files_of_the_server_can_be_chosen(visit, odd, tmp_path):
+    other = build(tmp_path, a_md="# Okapis\n\nThe okapi has stripes as a zebra has.")
+    with server({"odd": odd[1], "okapis": other}) as address:
+        page = visit(address)
+        ask(page, "zebra", "Words")
+        expect(page.locator("#list li").first).to_be_visible()
+        expect(page.locator("#files option:checked")).to_have_text("odd")
+        assert violations(page) == []
+        page.get_by_label("The file").select_option("okapis")
+        page.wait_for_url(f"{address}db/okapis/?q=zebra&mode=words")
+        expect(page.locator("#list .open")).to_have_text("Okapis")
+        expect(page.locator("#files option:checked")).to_have_text("okapis")
+        page.go_back()
+        expect(page.locator("#files option:checked")).to_have_text("odd")
+
+
 def test_the_page_allows_no_script_but_its_own(visit, address):
     page = visit(address)
     policy = page.request.get(address).headers["content-security-policy"]
     assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
     assert "unsafe" not in policy
     assert page.request.get(f"{address}page/main.js").headers["content-type"].startswith("text/javascript")
+
+
+def test_fault_U3_the_routes_are_described_and_can_be_tried_out_without_network(visit, address):
+    page = visit(f"{address}docs")
+    operation = page.locator("#operations-default-retrieve")
+    operation.locator("button.opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    expect(operation.locator(".live-responses-table .response-col_status").last).to_have_text("200")
+    expect(operation.locator(".live-responses-table")).to_contain_text("guides/filters.md")
+    routes = page.request.get(f"{address}openapi.json").json()["paths"]
+    expect(page.locator(".opblock")).to_have_count(sum(len(methods) for methods in routes.values()))
+
+
+def test_fault_U3_the_routes_ask_for_the_key_once(browser, odd):
+    key, asked = "a-key-that-nobody-guesses", []
+    with server(odd[1], api_key=key) as address, browser.new_context() as context:
+        page = context.new_page()
+        page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept(("wrong", key)[len(asked) - 1])))
+        page.goto(f"{address}docs")
+        page.locator("#operations-default-facets button.opblock-summary-control").click()
+        page.get_by_role("button", name="Try it out").click()
+        page.get_by_role("button", name="Execute").click()
+        expect(page.locator(".live-responses-table")).to_contain_text("kb.duckdb")
+    assert asked == ["The key of this server:", "The server refused this key. Another one:"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_fault_U2_a_page_of_another_origin_reads_and_writes_only_where_it_is_named(visit, odd, tmp_path, named):
+    path, key = shutil.copy(odd[1], tmp_path / "kb.duckdb"), "a-key-that-nobody-guesses"
+    ask_and_upload = """async ([address, key]) => {
+        const headers = { Authorization: `Bearer ${key}`, "X-Request-ID": "of-the-app" };
+        const body = JSON.stringify({ query_text: "zebra", top_k: 1 });
+        const json = { ...headers, "Content-Type": "application/json" };
+        const found = await fetch(`${address}lexical_query`, { method: "POST", body, headers: json });
+        const form = new FormData();
+        form.append("files", new Blob(["# New"]), "new.md");
+        const stored = await fetch(`${address}documents`, { method: "POST", body: form, headers });
+        return [(await found.json()).results.length, found.headers.get("x-request-id"), (await stored.json()).added];
+    }"""
+    visit.failing = True
+
+    class App(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+    with served(App, threading.Event()) as app:
+        page = visit(app)
+        cors = (app if named else "http://127.0.0.1:1",)
+        with server(path, cors=cors, api_key=key, write=True) as address:
+            if named:
+                assert page.evaluate(ask_and_upload, [address, key]) == [1, "of-the-app", ["new.md"]]
+            else:
+                with pytest.raises(sync.Error, match="Failed to fetch"):
+                    page.evaluate(ask_and_upload, [address, key])
+                visit.faults.clear()  # Chromium's message about CORS
+            listed = page.request.get(f"{address}documents?limit=100", headers={"X-API-Key": key}).text()
+    assert ('"new.md"' in listed) is named
 
 
 def test_its_files_name_no_other_address():
@@ -706,3 +783,75 @@ def test_axe_finds_nothing(visit, address, viewport):
     expect(page.get_by_role("dialog")).to_be_visible()
     found["key"] = violations(page)
     assert {state: wrong for state, wrong in found.items() if wrong} == {}
+
+
+ROWS = """
+    SELECT * FROM (VALUES
+        (101, 'Late parcel', 'The parcel came late, and the pump was wet.', 24.50,
+         DATE '2024-03-01', true, ['wet', 'late']),
+        (9007199254740993, '<script>window.taken = 1</script>', 'A pump <b>came</b> by mistake.', 1039.00,
+         DATE '2024-03-04', false, ['<img src=x onerror="window.taken = 2">']),
+        (103, NULL, 'The pump of parcel 7 does not start.', NULL, DATE 'infinity', NULL, NULL)
+    ) AS t(id, subject, body, "price <i>", day, open, marks)
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    (folder / "docs").mkdir()
+    (folder / "docs" / "pump.md").write_text("# Pumps\n\nA pump and a parcel.")
+    path = folder / "kb.duckdb"
+    sqlrag.prepare_embeddings(folder / "docs", path, 200, embed_model_name=MINILM, verbose=False)
+    sqlrag.index_rows(ROWS, path, key="id", text="body", title="subject", collection="tickets", progress="off")
+    with server(path) as address:
+        yield address, path
+
+
+CELLS = {
+    "101": ["101", "Late parcel", "24.50", "2024-03-01", "true", "wet, late"],
+    "9007199254740993": [
+        *("9007199254740993", "<script>window.taken = 1</script>", "1039.00", "2024-03-04", "false"),
+        '<img src=x onerror="window.taken = 2">',
+    ],
+    "103": ["103", "NULL", "NULL", "infinity", "NULL", "NULL"],
+}
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_a_row_shows_its_columns(visit, rows, viewport):
+    address, _ = rows
+    page = visit(f"{address}?q=pump+parcel", viewport)
+    expect(page.locator("#list li")).to_have_count(4)
+    expect(page.locator("#list .row")).to_have_count(3)  # none of the page of Markdown
+    names = ["id", "subject", "price <i>", "day", "open", "marks"]
+    for key, cells in CELLS.items():
+        table = page.locator(f"#list li:has([data-node='tickets/{key}#0']) .row")
+        assert table.locator("th").all_text_contents() == names
+        assert table.locator("td").all_text_contents() == cells
+        align = "cells => cells.map(cell => getComputedStyle(cell).textAlign)"
+        for name in ("th", "td"):
+            assert table.locator(name).evaluate_all(align) == ["end", "start", "end", "start", "start", "start"]
+        assert table.locator("th").nth(2).get_attribute("title") == "DECIMAL(6,2)"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page) == []
+    page.locator("[data-node='tickets/9007199254740993#0']").click()
+    expect(page.locator("#source-row td")).to_have_count(6)
+    assert page.locator("#source-row td").all_text_contents() == CELLS["9007199254740993"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page) == []
+    assert page.evaluate("window.taken") is None
+    page.keyboard.press("Escape")
+    page.locator("[data-node='pump.md#0']").click()
+    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source-row")).to_be_empty()
+
+
+def test_rows_are_shown_without_their_columns_where_these_fail(visit, rows):
+    address, _ = rows
+    visit.failing = True
+    page = visit(address)
+    page.route("**/get_source_documents", lambda route: route.fulfill(status=503, json={"detail": "It is busy."}))
+    ask(page, "pump")
+    expect(page.locator("#list li")).to_have_count(4)
+    expect(page.locator("#notices")).to_contain_text("The columns are not shown: The server is busy")

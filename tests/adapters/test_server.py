@@ -18,7 +18,7 @@ from sqlrag.adapters.rest import pages, table
 from sqlrag.adapters.rest.config import ServerOptions
 from sqlrag.network import is_own_origin
 from tests.support import chat_server, embedding_server
-from tests.support.helpers import write
+from tests.support.helpers import build, write
 from tests.support.stores import make_small_store
 
 KEY = "a-key-that-nobody-guesses"
@@ -86,7 +86,7 @@ def routes_of(app):
     paths = [(r.path, method) for r in app.routes for method in getattr(r, "methods", None) or ()]
     assert {f"/{call.name}" for call in table.CALLS} <= {path for path, _ in paths}
     assert ("/documents", "POST") in paths
-    assert all(isinstance(r, APIRoute) or r.path in ("/openapi.json", "/page") for r in app.routes)
+    assert all(isinstance(r, APIRoute) or r.path in ("/openapi.json", "/page", "/swagger") for r in app.routes)
     return [(path.replace("{doc_id:path}", "a.md"), method) for path, method in sorted(paths)]
 
 
@@ -134,7 +134,7 @@ class TestForeignPages:
         routes += [("mcp", "/mcp", method) for method in ("POST", "GET", "DELETE", "OPTIONS")]
         asked = 0
         for kind, path, method in routes:
-            if method in ("GET", "HEAD") and path in ("/", "/health"):
+            if method in ("GET", "HEAD") and path in ("/", "/health", "/docs"):
                 continue
             contents = CONTENTS if method == "POST" else {"": b""}
             requests = [
@@ -155,7 +155,7 @@ class TestForeignPages:
         with TestClient(rest.create_app(file, ServerOptions(api_key=key)), base_url=OWN) as client:
             for headers in WELCOME:
                 for foreign in ({}, FOREIGN[0], {"sec-fetch-site": "cross-site"}):  # a link on another site leads here
-                    for path in ("/", "/health", "/page/main.js"):
+                    for path in ("/", "/health", "/page/main.js", "/docs", "/swagger/swagger-ui.css"):
                         assert client.get(path, headers={**headers, **foreign}).status_code == 200
                         assert client.head(path, headers={**headers, **foreign}).status_code == 200
                 answer = client.post("/lexical_query", json={"query_text": "duck"}, headers={**headers, **sent})
@@ -223,6 +223,92 @@ class TestForeignPages:
             "ftp://kb.example.org",
         ):
             assert not is_own_origin(origin, HOST, "http", names)
+
+
+APP = "https://app.example.org"
+OTHERS = (
+    *("http://app.example.org", f"{APP}:8443", f"{APP}.evil.example", f"{APP}/", "https://sub.app.example.org"),
+    *("https://app.example.org@evil.example", "https://APP.example.org", "https://evil.example", "null", ""),
+)
+
+
+def preflight(client, origin, headers="authorization,content-type,x-api-key,x-request-id"):
+    asked = {"origin": origin, "access-control-request-method": "POST", "access-control-request-headers": headers}
+    return client.options("/hybrid_query", headers={**asked, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"})
+
+
+class TestOtherOrigins:
+    """A web app of another origin, which the server was told of (``--cors``)."""
+
+    @pytest.mark.parametrize("key", [None, KEY])
+    def test_fault_U2_pages_of_a_named_origin_read_and_write(self, tmp_path, key):
+        path = build(tmp_path, a_md="# Ducks\n\nA duck swims.")
+        with client_of(path, write=True, cors=("https://App.example.org:443/",), api_key=key) as client:
+            before = preflight(client, APP)
+            assert before.status_code == 200
+            assert before.headers["access-control-allow-origin"] == APP
+            assert {"authorization", "content-type"} <= set(
+                before.headers["access-control-allow-headers"].lower().split(", ")
+            )
+            page = {"origin": APP, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+            sent = {**page, **({"authorization": f"Bearer {key}"} if key else {})}
+            found = client.post("/lexical_query", json={"query_text": "duck"}, headers=sent)
+            assert found.json()["results"]
+            uploaded = client.post("/documents", files=[("files", ("new.md", b"# New"))], headers=sent)
+            assert uploaded.json()["added"] == ["new.md"]
+            read = client.get("/documents/new.md", headers=sent)
+            again = client.get("/documents/new.md", headers={**sent, "if-none-match": read.headers["etag"]})
+            # What fails can be read as well, so that the app can say why.
+            wrong = client.post("/lexical_query", json={"query_text": 1}, headers=sent)
+            refused = client.post("/lexical_query", json={"query_text": "duck"}, headers=page)
+            answers = (found, uploaded, read, again, wrong, refused)
+            assert [one.status_code for one in answers] == [200, 200, 200, 304, 422, 401 if key else 200]
+            for answer in answers:
+                assert answer.headers["access-control-allow-origin"] == APP
+                assert "origin" in answer.headers["vary"].lower()
+                assert "access-control-allow-credentials" not in answer.headers
+                assert "x-request-id" in answer.headers["access-control-expose-headers"].lower()
+
+    @pytest.mark.parametrize("key", [None, KEY])
+    def test_fault_U2_no_other_origin_gets_anything(self, file, key):
+        sent = {"x-api-key": key} if key else {}
+        with client_of(file, cors=(APP,), api_key=key) as client:
+            for origin in OTHERS:
+                for answer in (
+                    preflight(client, origin),
+                    client.get("/documents", headers={**sent, "origin": origin}),
+                    client.post("/lexical_query", json={"query_text": "duck"}, headers={**sent, "origin": origin}),
+                ):
+                    assert answer.status_code == 403, origin
+                    assert "access-control-allow-origin" not in answer.headers
+                    assert "--cors" in answer.json()["detail"]
+            both = [*sent.items(), ("origin", APP), ("origin", "https://evil.example")]
+            assert client.get("/documents", headers=both).status_code == 403
+            # An image or a script of a page has no Origin.
+            assert client.get("/documents", headers={**sent, "sec-fetch-site": "cross-site"}).status_code == 403
+            # A name that resolves to this machine is none of the server's.
+            rebound = {**sent, "origin": APP, "host": "app.example.org"}
+            assert client.get("/documents", headers=rebound).status_code == 421
+            for headers in WELCOME:
+                assert client.get("/documents", headers={**sent, **headers}).status_code == 200
+
+    def test_fault_U2_any_origin_has_to_be_spelled_out_and_changes_nothing_without_a_key(self, file):
+        with client_of(file, cors=("*",)) as client:
+            assert preflight(client, "https://evil.example").headers["access-control-allow-origin"] == "*"
+            answer = client.get("/documents", headers={"origin": "https://evil.example"})
+            assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
+            assert client.get("/documents", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+        assert ServerOptions(write=True, cors=("*",), api_key=KEY).cors == ("*",)
+        with pytest.raises(sqlrag.InputError, match="pages of any site could change the file"):
+            ServerOptions(write=True, cors=("https://app.example.org", "*"))
+
+    @pytest.mark.parametrize(
+        "origin",
+        ["app.example.org", f"{APP}/path", "ftp://app.example.org", "", "null", "https://*.example.org", "http:"],
+    )
+    def test_fault_U2_what_is_no_origin_is_refused(self, origin):
+        with pytest.raises(sqlrag.InputError, match="is no origin"):
+            ServerOptions(cors=(origin,))
 
 
 class TestRequestIds:

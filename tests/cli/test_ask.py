@@ -161,7 +161,7 @@ class TestPrompt:
         assert "(none)" in done.stdout
         (tmp_path / "t.txt").write_text("a\n{{ wrong", encoding="utf-8")
         done = run("prompt", "Which valve?", "--db", kb, "--template", tmp_path / "t.txt")
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert "error: The template is wrong in line 2" in done.stderr
         (tmp_path / "b.txt").write_bytes(b"\xff\xfe\xff")
-        assert run("prompt", "Which valve?", "--db", kb, "--template", tmp_path / "b.txt").exit_code == 2
+        assert run("prompt", "Which valve?", "--db", kb, "--template", tmp_path / "b.txt").exit_code == 1

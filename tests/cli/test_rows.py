@@ -47,6 +47,13 @@ def test_rows_are_searched(kb):
     assert (row["row_key"], row["doc_id"], row["heading_path"]) == (2, "tickets/2", ["Wet"])
     (row,) = rows_of(run("lexical-query", "the", "--db", kb, "--metadata", 'price={"$lt": 5}', "-f", "json"))
     assert row["row_key"] == 1
+    assert "    Wet, row_key 2\n" in run("lexical-query", "box", "--db", kb).stdout
+    (document,) = rows_of(run("get-source-documents", "tickets/2#0", "--db", kb, "--format", "json"))
+    assert document["row"] == {"id": 2, "subject": "Wet", "price": 10.0}
+    shown = run("get-source-documents", "tickets/2#0", "--db", kb).stdout
+    assert shown == "==> tickets/2 (14 characters) <==\nid: 2\nsubject: Wet\nprice: 10.0\n\nThe box is wet\n"
+    header, line = run("get-source-documents", "tickets/2#0", "--db", kb, "--format", "csv").stdout.splitlines()
+    assert header == "doc_id,file_path,file_name,text,metadata,row"
     header, line = run("lexical-query", "box", "--db", kb, "--format", "csv").stdout.splitlines()[:2]
     assert header.endswith(",row_key")
     assert line.endswith(",2")
@@ -97,7 +104,7 @@ def test_updates(kb, tickets):
     assert run("update-rows", kb, "--since", "price", "--quiet").stdout == ""
     tickets.write_text("id,subject,body,price\n")
     done = run("update-rows", kb)
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "has lost 1 of the 1 rows" in done.stderr
     assert run("update-rows", kb, "--prune", "--force").exit_code == 0
 
@@ -109,7 +116,7 @@ def test_updates(kb, tickets):
         (["index-rows", "a.csv", "--query", "FROM t", "-o", "k", "--key", "id", "--text", "b"], "Name files"),
         (["index-rows", "--query", "DROP TABLE t", "-o", "k", "--key", "id", "--text", "b"], "must be one SELECT"),
         (["update-rows"], "Name a file"),
-        (["update", "{kb}", "--stemmer", "none"], "is a file: pass the folder"),
+        (["update", "{kb}", "--stemmer", "none"], "is a file of no folder"),
     ],
 )
 def test_bad_usage(kb, arguments, message):
@@ -120,7 +127,7 @@ def test_bad_usage(kb, arguments, message):
 
 def test_failures_have_no_traceback(kb, tickets):
     done = run("index-rows", tickets, "-o", kb, "--key", "nr", "--text", "body")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
     assert "no column 'nr' (key)" in done.stderr
     assert "no source of rows 'x'. It has tickets." in run("update-rows", kb, "--collection", "x").stderr

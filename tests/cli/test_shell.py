@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 from sqlrag import InputError, Store
 from sqlrag.cli import app
 from sqlrag.cli import shell as shell_module
-from sqlrag.cli.shell import _find_program, _first_look, _version_of
+from sqlrag.cli.shell import _find_program, _first_look, _version_of, split_statements
 from sqlrag.engines.duckdb.attach import attach_sql
 from sqlrag.engines.duckdb.schema import MACROS
 from sqlrag.errors import MissingExtraError
-from tests.support.helpers import ROOT
+from tests.support.helpers import ROOT, build
 from tests.support.stores import BREAD, DUCKS, make_small_store, small_chunks
 
 CLI = _find_program(None)
@@ -221,3 +221,123 @@ class TestAttachSql:
     def test_names_that_cannot_stand(self, stores, name):
         with pytest.raises(InputError, match="attach"):
             attach_sql(stores[0], name)
+
+
+def prompt(*arguments, **more):
+    return shell(*arguments, "--embed", **more)
+
+
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("kb"), late_md="late delivery", battery_md="battery dies quickly")
+
+
+class TestPrompt:
+    """The prompt of sqlrag's own, whose SQL can embed."""
+
+    def test_a_statement_of_the_command_line_can_search_by_a_question(self, kb):
+        done = prompt(
+            kb, "--command", "SELECT node_id FROM search('what dies', k := 1); SELECT similarity('a', 'a') AS s"
+        )
+        assert "battery.md#0" in done.stdout
+        assert re.search(r"s\b.*1\.0", done.stdout, re.DOTALL)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_it_is_there_where_no_duckdb_command_line_is(self, kb, monkeypatch, capsys):
+        monkeypatch.setattr(
+            shell_module, "_find_program", lambda cli: (_ for _ in ()).throw(MissingExtraError("x", "shell"))
+        )
+        done = CliRunner().invoke(app, ["shell", str(kb), "-c", "SELECT node_id FROM search('late', k := 1)"])
+        assert done.exit_code == 0, done.output
+        assert "late.md#0" in done.stdout + capsys.readouterr().out
+
+    def test_sql_that_is_piped_in_goes_on_after_an_error_and_ends_with_1(self, kb):
+        done = prompt(
+            kb, stdin="SELECT 'a;b' AS x; -- a; comment\nSELECT nosuch;\nSELECT\n 40 +\n 2 AS sum;\nSELECT 7 AS last"
+        )
+        assert [text in done.stdout for text in ("a;b", "42", "last")] == [True] * 3
+        assert (done.returncode, done.stderr.count("error:"), "nosuch" in done.stderr) == (1, 1, True)
+
+    def test_commands_list_tables_show_help_and_end(self, kb):
+        done = prompt(kb, stdin=".tables\n.help\n.nosuch\n.exit\nSELECT 'not reached';\n")
+        for name in ("source_documents", "corpus_stats", "query_embeddings"):
+            assert name in done.stdout
+        assert ".tables lists tables and views" in done.stdout
+        assert "There is no command .nosuch" in done.stderr
+        assert "not reached" not in done.stdout
+
+    def test_it_reads_unless_writing_is_asked_for(self, kb, tmp_path):
+        assert "read-only" in prompt(kb, "-c", "CREATE TABLE t (i INTEGER)").stderr
+        copy = tmp_path / "copy.duckdb"
+        copy.write_bytes(kb.read_bytes())
+        assert prompt(copy, "--write", "-c", "CREATE TABLE t AS SELECT 5 AS i").returncode == 0
+        assert rows_in_file(copy, "FROM t") == [(5,)]
+
+    def test_errors_of_the_functions_have_the_words_of_sqlrag(self, stores):
+        done = prompt(stores[0], "-c", "SELECT embed('x')")
+        assert done.stderr.startswith("error: The vectors of ")
+        assert "UDF" not in done.stderr
+        assert done.returncode == 1
+
+    def test_a_plan_is_printed_as_lines(self, kb):
+        assert "\\n" not in prompt(kb, "-c", "EXPLAIN SELECT 1").stdout
+
+    def test_a_command_line_that_is_named_and_embed_exclude_each_other(self, kb):
+        done = prompt(kb, "--cli", CLI)
+        assert (done.returncode, "exclude each other" in done.stderr) == (1, True)
+
+    def test_a_file_that_is_none_is_refused(self, tmp_path):
+        assert "There is no file" in prompt(tmp_path / "none.duckdb", "-c", "SELECT 1").stderr
+
+    @pytest.mark.slow
+    def test_a_terminal_has_several_lines_history_and_ctrl_c(self, kb, tmp_path):
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execve(sys.executable, [*BEGIN, str(kb), "--embed"], {**ENVIRONMENT, "HOME": str(tmp_path)})
+        try:
+            read_until(terminal, "sql> ")
+            os.write(terminal, b"SELECT 40 +\n")
+            read_until(terminal, r"\.\.\.> ")
+            os.write(terminal, b"2 AS sum;\n")
+            read_until(terminal, "42.*sql> ")
+            os.write(
+                terminal, b"SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range > b.range;\n"
+            )
+            time.sleep(0.5)
+            os.write(terminal, b"\x03")
+            read_until(terminal, r"The statement was ended\..*sql> ")
+            os.write(terminal, b"SELECT 'unfinished\n")
+            read_until(terminal, r"\.\.\.> ")
+            os.write(terminal, b"\x03")
+            read_until(terminal, "sql> ")
+            os.write(terminal, b"SELECT node_id FROM search('what dies', k := 1);\n")
+            read_until(terminal, "battery.md#0.*sql> ")
+            os.write(terminal, b".exit\n")
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            raise
+        finally:
+            os.close(terminal)
+        history = tmp_path / ".sqlrag_history"
+        assert "search('what dies'" in history.read_text()
+        assert history.stat().st_mode & 0o777 == 0o600
+
+    @pytest.mark.parametrize(
+        ("text", "done", "rest"),
+        [
+            ("SELECT 1; SELECT 2;", ["SELECT 1", "SELECT 2"], ""),
+            (
+                "SELECT ';' || \";\" -- ;\n, $$;$$, $a$;$a$ /* ; */; x",
+                ["SELECT ';' || \";\" -- ;\n, $$;$$, $a$;$a$ /* ; */"],
+                " x",
+            ),
+            ("SELECT 'it''s; ", [], "SELECT 'it''s; "),
+            ("SELECT /* ; ", [], "SELECT /* ; "),
+            ("SELECT $$ ; ", [], "SELECT $$ ; "),
+            ("SELECT $1, a - b / c;", ["SELECT $1, a - b / c"], ""),
+            (";;", [], ""),
+        ],
+    )
+    def test_statements_end_at_semicolons_outside_of_texts_and_comments(self, text, done, rest):
+        assert split_statements(text) == (done, rest)

@@ -22,7 +22,6 @@ from sqlrag import (
     InputError,
     NotFoundError,
     Store,
-    StoreError,
     StoreExistsError,
     hybrid_query,
     verify_file,
@@ -179,11 +178,10 @@ def test_what_is_there_is_not_replaced_by_chance(kb, folder, tmp_path):
     for taken in ("photos", "file"):
         with pytest.raises(FormatError, match="is not replaced"):
             export_parquet(kb, tmp_path / taken, overwrite=True)
-    with pytest.raises(StoreError, match="Create it first"):
-        export_parquet(kb, tmp_path / "no" / "kb")
+    assert export_parquet(kb, tmp_path / "made" / "kb").documents  # the folder is made
     report = export_parquet(kb, folder, overwrite=True, tags_any=["red"])
     assert report.documents == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "kb", "photos"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "kb", "made", "photos"]
     assert is_parquet(folder)
     assert not is_parquet(tmp_path / "photos")
     assert not is_parquet(tmp_path / "file")

@@ -368,8 +368,8 @@ class TestOptions:
             prepare_embeddings(tmp_path / "empty", out, **HASHING)
         with pytest.raises(StoreError, match="is a folder"):
             prepare_embeddings(tmp_path / "docs", tmp_path / "empty", **HASHING)
-        with pytest.raises(StoreError, match="does not exist"):
-            prepare_embeddings(tmp_path / "docs", tmp_path / "no" / "kb.duckdb", **HASHING)
+        with pytest.raises(StoreError, match="could not be"):
+            prepare_embeddings(tmp_path / "docs", tmp_path / "docs" / "b.md" / "kb.duckdb", **HASHING)
         assert not out.exists()
 
 

@@ -220,6 +220,14 @@ class TestHtml:
             assert store.cursor().sql("SELECT source, target FROM links").fetchall() == [("a.html", "b.html")]
 
 
+@pytest.mark.parametrize("title", ["Untitled document", "untitled-2", "Documento sin título", "無題ドキュメント"])
+def test_a_title_that_a_program_gave_is_none(tmp_path, title):
+    page = "<title>{}</title><p>words</p>"
+    assert chunk(read(tmp_path, page.format(title), "pump.html"), CHARS)[0].heading_path == ("pump",)
+    found = read(tmp_path, page.format(f"{title} by Ann"), "pump.html")
+    assert chunk(found, CHARS)[0].heading_path == (f"{title} by Ann",)
+
+
 class TestTables:
     @pytest.mark.parametrize(
         ("name", "content"),
@@ -230,7 +238,7 @@ class TestTables:
             ("a.csv", "name|size\nx_y|1\n"),
             ("a.tsv", "name\tsize\nx_y\t1\n"),
             ("a.csv", "\ufeffname\tsize\nx_y\t1\n"),
-            ("a.csv", "na\x00me,size\nx_y,1\n,,\n"),
+            ("a.csv", "name\x00,size\nx_y,1\n,,\n"),
         ],
     )
     def test_delimiters(self, tmp_path, name, content):
@@ -255,6 +263,10 @@ class TestTables:
     def test_legacy_encoding(self, tmp_path):
         data = "Straße;Größe\nMüllerstraße;Höhe über 5\n".encode("cp1252")
         assert "Müllerstraße" in read(tmp_path, data, "a.csv").text
+
+    def test_a_removed_character_still_separates_words(self, tmp_path):
+        document = read(tmp_path, "name,place\nfoo\0bar,x\x0by\nlonger words,here\n", "a.csv")
+        assert document.text.splitlines()[2] == "| foo bar | x y |"
 
     def test_a_hundred_thousand_rows(self, tmp_path):
         started = time.process_time()

@@ -104,6 +104,26 @@ class TestSlides:
         ]
         assert document.warnings == ("a.pptx: hidden slides are not read: 3",)
 
+    def test_paragraphs_have_the_marks_and_numbers_of_their_lists(self, tmp_path):
+        def text_box(*paragraphs, place=""):
+            made = "".join(
+                f'<a:p><a:pPr lvl="{level}">{bullet}</a:pPr><a:r><a:t>{words}</a:t></a:r></a:p>'
+                for words, level, bullet in paragraphs
+            )
+            return f"<p:sp><p:nvSpPr><p:nvPr>{place}</p:nvPr></p:nvSpPr><p:txBody>{made}</p:txBody></p:sp>"
+
+        number, four = '<a:buAutoNum type="arabicPeriod"/>', '<a:buAutoNum type="alphaLcPeriod" startAt="4"/>'
+        box = text_box(
+            ("intro", 0, ""), ("a", 0, number), ("in", 1, four), ("in", 1, four), ("b", 0, number), ("in", 1, four),
+            ("out", 0, ""), ("c", 0, number),
+        )  # fmt: skip
+        body = text_box(
+            ("intro", 0, "<a:buNone/>"), ("a", 0, ""), ("b", 0, '<a:buChar char="•"/>'), place='<p:ph type="body"/>'
+        )
+        assert read(tmp_path, slides(box + body), "a.pptx").text == (
+            "## Slide 1\n\nintro\n\n1. a\n   4. in\n   5. in\n2. b\n   4. in\n\nout\n\n1. c\n\nintro\n\n- a\n- b"
+        )
+
     def test_tables_charts_groups_and_pictures(self, tmp_path):
         cell = "<a:tc><p:txBody><a:p><a:r><a:t>{}</a:t></a:r></a:p></p:txBody></a:tc>"
         rows = "".join(f"<a:tr>{cell.format(a)}{cell.format(b)}</a:tr>" for a, b in [("Name", "Size"), ("x", "1")])
@@ -317,6 +337,34 @@ class TestReStructuredText:
         assert document.text.startswith("See [/b](/b), [the c](../c), Pump and [[1]](#footnote-1).\n")
         found = markdown_links(document.text, doc_id="x/a.rst")
         assert [link.target for link in found] == ["b", "c", "x/a.rst", "x/a.rst"]
+
+    def test_standards_have_a_number_or_a_title(self, tmp_path):
+        text = "An :pep:`iterator <234>`, :pep:`8#naming` and :rfc:`2822`, :pep:`no`.\n"
+        assert read(tmp_path, text, "a.rst").text == (
+            "An [iterator](https://peps.python.org/pep-0234), [PEP 8](https://peps.python.org/pep-0008) and "
+            "[RFC 2822](https://datatracker.ietf.org/doc/html/rfc2822), PEP no."
+        )
+
+    def test_conditions_and_names_of_pictures_are_no_text(self, tmp_path):
+        text = """.. only:: html
+
+   Shown.
+
+.. rst-class:: hidden
+
+.. image:: a/b.png
+   :align: center
+
+.. figure:: c.svg
+   :alt: valve
+
+   Caption
+
+.. toctree::
+
+   x/y
+"""
+        assert read(tmp_path, text, "a.rst").text == "Shown.\n\n![valve](c.svg)\n\nCaption"
 
     def test_docutils_itself_is_as_before(self, tmp_path):
         from docutils.parsers.rst import directives, roles

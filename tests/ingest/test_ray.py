@@ -386,7 +386,7 @@ class TestArguments:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"engine": "spark"}, "engine must be"), ({"workers": 2}, "only valid with engine='ray'")],
+    [({"engine": "spark"}, "engine must be"), ({"workers": 2}, "takes no workers and no parts_dir")],
 )
 def test_options_that_do_not_fit(tmp_path, options, message):
     with pytest.raises(InputError, match=message):

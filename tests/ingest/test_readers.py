@@ -364,6 +364,15 @@ def test_bytes_that_no_encoding_makes_words_of_are_refused(tmp_path, seed, lette
     assert failure(tmp_path, data).reason == "not UTF-8 text and no known encoding fits; save it as UTF-8"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", b"a,b\nx\0y,z\x01q\n"), ("a.html", b"<p>x\0y z\x01q</p><b>x\0y</b>"), ("a.txt", b"x\0y z\x01q")],
+)
+def test_a_few_controls_among_ascii_make_no_chinese(tmp_path, name, content):
+    assert failure(tmp_path, content, name).reason == "the content is not text: it is binary data"
+    assert read(tmp_path, content + b" and more of the words" * 3, name).text.isascii()
+
+
 def test_a_long_file_is_judged_by_the_lines_that_say_something(tmp_path):
     text = "All is ASCII here.\n" * 20_000 + "Příliš žluťoučký kůň úpěl ďábelské ódy. Žádná škoda není malá.\n"
     assert read(tmp_path, text.encode("iso8859_2")).text == text
@@ -830,6 +839,23 @@ def test_case_A3_blank_pages(tmp_path):
     assert [(c.content, c.page) for c in chunk(document, CHARS)] == [("gamma ray", 2)]
     error = failure(tmp_path, pdf_bytes("", ""), "blank.pdf")
     assert (error.reason, error.status) == ("no extractable text; OCR needed", "failed")
+
+
+def test_pages_of_pictures_among_others_are_named(tmp_path):
+    from fpdf import FPDF
+    from PIL import Image
+
+    file = FPDF()
+    file.set_font("helvetica")
+    for text in ("one", "", "three", ""):
+        file.add_page()
+        if text:
+            file.multi_cell(0, text=text)
+        if text != "three":
+            file.image(Image.new("L", (20, 20)))
+    file.add_page()
+    document = read(tmp_path, bytes(file.output()), "a.pdf")
+    assert document.warnings == ("a.pdf: pages 2, 4: pictures without text; OCR needed where they show some",)
 
 
 def test_case_A4_words_are_not_repaired_and_the_extractor_can_be_replaced(tmp_path):

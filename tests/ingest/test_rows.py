@@ -613,6 +613,13 @@ class TestUpdates:
         with pytest.raises(InputError, match=r"no column 'body' \(text\)"):
             update(kb)
         assert counts(build(tickets, kb, text="message")) == {"unchanged": 30}
+        self.change(tickets, "SELECT * RENAME (id AS number, lane AS track) FROM {old}")
+        with pytest.raises(InputError, match=r"no column 'id' \(key\)"):
+            update(kb)
+        report = build(tickets, kb, key="number", text="message")
+        assert counts(report) == {"columns_changed": 30}
+        assert "The column track (BIGINT) is new: every row gets it." in report.warnings
+        assert "The column lane is not in the source any more: its values are removed." in report.warnings
         assert is_sound(kb)
 
     def test_another_definition(self, kb, tickets):
@@ -724,6 +731,18 @@ class TestUpdates:
         assert is_sound(kb)
 
 
+def has_type(kind):
+    with duckdb.connect() as con:
+        try:
+            con.execute(f"SELECT NULL::{kind}")
+        except duckdb.Error:
+            return False
+    return True
+
+
+NEWER = [kind for kind in ("GEOMETRY", "VARIANT") if has_type(kind)]  # not of every release of DuckDB
+
+
 class TestBadInput:
     """Each is named with its remedy, and nothing is written."""
 
@@ -766,6 +785,10 @@ class TestBadInput:
             ("SELECT 1.5::DOUBLE AS id, 'a' AS body", "id is of type DOUBLE. A key must be", {}),
             ("SELECT 1 AS id, 'a' AS body, 'b'::BLOB AS raw", r"cannot be stored: raw \(BLOB\). Leave them out", {}),
             ("SELECT 1 AS id, 'a' AS body, [union_value(n := 1)] AS u", r"cannot be stored: u \(UNION", {}),
+            *[
+                (f"SELECT 1 AS id, 'a' AS body, NULL::{kind} AS c", rf"cannot be stored: c \({kind}\). Leave", {})
+                for kind in NEWER
+            ],
             ("SELECT 1 AS id, 'a' AS body, 2 AS doc_id", "other names by a query: SELECT . EXCLUDE", {}),
             ("SELECT 1 AS id, 'a' AS body, 'x' AS title, 'y' AS s", "columns: title", {"title": "s"}),
             ("SELECT 1 AS id, 'a' AS body WHERE false", "no rows|lost 1 of the 1", {}),
@@ -879,13 +902,16 @@ class TestBadInput:
     def test_json_that_metadata_cannot_have(self, kb):
         with duckdb.connect() as con:
             con.execute("CREATE TABLE t (id INTEGER, body VARCHAR, j JSON)")
-            values = ["[" * 3000 + "]" * 3000, "[" + "9" * 5000 + "]", '{"a": 1}']
+            values = ["[" * 3000 + "]" * 3000, "[" + "9" * 5000 + "]", '{"a": 1}', "[" * 25 + "]" * 25]
+            values += [f"{'[' * levels}{']' * levels}" for levels in (33, 500, 1000)] + [str([1] * 10_001)]
             con.executemany("INSERT INTO t VALUES ($1, 'a', $2)", list(enumerate(values)))
             report = build(con.sql("FROM t"), kb, collection="t", title=None)
-        assert counts(report) == {"added": 3}
-        assert "The column j has 2 values nested too deeply or with too long a number" in report.warnings[0]
+        assert counts(report) == {"added": 8}
+        note = "The column j has 6 values of more than 32 levels or 10,000 values, or with too long a number: the table"
+        assert note in report.warnings[0]
         metadata = read(kb, "SELECT metadata_ FROM source_documents ORDER BY doc_id")
-        assert [json.loads(text)["j"] for (text,) in metadata] == [None, None, {"a": 1}]
+        expected = [None, None, {"a": 1}, json.loads(values[3]), *[None] * 4]
+        assert [json.loads(text)["j"] for (text,) in metadata] == expected
         assert [text for (text,) in read(kb, "SELECT j FROM rows_of_t ORDER BY id")] == values
         assert is_sound(kb)
 
@@ -1097,6 +1123,7 @@ class TestEverywhere:
         assert found.arrow().schema.field("row_key").type == pa.int64()
         assert found.df()["row_key"].tolist() == found.pl()["row_key"].to_list() == keys
         assert list(found[0]) == [*sqlrag.ranking.results.RESULT_KEYS, "row_key"]
+        assert f'<td style="text-align:left">{keys[0]}</td>' in found._repr_html_()
         mixed = sqlrag.ranking.results.Results([*found[:1], {**found[1], "row_key": dt.date(2024, 1, 1)}])
         assert mixed.arrow()["row_key"].to_pylist() == [str(keys[0]), "2024-01-01"]
 

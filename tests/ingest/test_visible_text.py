@@ -207,6 +207,50 @@ def test_fault_T22_links_of_sites_are_found(tmp_path):
     ]
 
 
+def test_links_that_liquid_makes_are_found(tmp_path):
+    links = [
+        "[1]({% link docs/sql/b.md %}#x)", "[2]({{ '/docs/c/' | relative_url }} \"T\")",
+        "[3]({{ site.baseurl }}/docs/sql/b)",
+        "[4][d]", "[5]({% post_url 2020_01_01_p %})", "[6]({{ site.repository }}/x)", "[7]({% link blog/b.md %})",
+        "[8]({{ 'https://a.b/c' | escape }})",
+    ]  # fmt: skip
+    path = build(
+        tmp_path,
+        sql__a_md=" ".join(links) + "\n`[0]({% link c.md %})`\n\n[d]: {% link docs/sql/b.md %}\n",
+        sql__b_md="# B\n",
+        c_md="# C\n",
+        _posts__2020_01_01_p_md="# P\n",
+    )
+    found = rows(
+        path, "SELECT label, target, fragment FROM links WHERE NOT external AND NOT broken ORDER BY link_index"
+    )
+    assert found == [
+        ("1", "sql/b.md", "x"), ("2", "c.md", None), ("3", "sql/b.md", None), ("4", "sql/b.md", None),
+        ("5", "_posts/2020_01_01_p.md", None),
+    ]  # fmt: skip
+    assert rows(path, "SELECT label, url, external FROM links WHERE external OR broken ORDER BY link_index") == [
+        ("6", "{{ site.repository }}/x", True), ("7", "{% link blog/b.md %}", False),
+        ("8", "{{ 'https://a.b/c' | escape }}", True),
+    ]  # fmt: skip
+
+
+def test_links_to_what_the_front_matter_calls_a_page_are_found(tmp_path):
+    path = build(
+        tmp_path,
+        guide__a_md="[1](/docs/start) [2](/docs/guide/b) [3](slow) [4](../b/) [5](/far/) [6](../no/) [7](/docs/no)\n",
+        guide__b_md="# B\n",
+        start_md="# S\n",
+        guide__c_md="---\nslug: slow\n---\nC\n",
+        d_html="---\npermalink: /far/\n---\nD\n",
+        e_md="---\npermalink: /far/\n---\nD\n",
+    )
+    found = rows(path, "SELECT label, target, broken FROM links ORDER BY link_index")
+    assert found == [
+        ("1", "start.md", False), ("2", "guide/b.md", False), ("3", "guide/c.md", False), ("4", "guide/b.md", False),
+        ("5", "e.md", False), ("6", "no", True), ("7", "docs/no", True),
+    ]  # fmt: skip
+
+
 def test_fault_T22_a_wikilink_in_a_table_has_no_backslash(tmp_path):
     path = build(tmp_path, a_md="| x |\n|---|\n| [[b\\|c]] |\n", b_md="# B\n")
     assert rows(path, "SELECT label, target, broken FROM links") == [("c", "b.md", False)]

@@ -17,6 +17,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 import sqlrag
 from sqlrag import Chunk, ModelMismatchError, RetrievePlan, Store, Stores
 from sqlrag.adapters import langchain, llama_index, mcp, rest
+from sqlrag.adapters.connection import interruptible
 from sqlrag.adapters.llama_index import SqlragEmbedding, SqlragIndex, SqlragVectorStore
 from sqlrag.embedders import CallableEmbedder
 from tests.support.helpers import first, write
@@ -86,6 +87,17 @@ def several(paths, **options):
     return Stores([paths], **options)
 
 
+def asked_in_sql(con):
+    with con:
+        return interruptible(con, lambda: con.execute("SELECT embed('alpha')").fetchall())
+
+
+def registered(kb, **options):
+    con = duckdb.connect()
+    sqlrag.register(con, kb, **options)
+    return con
+
+
 def await_(coroutine):
     return asyncio.run(coroutine)
 
@@ -97,6 +109,8 @@ REFUSED = {
     "open_store(embedder)": lambda kb: read(
         kb, lambda s: s.hybrid_query("alpha"), sqlrag.open_store, embedder=IMPOSTOR
     ),
+    "connect(embedder)": lambda kb: asked_in_sql(sqlrag.connect(kb, embedder=IMPOSTOR)),
+    "register(embedder)": lambda kb: asked_in_sql(registered(kb, embedder=IMPOSTOR)),
     "Store.check_embedder(embedder)": lambda kb: read(kb, lambda s: s.check_embedder(IMPOSTOR)),
     "Stores.check_embedder(embedder)": lambda kb: read(kb, lambda s: s.check_embedder(IMPOSTOR), several),
     "Store.create(embedder)": lambda kb: Store.create(kb.with_name("new.duckdb"), 15, embedder=IMPOSTOR),
@@ -127,6 +141,8 @@ REFUSED = {
     "index_rows(embedding_provider)": lambda kb: sqlrag.index_rows(
         rows(kb), kb, **ROWS, embed_model_name="other", embedding_provider="hashing"
     ),
+    "embed_rows(embedder)": lambda kb: sqlrag.embed_rows(kb, embedder=IMPOSTOR),
+    "embed_rows(embed_model_name)": lambda kb: sqlrag.embed_rows(kb, embed_model_name="other"),
     "index(vectors)": lambda kb: sqlrag.index([CHUNK], kb, vectors=[VECTOR]),
     "SqlragEmbedding.__init__(embedder)": lambda kb: SqlragEmbedding(kb, IMPOSTOR).get_query_embedding("alpha"),
     "SqlragIndex.from_path(embedder)": lambda kb: SqlragIndex.from_path(kb, IMPOSTOR).as_retriever().retrieve("alpha"),
@@ -224,6 +240,11 @@ OTHERS = {
         ("rerank(vectors)", "rerank(query_vector)", "arerank(vectors)", "arerank(query_vector)",
          "drop_near_duplicates(vectors)", "RAGFile.search_vector(vector)"),
         "vectors that are compared with each other, and of no store",
+    ),
+    **dict.fromkeys(
+        ("embed_rows(vector)", "embed_rows(embedding_provider)", "EmbeddedRows.__init__(vectors)",
+         "EmbeddedRows.__init__(model)"),
+        "tables that are compared with each other: tests/explore/test_analytics_of_text.py",
     ),
     "validate_embedding_model(model_name)": "it answers whether it is the one",
 }  # fmt: skip

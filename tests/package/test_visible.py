@@ -68,6 +68,13 @@ def test_html_gives_its_words(written, read):
             "import A from '@a/b';\nimport {\nC,\n} from 'd'\n\nexport const e = {\nf: 1\n};\n\ng {h} {/* j */} {'k'}",
             "g k",
         ),
+        ("import A from '@a/b'; import B from \"c\"; import 'd'\n\ng", "g"),
+        (
+            '<div>\n**a** [b](c.md) ![d](e.png "f")\n:::\n<code>**g** [h](i)</code> **j**\n</div>',
+            "a b d f **g** [h](i) j",
+        ),
+        ("{% for x in y %}\n[#{{ x }}]: {{ site.z }}/{{ x }}\n{% endfor %}\n\n[a][] [b][2]\n\n[2]: {{ c }}/d", "a b"),
+        ("{% raw %}\n{{ a }}\n{% endraw %}\n\n{% comment %}\nb\n{% endcomment %}\n\n{% if c %}\n- d", "{{ a }} - d"),
         ("The set {a, b}, no MDX", "The set {a, b}, no MDX"),
         ("import numpy from the shell", "import numpy from the shell"),
         ("{% include a.html %}[CLI]({% link b/c.md %}) {{ site.d }} `{{ e }}`", "CLI {{ e }}"),
@@ -132,7 +139,12 @@ def test_anchors_of_headings_are_no_words(anchor):
         ("> a\n>\n> - b\n>\n>> c\n>>\n> d", "a - b c d"),
         ("a[^1][^2]\n\n[^1]: b\n[^2]: c", "a b c"),
         ("> [!NOTE]\n> a", "NOTE a"),
-        ("[[note]] [[a/b.md#C|d]] ![[e.png|100]] [[f#g]] [[#h]] [[i\\|j]]", "note d e.png f h j"),
+        ("__a__{ title='b' } *c*{.d} __{{ e }}__", "a c"),
+        ("a[^1]:\n\n- b[^1]:\n\n[^1]: c", "a: - b: c"),
+        ("[[TOC]]\n\n[toc]\n\na [toc]\n\n<small>\n:octicons-a-16: **b**\n</small>", "a [toc] b"),
+        ("==a b== c==d e == f == `==g==` x=**=**= a == b", "a b c==d e == f == ==g== x=== a == b"),
+        ("[[note]] [[a/b.md#C|d]] ![[e.png|100]] [[f#g]] [[#h]] [[i\\|j]]", "note d f h j"),
+        ("a![[b.svg#icon]]c ![[d.png|An e]] ![[f.md]] ![g](h.png)i [[j.png]]", "a c An e f g i j.png"),
     ],
     ids=lambda value: value[:12],
 )
@@ -232,6 +244,7 @@ def test_a_long_list_or_quote_is_parsed_in_parts_too(text, monkeypatch):
         ),
         *("[a](b) ", "**a** ", "<b>a</b> ", "[^1] ", "a `b` ", "<!-- a --> ", "> ", "[[a|b]] ", "~~", "\\", "]("),
         *("!!! a\n    b\n\n", ": a\n\n    b\n", "[^1]: a\n\n    b\n", "[a][b] ", "%%", "{{< a\n", "<A>\n", ">\n"),
+        *("](", "]: {{a b}}", "[a]({% link b %})\n", "==a ", "<b>\n**a [b](", "{% a %}\n", "import 'a'; "),
     ],
 )
 def test_fault_T17_the_work_is_linear(piece):

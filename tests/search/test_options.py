@@ -43,7 +43,8 @@ def optional(values):
     return tuple(value for value in values if value is not None)
 
 
-COUNT = {name: optional(NOT_WHOLE) for name in ("vector_top_k", "lexical_top_k", "fts_top_k")}
+NOT_A_COUNT = tuple(one for one in optional(NOT_WHOLE) if not (type(one) is int and one == 0))
+COUNT = dict.fromkeys(("vector_top_k", "lexical_top_k", "fts_top_k"), NOT_A_COUNT)
 FLAGS = dict.fromkeys(("include_source_docs", "exact", "strict", "syntax", "conjunctive", "verbose"), NOT_A_FLAG) | {
     "use_rrf": optional(NOT_A_FLAG)
 }
@@ -125,9 +126,9 @@ def test_a_wrong_option_is_named(store, search, name, value):
 
 def test_the_options_of_the_methods_are_those_of_the_functions(store):
     """codes_pool and lexical_top_k are of the methods alone."""
-    for name in ("codes_pool", "lexical_top_k"):
-        for value in optional(NOT_WHOLE):
-            with pytest.raises(InputError, match=f"{name} must be a whole number from 1"):
+    for name, values, least in (("codes_pool", optional(NOT_WHOLE), 1), ("lexical_top_k", COUNT["lexical_top_k"], 0)):
+        for value in values:
+            with pytest.raises(InputError, match=f"{name} must be a whole number from {least}"):
                 store.hybrid_query("zebra", **{name: value})
 
 
@@ -391,6 +392,7 @@ class TestIngest:
         "wrong",
         [
             *({"input_dir": None}, {"input_dir": 5}, {"patterns": 5}, {"patterns": [1]}, {"patterns": b"*.md"}),
+            *({"ignore": 5}, {"ignore": [1]}, {"ignore": b"*.md"}),
             *({"embed_model_name": 5}, {"use_markdown_chunking": "no"}, {"include_headers_in_chunks": 2}),
             *({"pdf_extractor": 3}, {"progress": "maybe"}, {"skip_duplicates": 1}, {"verbose": "yes"}),
         ],

@@ -117,6 +117,17 @@ def test_examples_tell_the_truth(handbook: sqlrag.Store) -> None:
     assert rows_of(handbook, "broken_links") == [("copy.md", "gone", "gone.md", "gone.md")]
     assert rows_of(handbook, "documents_about")[0][0] == "guides/filters.md"
     assert rows_of(handbook, "similar_to_chunk")[0][0] != "about.txt#0"
+    formats = [doc_id for doc_id in of_source if str(doc_id).startswith("formats/")]
+    counted = sqlrag.distinctive_terms(handbook, {"metadata": {"$doc_id": {"$in": formats}}}, top_k=1000)
+    stems = dict(handbook.cursor().execute("SELECT word, term FROM fts_main_documents.words").fetchall())
+    z_of = {stems[row["term"]]: row["z"] for row in counted}
+    for term, _, _, z in rows_of(handbook, "distinctive_terms"):
+        assert z == pytest.approx(z_of[term], abs=1e-5)
+    first = handbook.vectors([handbook.cursor().execute("SELECT node_id FROM chunks LIMIT 1").fetchall()[0][0]])[0]
+    of_python = sqlrag.trend(first, handbook, threshold=0.5)
+    assert rows_of(handbook, "trend") == [
+        (*row[:3], round(row[3], 6)) for row in map(tuple, map(dict.values, of_python))
+    ]
     assert rows_of(handbook, "failures")[0][:3] == ("bad.pdf", "failed", "It is damaged.")
 
 

@@ -16,12 +16,17 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
+# Collections for tests; a notebook that needs them reads them from ../../shared.
+SHARED = ROOT.parent / "shared"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def working_copy(folder):
     """Put the data where the notebooks look for it; return the folder that they run in."""
     shutil.copytree(ROOT / "data", folder / "data")
+    shared = folder.parent / "shared"
+    if SHARED.is_dir() and not shared.exists():
+        shared.symlink_to(SHARED)
     (folder / "notebooks").mkdir()
     return folder / "notebooks"
 

@@ -142,15 +142,29 @@ def nodes_of(store: Store | Stores | PostgresStore, node_ids: Sequence[str]) -> 
     return [node_of(chunks[node_id], row) for node_id, row in zip(found, rows, strict=True)]
 
 
-def add_contexts(nodes: Sequence[BaseNode], results: Sequence[Mapping[str, Any]]) -> None:
-    """Put what results have around their chunks into the metadata of the nodes, where models do not see it."""
-    names = ("context", "context_start", "context_end")
-    found = {row["node_id"]: {name: row[name] for name in names} for row in results if row["context"] is not None}
+# What a search knows of a chunk; a model is shown the first two, so that it can cite them.
+_SHOWN = ("page", "heading_path")
+
+_FACTS = (
+    *(*_SHOWN, "i_start", "i_end", "chunk_index", "collection", "tags", "score_type"),
+    *("vector_score", "vector_rank", "lexical_score", "lexical_rank"),
+    *("context", "context_start", "context_end", "row_key"),
+)
+
+
+def add_facts(nodes: Sequence[BaseNode], results: Sequence[Mapping[str, Any]]) -> None:
+    """Put what results know of their chunks into the metadata of the nodes, in the types of the results.
+
+    What is unknown or empty is left out. No embedder is shown any of it.
+    """
+    rows = {row["node_id"]: row for row in results}
     for node in nodes:
-        if node.node_id in found:
-            node.metadata = {**node.metadata, **found[node.node_id]}
-            node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *names]
-            node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *names]
+        row = rows.get(node.node_id, {})
+        facts = {name: row[name] for name in _FACTS if row.get(name) not in (None, [])}
+        node.metadata = {**node.metadata, **facts}
+        hidden = [name for name in facts if name not in _SHOWN]
+        node.excluded_embed_metadata_keys = list(dict.fromkeys((*node.excluded_embed_metadata_keys, *facts)))
+        node.excluded_llm_metadata_keys = list(dict.fromkeys((*node.excluded_llm_metadata_keys, *hidden)))
 
 
 def candidates_of(scored: Sequence[NodeWithScore]) -> list[Candidate]:

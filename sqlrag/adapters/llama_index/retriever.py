@@ -13,7 +13,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from sqlrag.adapters import check_names, only_fields
-from sqlrag.adapters.llama_index.nodes import add_contexts, candidates_of, condition_of, nodes_of
+from sqlrag.adapters.llama_index.nodes import add_facts, candidates_of, condition_of, nodes_of
 from sqlrag.blocks.compress import CompressPolicy, compress
 from sqlrag.blocks.rerank import rerank
 from sqlrag.errors import InputError
@@ -36,9 +36,14 @@ class SqlragRetriever(BaseRetriever):
     are those of llama-index, combined with ``metadata``. ``options`` are arguments of :func:`sqlrag.hybrid_query`:
     ``top_k``, ``fusion``, ``collection`` … A question with a vector is not embedded again.
 
-    With ``context="neighbours"`` or ``"section"``, the metadata of a node has ``context``, ``context_start`` and
-    ``context_end``, which neither an embedder nor a model is shown; llama-index's ``MetadataReplacementPostProcessor``
-    with ``target_metadata_key="context"`` puts the context in the place of the text.
+    The metadata of a node has what the results have, where it is known: ``page`` and ``heading_path``, which a model is
+    shown, and hidden from it ``i_start``, ``i_end``, ``chunk_index``, ``collection``, ``tags``, ``score_type``, scores
+    and ranks of both legs, and ``row_key`` of a row of a table. No embedder is shown any of it. A field of your own
+    with one of these names gives way.
+
+    With ``context="neighbours"`` or ``"section"`` there are ``context``, ``context_start`` and ``context_end``, too;
+    llama-index's ``MetadataReplacementPostProcessor`` with ``target_metadata_key="context"`` puts the context in the
+    place of the text.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class SqlragRetriever(BaseRetriever):
         with open_store(self._db_path) as store:
             results = hybrid_query(query_bundle.query_str, store, **options)
             nodes = nodes_of(store, [row["node_id"] for row in results])
-        add_contexts(nodes, results)
+        add_facts(nodes, results)
         for notice in results.notices:
             log.warning(notice)
         return [NodeWithScore(node=node, score=row["score"]) for node, row in zip(nodes, results, strict=True)]

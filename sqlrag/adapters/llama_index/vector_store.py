@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
 
 from sqlrag.adapters import check_names, only_fields
-from sqlrag.adapters.llama_index.nodes import add_contexts, chunk_of, condition_of, nodes_of, restrictions, vectors_of
+from sqlrag.adapters.llama_index.nodes import add_facts, chunk_of, condition_of, nodes_of, restrictions, vectors_of
 from sqlrag.arguments import number
 from sqlrag.blocks.rerank import rerank
 from sqlrag.cancellation import in_thread
@@ -349,7 +349,7 @@ class SqlragVectorStore(StoreAccess):
                 self._check(store, self._embedder)
             ranked, results = search(store, query, kwargs)
             nodes = nodes_of(store, [node_id for node_id, _ in ranked])
-        add_contexts(nodes, results)
+        add_facts(nodes, results)
         for notice in results.notices:
             log.warning(notice)
         return VectorStoreQueryResult(nodes, [score for _, score in ranked], [node_id for node_id, _ in ranked])

@@ -9,7 +9,7 @@ from sqlrag.errors import MissingExtraError
 from sqlrag.ranking.plan import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.types import ASGIApp
 
@@ -69,8 +69,28 @@ _ANSWER_SOURCES = {
     **_types_of("context", "context_chars"),
 }
 
-# For each tool: the function, the one whose docstring describes it, its arguments and its result type.
+_SEARCH = {
+    "query": _QUESTION,
+    **_types_of("top_k", "mode"),
+    "max_tokens": Annotated[int, Field(ge=100, le=32_000)],
+    **_FILTERS,
+}
+
+_READ = {
+    "id": Annotated[str, Field(min_length=1, max_length=2000)],
+    "start": Annotated[int, Field(ge=0)] | None,
+    "max_characters": Annotated[int, Field(ge=1, le=tools.MOST_CHARACTERS)],
+}
+
+_SOURCES = {"after": Annotated[str, Field(max_length=2000)], "collection": str | None}
+
+# For each tool: the function, the one whose docstring describes it, its arguments and its result type. Those with a
+# text are listed; the others, whose result is structured, can be called by programs that know them.
 _TOOLS: tuple[tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any], ...] = (
+    (tools.search, tools.search, _SEARCH, str),
+    (tools.read, tools.read, _READ, str),
+    (tools.sources, tools.sources, _SOURCES, str),
+    (tools.ask, tools.answer_sources, _ANSWER_SOURCES, str),
     (tools.hybrid_query, sqlrag.hybrid_query, _HYBRID_QUERY, tools.Found),
     (tools.get_source_documents, tools.get_source_documents, _GET_SOURCE_DOCUMENTS, tools.Documents),
     (tools.answer_sources, tools.answer_sources, _ANSWER_SOURCES, tools.AnswerSources),
@@ -80,15 +100,16 @@ _TOOLS: tuple[tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any]
 _READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-def create_server(db_path: AnyStores) -> host.StrictServer:
+def create_server(db_path: AnyStores | Mapping[str, AnyStores]) -> host.StrictServer:
     """Return the server of a file or files, which each call opens and closes; ``.run("stdio")`` runs it.
 
-    ``db_path`` is as in :func:`sqlrag.hybrid_query`; an open store stays open.
+    ``db_path`` is as in :func:`sqlrag.hybrid_query`; an open store stays open. Or several by their names, of which each
+    call names one as ``db``.
     """
     return _server(db_path, over_http=False)
 
 
-def _server(db_path: AnyStores, *, over_http: bool) -> host.StrictServer:
+def _server(db_path: AnyStores | Mapping[str, AnyStores], *, over_http: bool) -> host.StrictServer:
     server = host.StrictServer(
         "sqlrag", version=sqlrag.__version__, instructions=tools.INSTRUCTIONS, log_level="WARNING"
     )
@@ -96,12 +117,21 @@ def _server(db_path: AnyStores, *, over_http: bool) -> host.StrictServer:
     for run, described, arguments, shape in _TOOLS:
         tool = host.bound(run, db_path, described, arguments, shape)
         tool = host.reporting(tool, db_path, workers, over_http=over_http)
-        server.add_tool(tool, description=host.description(described), annotations=_READS)
+        server.add_tool(
+            tool,
+            description=host.description(described),
+            annotations=_READS,
+            structured_output=shape is not str,
+        )
     return server
 
 
 def create_app(
-    db_path: AnyStores, *, host: str = "127.0.0.1", hosts: Sequence[str] = (), api_key: str | None = None
+    db_path: AnyStores | Mapping[str, AnyStores],
+    *,
+    host: str = "127.0.0.1",
+    hosts: Sequence[str] = (),
+    api_key: str | None = None,
 ) -> ASGIApp:
     """Return the server as an ASGI application with the endpoint ``/mcp``; see :func:`host.guarded_app`."""
     return guarded_app(_server(db_path, over_http=True), host, hosts, api_key)

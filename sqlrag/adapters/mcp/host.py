@@ -7,7 +7,8 @@ import inspect
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio
 from mcp.server import MCPServer
@@ -24,11 +25,11 @@ from sqlrag.arguments import shortened, shown
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.network import in_url, is_loopback, without_folders
 from sqlrag.normalize import without_surrogates
-from sqlrag.ranking.plan import option_of
+from sqlrag.ranking.plan import OPTIONS, option_of
 from sqlrag.search.open import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mcp_types import Tool
     from starlette.types import ASGIApp
@@ -93,56 +94,65 @@ def _plain(text: str) -> str:
 
 def bound(
     run: Callable[..., Any],
-    db_path: AnyStores,
+    db_path: AnyStores | Mapping[str, AnyStores],
     described: Callable[..., Any],
     arguments: Mapping[str, Any],
     shape: Any,
 ) -> Callable[..., Any]:
-    """Return ``run`` bound to the file.
+    """Return ``run`` bound to the file, or with an argument ``db`` that names one of several.
 
     ``arguments`` are those that a client may pass, with their types; their defaults and descriptions are those of
     ``described``, or of the table of search options. ``shape`` is the type of the result.
     """
     defaults = inspect.signature(described).parameters
-    call = functools.partial(run, db_path=db_path)
+    several = db_path if isinstance(db_path, Mapping) else {}
 
     def tool(**given: Any) -> Any:
-        return call(**given)
+        return run(db_path=several[given.pop("db")] if several else db_path, **given)
 
     tool.__name__ = run.__name__
-    tool.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults[name].default,
-                annotation=Annotated[kind, Field(description=text_of(described, name))],
-            )
-            for name, kind in arguments.items()
-        ],
-        return_annotation=shape,
-    )
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=(defaults if name in defaults else OPTIONS)[name].default,
+            annotation=Annotated[kind, Field(description=text_of(described, name))],
+        )
+        for name, kind in arguments.items()
+    ]
+    if several:
+        chosen: Any = Annotated[Literal[tuple(several)], Field(description="The file to ask.")]
+        parameters.append(inspect.Parameter("db", inspect.Parameter.KEYWORD_ONLY, annotation=chosen))
+    tool.__signature__ = inspect.Signature(parameters, return_annotation=shape)  # type: ignore[attr-defined]
     return tool
 
 
 def reporting(
-    tool: Callable[..., Any], db_path: AnyStores, workers: Workers, *, over_http: bool
-) -> Callable[..., Awaitable[dict[str, Any]]]:
+    tool: Callable[..., Any],
+    db_path: AnyStores | Mapping[str, AnyStores],
+    workers: Workers,
+    *,
+    over_http: bool,
+) -> Callable[..., Awaitable[Any]]:
     """Return a tool that reports failures to the model with their remedies, and without the folder of the file.
 
     Over HTTP the client may be on another machine, see :func:`sqlrag.adapters.server.for_clients`.
     """
     told = for_clients if over_http else lambda error, *folders: without_folders(str(error), *folders)
-    folders = [file.parent for file in files_of(db_path)]
+    places = db_path.values() if isinstance(db_path, Mapping) else [db_path]
+    folders = [file.parent for place in places for file in files_of(place)]
 
     @functools.wraps(tool)
-    async def run(**arguments: Any) -> dict[str, Any]:
+    async def run(**arguments: Any) -> Any:
         try:
-            found: dict[str, Any] = await workers.run(functools.partial(tool, **arguments))
+            found: Any = await workers.run(functools.partial(tool, **arguments))
         except Refused as error:
             raise ToolError(error.detail) from error
         except SqlragError as error:
             raise ToolError(told(error, *folders)) from error
+        if isinstance(found, tuple):
+            text, notices = found
+            return "\n\n".join((text, *(f"Note: {without_folders(notice, *folders)}" for notice in notices)))
         if "notices" in found:
             found["notices"] = [without_folders(notice, *folders) for notice in found["notices"]]
         return found
@@ -166,7 +176,11 @@ class StrictServer(MCPServer[Any]):
     """A server that refuses unknown arguments and unreadable lines; the SDK would drop them silently."""
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools; their schemas allow no other arguments."""
+        """Return the tools whose result is a text: a model pays for the description of each."""
+        return [tool for tool in await self.every_tool() if tool.output_schema is None]
+
+    async def every_tool(self) -> list[Tool]:
+        """Return all tools; their schemas allow no other arguments."""
         tools = await super().list_tools()
         for tool in tools:
             tool.input_schema["additionalProperties"] = False
@@ -174,7 +188,7 @@ class StrictServer(MCPServer[Any]):
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """Call a tool."""
-        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        schemas = {tool.name: tool.input_schema for tool in await self.every_tool()}
         known = schemas.get(name, {}).get("properties", {})
         if name in schemas:
             unknown = sorted(arguments.keys() - known.keys())

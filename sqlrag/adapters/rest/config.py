@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from sqlrag.errors import InputError
+from sqlrag.network import origin_of
 
 MIB = 2**20
 
@@ -31,6 +32,8 @@ class ServerOptions:
         The folder of ``/update_embeddings``. None: it is refused.
     hosts
         Allowed names in the header ``Host``, in addition to those of this machine. "*" allows any.
+    cors
+        Origins, such as ``https://app.example.org``, whose pages may use the server. "*" allows any.
     threads
         How many requests run at once.
     waiting
@@ -56,7 +59,8 @@ class ServerOptions:
     Raises
     ------
     InputError
-        The key is too short, or a number is out of its range.
+        The key is too short, a number is out of its range, or an origin is none; or pages of any origin could change
+        the file, since ``cors`` has "*" and there is no key.
     """
 
     write: bool = False
@@ -66,6 +70,7 @@ class ServerOptions:
     rerank_model: str | None = None
     input_dir: str | os.PathLike[str] | None = None
     hosts: tuple[str, ...] = ()
+    cors: tuple[str, ...] = ()
     threads: int = max(2, os.cpu_count() or 2)
     waiting: int = 200
     seconds: float = 30.0
@@ -83,6 +88,11 @@ class ServerOptions:
         key = self.api_key
         if key is not None and (len(key) < 16 or not key.isascii() or not key.isprintable() or " " in key):
             raise InputError("The API key must have 16 or more visible ASCII characters, without blanks.")
+        object.__setattr__(self, "cors", tuple(map(origin_of, self.cors)))
+        if "*" in self.cors and self.write and key is None:
+            raise InputError(
+                'With "*" pages of any site could change the file: name the origins, set a key, or serve without write.'
+            )
         for name in self.__dataclass_fields__:
             if (name.startswith("max_") or name in _ABOVE_ZERO) and not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)!r}.")

@@ -24,6 +24,7 @@ from sqlrag.formats.exchange import stored_contents
 from sqlrag.formats.ragfile import write_ragfile
 from sqlrag.formats.ragmd import write_ragmd
 from sqlrag.network import without_folders
+from sqlrag.ranking.results import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -133,7 +134,7 @@ _Failure = create_model("FailedDocument", __base__=Plain, **_FAILURE)
 
 _Failures = create_model("FailuresPage", __base__=Plain, failures=(list[_Failure], ...), next=(str | None, ...))  # type: ignore[valid-type]
 
-_Whole = create_model("WholeDocument", __base__=_Listed, text=(str, ...))
+_Whole = create_model("WholeDocument", __base__=_Listed, text=(str, ...), row=(dict[str, Any] | None, None))
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -172,14 +173,18 @@ def _add_get(app: FastAPI, service: Service) -> None:
         responses={200: {"model": _Whole}, 304: {"description": "It has not changed (`If-None-Match`)."}, **PROBLEMS},
     )
     async def get_document(request: Request, doc_id: str) -> Response:
-        """Return a document: its whole text, its metadata and its checksum."""
+        """Return a document: its whole text, its metadata and its checksum; of a row of a table `row`, its columns.
+
+        In `row`, whole numbers beyond 2^53 - 1, decimals, NaN and infinity are text, dates and times ISO 8601.
+        """
 
         def work(store: Store) -> bytes:
             rows = _rows(store, doc_id=doc_id)
             source = next(iter(store.sources([doc_id]).values()), None)
             if not rows or source is None:
                 raise sqlrag.NotFoundError(f"The file has no document {doc_id!r}.")
-            return as_json({**rows[0], "text": source["text"]})
+            row = {"row": exact(source["row"])} if "row" in source else {}
+            return as_json({**rows[0], "text": source["text"], **row})
 
         return with_etag(request, await service.on_store(request, work))
 

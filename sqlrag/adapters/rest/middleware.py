@@ -1,9 +1,11 @@
-"""Checks of every request: strict JSON, known parameters; headers of every response; and metrics."""
+"""Checks of every request: strict JSON, known parameters; headers of every response; metrics and access log."""
 
 from __future__ import annotations
 
+import logging
 import re
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fastapi.routing import APIRoute
@@ -11,19 +13,22 @@ from prometheus_client import Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 import sqlrag
-from sqlrag.adapters.server import Refused
+from sqlrag.adapters.server import Refused, as_json, foreign
 from sqlrag.errors import FormatError
 from sqlrag.strict_json import strict_json
+from sqlrag.telemetry import current_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from fastapi import FastAPI
     from prometheus_client import Metric
+    from starlette.datastructures import Headers
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from sqlrag.adapters.rest.state import Service
@@ -155,6 +160,27 @@ class SafeHeaders:
         await self.app(scope, receive, send_with_headers)
 
 
+class Cors(CORSMiddleware):
+    """Lets pages of some origins read responses, and ask beforehand what they may send."""
+
+    def __init__(self, app: ASGIApp, *, origins: Sequence[str]) -> None:
+        super().__init__(
+            app,
+            allow_origins=origins,
+            allow_methods=("GET", "HEAD", "POST"),
+            allow_headers=("Authorization", "X-API-Key", "X-Request-ID", "If-None-Match"),
+            expose_headers=("ETag", "X-Request-ID", "Retry-After", "Content-Disposition"),
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return what a page of this origin may send."""
+        return (
+            super().preflight_response(request_headers)
+            if self.is_allowed_origin(request_headers["origin"])
+            else foreign()
+        )
+
+
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -222,6 +248,40 @@ class Counting:
             method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
             self.metrics.requests.labels(method, route, str(status)).inc()
             self.metrics.durations.labels(route).observe(time.perf_counter() - began)
+
+
+access = logging.getLogger("sqlrag.access")
+
+
+class AccessLog:
+    """Logs every request as a line of JSON to ``sqlrag.access``, at the level INFO.
+
+    Never the query string or the body, which hold what was asked. ``top_k`` is null where a request has none.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle an ASGI request."""
+        if scope["type"] != "http" or not access.isEnabledFor(logging.INFO):
+            await self.app(scope, receive, send)
+            return
+        began, state = time.perf_counter(), scope.setdefault("state", {})
+        line: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        line |= {"method": scope["method"], "path": scope["path"], "status": 500, "ms": 0, "bytes": 0}
+
+        async def send_and_record(message: Message) -> None:
+            line["status"] = message.get("status", line["status"])
+            await send(message)
+            line["bytes"] += len(message.get("body", b""))
+
+        try:
+            await self.app(scope, receive, send_and_record)
+        finally:
+            line["ms"] = round(1000 * (time.perf_counter() - began), 1)
+            line |= {"request_id": current_request(), "top_k": state.get("top_k")}
+            access.info(as_json(line).decode())
 
 
 def add_route(app: FastAPI, collected: Metrics) -> None:

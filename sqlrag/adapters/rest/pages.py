@@ -19,6 +19,7 @@ from sqlrag.adapters.server import Refused, as_json
 from sqlrag.engines.duckdb.rows import counted_names
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.errors import InputError, NotFoundError, SqlragError
+from sqlrag.ranking.results import exact
 from sqlrag.telemetry import current_request
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 
-STATIC = ("/", "/health", "/page/")
+STATIC = ("/", "/health", "/docs", "/page/", "/swagger/")
 
 """What tells nothing of the file, and is read without the key."""
 
@@ -45,7 +46,11 @@ def add_facets(app: FastAPI, service: Service) -> None:
 
     @app.get("/facets", operation_id="facets", response_model=None, responses=PROBLEMS)
     async def facets(request: Request) -> Response:
-        """Return the collections and tags of the file with their numbers of chunks, the largest first."""
+        """Return the collections and tags of the file with their numbers of chunks, the largest first.
+
+        `row_sources` are the tables whose rows are documents: their columns with their types, the least and greatest
+        of numbers and times, and how many rows have which text or truth value.
+        """
         content = await service.on_store(request, lambda store: as_json(_facets(store, service)))
         return with_etag(request, content)
 
@@ -84,9 +89,11 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
 
     return {
         "name": service.shared_store.name,
+        "databases": list(service.names),
         "chat_model": service.options.chat_model,
         "collections": listed("collections"),
         "tags": listed("tags"),
+        "row_sources": exact(store.row_sources()),
     }
 
 
@@ -143,7 +150,7 @@ def _map(store: Store) -> dict[str, Any]:
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add ``/``, ``/page/…`` and ``/health``."""
+    """Add ``/``, ``/docs``, what they consist of, and ``/health``."""
     add_facets(app, service)
     add_map(app, service)
 
@@ -151,7 +158,18 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html", media_type="text/html")
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(PAGE / "docs.html", media_type="text/html")
+
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    # Swagger UI is in that package; its own pages have scripts inside of them.
+    app.mount("/swagger", StaticFiles(packages=[("fastapi_offline", "static")]), name="swagger")
+    add_health(app, service)
+
+
+def add_health(app: FastAPI, *services: Service) -> None:
+    """Add ``/health``."""
 
     @app.get("/health", operation_id="health", response_model=None, responses={503: PROBLEMS[503]})
     async def health(request: Request) -> Response:
@@ -162,7 +180,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return as_json({"status": "ok"})
 
         try:
-            content = await service.probe(request, probe)
+            for service in services:
+                content = await service.probe(request, probe)
         except SqlragError as error:
             # This route needs no key, so the path of the file goes to the log only.
             logger.warning("[%s] %s: %s", current_request(), type(error).__name__, error)

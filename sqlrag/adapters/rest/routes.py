@@ -25,6 +25,7 @@ from sqlrag.adapters.server import MEDIA_TYPE, Refused, as_json, problem, within
 from sqlrag.cancellation import checkpoint
 from sqlrag.ingest.chunk import iter_chunks
 from sqlrag.network import without_folders
+from sqlrag.ranking.results import exact, in_json
 from sqlrag.telemetry import REQUEST_ID
 
 if TYPE_CHECKING:
@@ -146,10 +147,16 @@ def typed(endpoint: Any, model: type[BaseModel] | None, example: Mapping[str, An
     parameters = {"request": Request, **({"body": model} if model else {})}
     if model:
         model.model_config["json_schema_extra"] = {"examples": [dict(example)]}
-    endpoint.__signature__ = inspect.Signature(
+
+    async def run(request: Request, **given: Any) -> Response:
+        body = given.get("body")
+        request.state.top_k = getattr(body, "top_k", getattr(getattr(body, "plan", None), "k", None))  # for the log
+        return await endpoint(request, **given)  # type: ignore[no-any-return]
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in parameters.items()]
     )
-    return endpoint
+    return run
 
 
 def refuse_to_change(options: ServerOptions) -> None:
@@ -204,19 +211,25 @@ def answer_of(name: str, value: Any, most_bytes: int) -> bytes:
     parts, size = list[bytes](), 0
     for one in value:
         checkpoint()
-        parts.append(as_json(without_paths(name, to_plain(one))))
+        parts.append(as_json(_for_clients(name, one)))
         size += len(parts[-1]) + 1
         within(size, most_bytes)
     others = as_json({one: to_plain(getattr(value, one)) for one in attributes})[1:]
     return b'{"%b":[%b]%b%b' % (name.encode(), b",".join(parts), b"," if attributes else b"", others)
 
 
-def without_paths(name: str, plain: Any) -> Any:
-    """Return an entry of an answer without the path of its document on the server, which is not for clients."""
-    if name == "documents":
-        return {key: part for key, part in plain.items() if key != "file_path"}
-    if name == "results" and plain.get("source_doc"):
-        return {**plain, "source_doc": without_paths("documents", plain["source_doc"])}
+def _for_clients(name: str, entry: Any) -> Any:
+    """Return an entry of an answer as JSON types, without the path of its document on the server.
+
+    What it has of a row of a table is as of :func:`~sqlrag.ranking.results.exact`.
+    """
+    if name == "candidates":
+        return to_plain(entry) | {"row_key": exact(entry.row_key)}
+    if name not in ("documents", "results"):
+        return to_plain(entry)
+    plain = to_plain(in_json(entry))
+    for document in (plain, plain.get("source_doc") or {}):
+        document.pop("file_path", None)
     return plain
 
 

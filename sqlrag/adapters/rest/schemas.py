@@ -20,15 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from sqlrag import adapters
 from sqlrag.arguments import Range
 from sqlrag.ranking.plan import ALIASES, OPTIONS, option_of
+from sqlrag.ranking.results import MOST_EXACT
 from sqlrag.types import RetrievePlan
 
 if TYPE_CHECKING:
     from sqlrag.adapters.rest.config import ServerOptions
 
 MOST_RESULTS = 1000
-
-# JavaScript and other JSON readers represent greater integers inexactly.
-_LARGEST = 2**53 - 1
 
 # Integers among the search options that count no results.
 _LENGTHS = ("context_chars",)
@@ -109,7 +107,7 @@ def returned_by(function: Callable[..., Any]) -> Any:
 def json_type(hint: Any) -> Any:
     """Return the type that pydantic checks for an annotation: dataclasses and named tuples become models."""
     if hint is int:
-        return Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
+        return Annotated[int, Field(ge=-MOST_EXACT, le=MOST_EXACT)]
     if hint is Path:
         return str
     if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")):
@@ -216,7 +214,7 @@ def _type_and_range(hint: Any) -> tuple[Any, Range | None]:
 def _limits(name: str, hint: Any, span: Range | None) -> dict[str, Any]:
     """Return the limits of a number: those of its range, and those of a server."""
     numeric = {int, float} & {hint, *get_args(hint)}
-    limits: dict[str, float] = {"ge": -_LARGEST, "le": _LARGEST} if hint is int else {}
+    limits: dict[str, float] = {"ge": -MOST_EXACT, "le": MOST_EXACT} if hint is int else {}
     if span is not None and numeric and get_origin(hint) is not tuple:
         limits.update(span.limits())
     counts = name in _COUNTS or (int in numeric and ALIASES.get(name, name) in OPTIONS and name not in _LENGTHS)

@@ -17,7 +17,7 @@ from sqlrag.cancellation import Work, checkpoint
 from sqlrag.search.open import files_of, is_address, is_open, name_of, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
@@ -250,8 +250,10 @@ _PROBE_SECONDS = 5.0
 class Service:
     """What the routes of one server share."""
 
-    def __init__(self, db_path: AnyStores, options: ServerOptions) -> None:
+    def __init__(self, db_path: AnyStores, options: ServerOptions, names: Sequence[str] = ()) -> None:
         self.options = options
+        self.names = names
+        """Those of all stores of the server, if they have names."""
         self.shared_store = SharedStore(db_path, writable=options.write, idle_seconds=options.idle_seconds)
         self.workers = Workers(options.threads, options.waiting, options.seconds)
         # A thread of its own, so that /health responds while all others are busy.

@@ -61,6 +61,10 @@ WITHOUT_ROUTE = {
         ("index_rows", "update_rows"),
         "It reads files and databases of the server's machine: stop the server and run that command.",
     ),
+    **dict.fromkeys(
+        ("classify", "cluster", "distinctive_terms", "embed_rows", "near_duplicates", "semantic_join", "trend"),
+        "It analyses whole tables or files in this process: call it in Python.",
+    ),
     "corpus_map": "It reads every vector, which takes minutes in a large file: run sqlrag map.",
     **dict.fromkeys(
         ("export_map_html", "export_map_parquet"), "It writes to the server's machine: run sqlrag map without a server."
@@ -70,7 +74,9 @@ WITHOUT_ROUTE = {
     ),
     "evaluate": "It runs many searches for one answer: run the command of that name.",
     "recommend": "It runs many searches for one answer: run sqlrag evaluate --recommend.",
-    "attach_sql": "It is for a DuckDB session on the machine that has the file.",
+    **dict.fromkeys(
+        ("attach_sql", "connect", "register"), "It is for a DuckDB session on the machine that has the file."
+    ),
     "models": "It lists the models in the folders of the server's machine.",
     "print_results": "It writes to a terminal.",
     **{

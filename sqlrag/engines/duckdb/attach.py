@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
 _INDEX = "fts_main_documents"
 
@@ -55,10 +57,15 @@ def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
     Traceback (most recent call last):
     sqlrag.errors.InputError: A file cannot be attached as 'temp', which is a name of DuckDB's own. Take another.
     """
-    _check_name(name)
+    check_name(name)
     with Database.open(db_path) as database:
-        dimensions = int(required_metadata(database)["embedding_dimensions"])
-        path = str(database.path)
+        return session_sql(database, name)
+
+
+def session_sql(database: Database, name: str) -> str:
+    """Return what :func:`attach_sql` does for an open file, by a name that was checked."""
+    dimensions = int(required_metadata(database)["embedding_dimensions"])
+    path = str(database.path)
     call = identifier(f"{name}_lexical_query")
     comment = f"-- Macros of this session for an attached file, such as FROM {call}('window functions', k := 5)."
     names = {"'kb.duckdb'": quoted(path), "'kb'": quoted(name), '"kb"': identifier(name)}
@@ -69,16 +76,16 @@ def attach_sql(db_path: str | os.PathLike[str], name: str = "kb") -> str:
     return "\n".join([comment, attach, *macros])
 
 
-def _check_name(name: str) -> None:
-    """Raise InputError for a name that cannot stand before those of the macros."""
+def check_name(name: str, functions: Sequence[str] = ()) -> None:
+    """Raise InputError for a name that cannot stand before those of the macros, and of further functions."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InputError(f"The name to attach a file by must be a word such as 'kb', not {name!r}.")
     if name.lower() in _RESERVED:
         raise InputError(f"A file cannot be attached as {name!r}, which is a name of DuckDB's own. Take another.")
     # As "kb_exact_vector_query" is both, for a file named kb and for one named kb_exact.
-    for macro in MACROS:
-        prefix, _, shorter = macro.partition("_")
-        if shorter in MACROS and name.lower().endswith(f"_{prefix}"):
+    for macro, shorter in itertools.product(MACROS, (*MACROS, *functions)):
+        prefix = macro.removesuffix(f"_{shorter}")
+        if prefix != macro and name.lower().endswith(f"_{prefix}"):
             raise InputError(
                 f"A file cannot be attached as {name!r}: its {shorter} would be named as the {macro} of a file "
                 f"attached as {name[: -len(prefix) - 1]!r}. Take another."

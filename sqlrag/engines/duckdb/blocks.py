@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sqlrag.errors import StoreError
+from sqlrag.progress import Bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,13 +198,15 @@ def damaged_blocks(number: int) -> list[int]:
     layout = read_layout(number)
     size, count = layout.header.block_size, layout.header.block_count
     together = max(1, _READ_BYTES // size)
-    for first in range(0, count, together):
-        wanted = min(together, count - first)
-        data = _read(number, layout.offset(first), wanted * size)
-        data += bytes(wanted * size - len(data))  # a file that is cut short
-        words = np.frombuffer(data, dtype="<u8").reshape(wanted, -1)
-        wrong = np.flatnonzero(words[:, 0] != _checksums(words[:, 1:]))
-        damaged += [layout.offset(first + int(i)) for i in wrong if first + int(i) not in layout.free]
+    with Bar("checking", "block", count) as bar:
+        for first in range(0, count, together):
+            wanted = min(together, count - first)
+            data = _read(number, layout.offset(first), wanted * size)
+            data += bytes(wanted * size - len(data))  # a file that is cut short
+            words = np.frombuffer(data, dtype="<u8").reshape(wanted, -1)
+            wrong = np.flatnonzero(words[:, 0] != _checksums(words[:, 1:]))
+            damaged += [layout.offset(first + int(i)) for i in wrong if first + int(i) not in layout.free]
+            bar.made(wanted)
     return damaged
 
 

@@ -337,10 +337,7 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     """Return the real path of a DuckDB file, or raise NotFoundError or NotAStoreError."""
     real = real_path(path)
     if not real.exists():
-        raise NotFoundError(
-            f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r}) "
-            f"or: sqlrag prepare-embeddings FOLDER -o {path}"
-        )
+        raise NotFoundError(f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r}).")
     if not real.is_file():
         raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
     check_name(real)
@@ -610,6 +607,11 @@ class Database:
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._handle is None
+
+    @property
+    def is_written_here(self) -> bool:
+        """Whether this process has the file open for writing."""
+        return not self._opened().read_only
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return this thread's cursor."""

@@ -392,7 +392,8 @@ def check_rows(documents: Sequence[Document], chunks: Sequence[Chunk], n_vectors
         if chunk.collection != document.collection:
             raise InputError(
                 f"The chunk {chunk.node_id!r} is of collection {chunk.collection!r}, "
-                f"its document of {document.collection!r}."
+                f"its document of {document.collection!r}. A doc_id names one document of a file, in all collections: "
+                f"give one of them another, such as {f'{chunk.collection}:{chunk.doc_id}'!r}, or use two files."
             )
         if is_blank(chunk.content):
             raise InputError(f"The chunk {chunk.node_id!r} is blank.")
@@ -452,8 +453,7 @@ def same_id(node_id: str, owner: str) -> str:
     return f"The chunk id {node_id!r} is that of a chunk of the document {owner!r}"
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str).encode
 
 
 def sources_table(documents: Sequence[Document], policy: str | None) -> pa.Table:

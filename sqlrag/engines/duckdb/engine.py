@@ -8,7 +8,7 @@ import duckdb
 
 from sqlrag.arguments import MOST
 from sqlrag.engines.base import Engine, NoLexicalIndexError
-from sqlrag.engines.duckdb import legs, rows
+from sqlrag.engines.duckdb import legs, row_tables, rows
 from sqlrag.engines.duckdb.chunks import read_chunks
 from sqlrag.engines.duckdb.failures import reported
 from sqlrag.engines.duckdb.legs import as_text, lexical_leg
@@ -332,6 +332,9 @@ class FileEngine:
 
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self.cursor().execute(read_sql(name), dict(values)).fetchall()
+
+    def row_sources(self, most: int) -> list[dict[str, Any]]:
+        return row_tables.described(self.cursor(), most)
 
     def settings(self) -> dict[str, str]:
         return read_metadata(self.cursor())

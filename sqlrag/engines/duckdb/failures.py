@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
+from sqlrag.arguments import refuse_unknown_names
 from sqlrag.errors import NotAStoreError, SchemaVersionError, StoreError
 
 if TYPE_CHECKING:
@@ -197,8 +198,14 @@ def public(what: F) -> F:
 
 
 def _guarded(function: F) -> F:
+    code = function.__code__
+    known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    takes_any = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not takes_any:
+            refuse_unknown_names(function.__qualname__, known, kwargs)
         try:
             return function(*args, **kwargs)
         except BrokenPipeError:

@@ -140,11 +140,9 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool, is_store: boo
         check_name(real)
     if real.is_dir():
         raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
-    if not real.parent.is_dir():
-        raise StoreError(real, f"The folder {real.parent} of the output does not exist. Make it first.")
     if real.exists() and not overwrite:
         raise StoreExistsError(
-            real, f"The output {real} exists already. Pass overwrite=True (--overwrite) to replace it, or another name."
+            real, f"The output {real} exists already. Pass overwrite=True to replace it, or another name."
         )
     return real
 
@@ -242,12 +240,12 @@ def storage_version(path: Path) -> int:
         return int.from_bytes(file.read(20)[12:], "little")
 
 
-def connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPyConnection:
-    """Connect, confined to the file, waiting a bounded time for a process that has it open."""
+def connect(path: Path, read_only: bool, wait_seconds: float, *, confined: bool = True) -> duckdb.DuckDBPyConnection:
+    """Connect, confined to the file or not, waiting a bounded time for a process that has it open."""
 
     def attempt() -> duckdb.DuckDBPyConnection:
         if is_inherited(path):
-            return _connect_beside_parent(path, read_only)
+            return _connect_beside_parent(path, read_only, confined)
         own = not _is_open_in_duckdb(path)
         try:
             con = duckdb.connect(str(path), read_only=read_only)
@@ -255,7 +253,7 @@ def connect(path: Path, read_only: bool, wait_seconds: float) -> duckdb.DuckDBPy
             if "different configuration" not in str(error):
                 raise StoreError(path, f"{path} cannot be opened: {error}") from error
             return _join(path, read_only)
-        if own:
+        if own and confined:
             confine(con)
         return con
 
@@ -278,7 +276,7 @@ def second_name(path: Path) -> Iterator[Path]:
         name.unlink()
 
 
-def _connect_beside_parent(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+def _connect_beside_parent(path: Path, read_only: bool, confined: bool) -> duckdb.DuckDBPyConnection:
     if not read_only:
         raise _open_at_fork(path)
     try:
@@ -286,7 +284,8 @@ def _connect_beside_parent(path: Path, read_only: bool) -> duckdb.DuckDBPyConnec
             con = duckdb.connect(str(name), read_only=True)
     except OSError as error:
         raise _open_at_fork(path) from error
-    confine(con)
+    if confined:
+        confine(con)
     return con
 
 

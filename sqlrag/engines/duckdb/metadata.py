@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PUBLISHED_VERSION = "1.0.0"
 
 # The key of a file with chunks whose node_id is not their document and position.
+PATTERNS = "patterns"
+
 WITH_MARKUP = "vectors_with_markup"
 
 """The key of ``embedding_metadata`` where vectors were made of texts with their markup, by an older release."""
@@ -444,6 +446,24 @@ def folder_of(con: duckdb.DuckDBPyConnection, collection: str) -> str | None:
     """Return the folder that a collection was last read from."""
     row = con.execute("SELECT input_dir FROM collections WHERE collection = $1", [collection]).fetchone()
     return None if row is None else str(row[0])
+
+
+def patterns_of(con: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+    """Return the patterns by which folders were last read, by ``collection:folder``."""
+    patterns: dict[str, list[str]] = json.loads(read_metadata(con).get(PATTERNS, "{}"))
+    return patterns
+
+
+def record_patterns(
+    con: duckdb.DuckDBPyConnection, collection: str, input_dir: str, patterns: Sequence[str] | None
+) -> None:
+    """Record by which patterns a folder was read, inside the caller's transaction."""
+    before = patterns_of(con)
+    now_known = {key: value for key, value in before.items() if key != f"{collection}:{input_dir}"}
+    if patterns:
+        now_known[f"{collection}:{input_dir}"] = list(patterns)
+    if now_known != before:
+        write_metadata(con, {PATTERNS: json.dumps(now_known, ensure_ascii=False)})
 
 
 def record_collection(con: duckdb.DuckDBPyConnection, collection: str, input_dir: str) -> None:

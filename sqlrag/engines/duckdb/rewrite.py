@@ -157,11 +157,14 @@ def _check_is_still(path: Path, before: tuple[int, int]) -> None:
 def temporary_beside(output: Path) -> Iterator[Path]:
     """Yield a path beside the output, after removing what killed processes left; remove what is left of it.
 
+    Folders of the output that do not exist are made, and stay if something is in them.
     Meanwhile nothing is created that more people can read than the output, where it exists. Errors of DuckDB and the
     system become StoreErrors of the output.
     """
     consequence = "The file is as it was" if output.exists() else "None was made"
+    new_folders = [folder for folder in (output.parent, *output.parent.parents) if not folder.exists()]
     with reported(output, consequence):
+        output.parent.mkdir(parents=True, exist_ok=True)
         remove_left_overs(output)
     hidden = output.name if output in _under_way else f".{output.name}"  # one more of the same output
     temporary = output.with_name(f"{hidden}.{os.getpid()}-{secrets.token_hex(4)}.building")
@@ -174,6 +177,9 @@ def temporary_beside(output: Path) -> Iterator[Path]:
             _under_way.discard(temporary)
             for file in output.parent.glob(f"{glob.escape(temporary.name)}*"):
                 _remove(file)
+            with suppress(OSError):  # the first that is not empty
+                for folder in new_folders:
+                    folder.rmdir()
 
 
 def remove_left_overs(output: Path) -> None:

@@ -6,6 +6,7 @@ A file gets them with its first source of rows. The values of a collection's row
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # Names that the view, or the metadata of every chunk, has already.
 RESERVED = ("doc_id", "row_key", "row_text", "row_hash", "file_name", "file_path", "mime", "truncated")
-
 
 KEY_TYPES = re.compile(
     r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR|UUID|DATE|TIMESTAMP(_S|_MS)?|BOOLEAN|DECIMAL\(\d+,\d+\)|ENUM\(.*\)"
@@ -186,6 +186,106 @@ def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -
         # A row that the source has no more may have a key that is none of its type now.
         for chunk, (value, is_same, text) in zip(own, found, strict=True):
             chunk["row_key"] = value if is_same else text
+
+
+_WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
+
+# What Python has no exact value for, in lists and structures also times with zones, and what may be infinite.
+_AS_TEXT = re.compile(rf"\bINTERVAL\b|\bTIME(STAMP)?_NS\b|(?<=.){_WITH_ZONE}|{_WITH_ZONE}(?=.)")
+
+_MAY_BE_INFINITE = re.compile(r"\b(DATE|TIMESTAMP)")
+
+
+def add_values(con: duckdb.DuckDBPyConnection, documents: Iterable[dict[str, Any]]) -> None:
+    """Give each document of a row its ``row``: the columns with their values, those that Python lacks as text."""
+    wanted = {document["doc_id"]: document for document in documents}
+    for collection in sources(con) if wanted else ():
+        own = [doc_id for doc_id in wanted if doc_id.startswith(f"{collection}/")]
+        if not own:
+            continue
+        columns = columns_of(con, collection)
+        values = ", ".join(_in_python(identifier(name), kind) for name, kind in columns.items())
+        found = con.execute(
+            f"SELECT doc_id, {values} FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))",  # noqa: S608 - quoted
+            [own],
+        ).fetchall()
+        for doc_id, *pairs in found:
+            wanted[doc_id]["row"] = dict(zip(columns, _values(pairs, columns.values()), strict=True))
+
+
+def _in_python(column: str, kind: str) -> str:
+    """Return the SQL of a value for Python, and of its text where that is what Python gets: two columns."""
+    bare, text = bare_type(kind), f"CAST({column} AS VARCHAR)"
+    if _AS_TEXT.search(bare):
+        return f"NULL, {text}"
+    # DuckDB 1.3 gives no times with zones to Python without pytz.
+    value = f"make_timestamp(epoch_us({column}))" if kind == _WITH_ZONE else column
+    return f"{value}, " + (
+        f"CASE WHEN contains({text}, 'infinity') THEN {text} END" if _MAY_BE_INFINITE.search(bare) else "NULL"
+    )
+
+
+def _values(pairs: Sequence[Any], kinds: Iterable[str]) -> list[Any]:
+    """Return the values of what :func:`_in_python` selects for columns of these types."""
+    values = []
+    for value, text, kind in zip(pairs[::2], pairs[1::2], kinds, strict=True):
+        is_time = text is None and kind == _WITH_ZONE and isinstance(value, dt.datetime)
+        values.append(value.replace(tzinfo=dt.UTC) if is_time else value if text is None else text)
+    return values
+
+
+def bare_type(kind: str) -> str:
+    """Return a type without the names of its fields, which may be those of types."""
+    return re.sub(r'"(?:[^"]|"")*"', "", kind)
+
+
+_COUNTED = re.compile(r"(VARCHAR|BOOLEAN)(\[\])?")
+
+_ORDERED = re.compile(
+    r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL\(.*\)|DATE|TIME|TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?"
+)
+
+_LONGEST_VALUE = 200  # characters of a text that is offered to choose from
+
+
+def described(con: duckdb.DuckDBPyConnection, most: int) -> list[dict[str, Any]]:
+    """Return the sources of rows with their columns, as of :meth:`sqlrag.Store.row_sources`."""
+    found = []
+    for collection, source in sources(con).items():
+        check_definition(source)
+        table = identifier(table_of(collection))
+        columns = [_described(con, table, name, kind, most) for name, kind in columns_of(con, collection).items()]
+        rows = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608 - quoted
+        found.append({"collection": collection, "rows": rows, "key": source.definition["key"], "columns": columns})
+    return found
+
+
+def _described(con: duckdb.DuckDBPyConnection, table: str, name: str, kind: str, most: int) -> dict[str, Any]:
+    """Return a column: of texts and truth values how often each is there, of numbers and times least and greatest."""
+    column = identifier(name)
+    bounds = ""
+    if _ORDERED.fullmatch(kind):
+        finite = f" FILTER (isfinite({column}))" if may_be_infinite(kind) else ""
+        bounds = "".join(f", {_in_python(f'{bound}({column}){finite}', kind)}" for bound in ("min", "max"))
+    filled, *pairs = con.execute(f"SELECT count({column}){bounds} FROM {table}").fetchall()[0]  # noqa: S608 - quoted
+    known = {"name": name, "type": kind, "filled": filled}
+    if bounds:
+        return known | dict(zip(("least", "greatest"), _values(pairs, [kind] * 2), strict=True))
+    if not _COUNTED.fullmatch(kind):
+        return known
+    value = f"unnest(list_distinct({column}))" if kind.endswith("[]") else column
+    values = f"(SELECT {value} AS value FROM {table})"  # noqa: S608 - quoted
+    distinct = con.execute(f"SELECT count(DISTINCT value) FROM {values}").fetchall()[0][0]  # noqa: S608 - quoted
+    rows = con.execute(
+        f"SELECT value, count(*) AS rows FROM {values} WHERE length(CAST(value AS VARCHAR)) <= {_LONGEST_VALUE} "  # noqa: S608 - quoted
+        f"GROUP BY value HAVING count(*) > 1 OR {distinct} <= {most} ORDER BY rows DESC, value LIMIT {most}"
+    ).fetchall()
+    return known | {"distinct": distinct, "values": [{"value": value, "rows": count} for value, count in rows]}
+
+
+def may_be_infinite(kind: str) -> bool:
+    """Return whether a type has NaN or infinity."""
+    return re.fullmatch(r"DOUBLE|FLOAT|DATE|TIMESTAMP[^\[]*", kind) is not None
 
 
 def problems(con: duckdb.DuckDBPyConnection) -> list[str]:

@@ -14,14 +14,14 @@ import pyarrow as pa
 from sqlrag import arguments
 from sqlrag.arguments import counted, items, shown
 from sqlrag.cancellation import checkpoint
-from sqlrag.engines.duckdb.row_tables import add_keys
+from sqlrag.engines.duckdb.row_tables import add_keys, add_values
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import register, select_by_key
 from sqlrag.errors import InputError, NotFoundError, StoreError
 from sqlrag.links import is_markdown
 from sqlrag.normalize import clean_name
 from sqlrag.ranking.results import RESULT_KEYS
-from sqlrag.types import Candidate, Document
+from sqlrag.types import ROW, Candidate, Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -359,16 +359,17 @@ def chunks_at(con: duckdb.DuckDBPyConnection, places: Sequence[tuple[str, int]])
 
 
 def source_documents(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return source documents by their doc_id."""
+    """Return source documents by their doc_id; that of a row of a table with its columns as ``row``."""
     rows = select_by_key(
         con,
-        "SELECT doc_id, file_path, file_name, text, metadata_ FROM source_documents WHERE doc_id IN (...)",
+        "SELECT doc_id, file_path, file_name, text, metadata_, mime FROM source_documents WHERE doc_id IN (...)",
         sorted(set(ids_of("doc_ids", doc_ids, "['guides/setup.md']"))),
     )
-    sources = [dict(zip(_SOURCE_COLUMNS, row, strict=True)) for row in rows]
-    for source in sources:
+    sources = {row[0]: dict(zip(_SOURCE_COLUMNS, row[:-1], strict=True)) for row in rows}
+    for source in sources.values():
         source["metadata"] = json.loads(source["metadata"])
-    return {source["doc_id"]: source for source in sources}
+    add_values(con, [sources[doc_id] for doc_id, *_, mime in rows if str(mime).startswith(ROW)])
+    return sources
 
 
 def sources_of_chunks(con: duckdb.DuckDBPyConnection, path: Path, chunk_ids: Sequence[str]) -> list[dict[str, Any]]:

@@ -321,6 +321,9 @@ class PostgresEngine(Engine):
     def select(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._rows(name, values)
 
+    def row_sources(self, most: int) -> list[dict[str, Any]]:  # noqa: ARG002 - rows are documents there
+        return []
+
     def settings(self) -> dict[str, str]:
         counts = dict(self._rows("counts", {}))
         return {**self._ask(read_settings), **counts}

@@ -7,13 +7,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlrag.arguments import choice, counted, flag, shortened, shown, whole
+from sqlrag.arguments import counted, flag, shortened, shown, whole
 from sqlrag.engines.contents import checked_batches
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.errors import InputError, SqlragError, StoreError
 from sqlrag.formats.exchange import stored_contents
-from sqlrag.ingest.run import bars
 from sqlrag.network import scrub, without_password
+from sqlrag.progress import bar_is_off
+from sqlrag.progress import shown as progress_shown
 from sqlrag.search.open import backend_of, is_address, loaded
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def push(
     batch_chunks
         How many chunks are written at a time, in whole documents, 1 or more.
     progress
-        A bar: "auto" in a terminal or notebook, "on" always, "off" never.
+        "auto" and "on": a bar in a terminal or notebook, elsewhere a line every 30 s; "off": nothing.
 
     Returns
     -------
@@ -147,18 +148,16 @@ def push(
     """
     began = time.perf_counter()
     size = whole("batch_chunks", batch_chunks, 1)
-    bar_off = bars(True, choice("progress", progress, ("auto", "on", "off")))  # type: ignore[arg-type]
+    bar_off = bar_is_off(progress)
     if flag("prune", prune) and any(given is not None for given in (tags_any, tags_all, metadata)):
         raise InputError("prune compares whole collections: leave tags_any, tags_all and metadata out.")
     target = target_of(to)
-    from tqdm.auto import tqdm
-
     documents = chunks = skipped = 0
     kept: set[str] = set()
     collections: set[str] = set()
     with (
         stored_contents(db_path, collection, tags_any, tags_all, metadata, batch_chunks=size) as contents,
-        tqdm(total=contents.chunks, desc="pushing", unit="chunk", disable=bar_off, leave=False) as bar,
+        progress_shown(not bar_off),
     ):
         try:
             target.begin(contents)
@@ -168,7 +167,6 @@ def push(
                 skipped += len(batch.sources) - written[0]
                 kept.update(batch.sources["doc_id"].to_pylist())
                 collections.update(batch.sources["collection"].to_pylist())
-                bar.update(len(batch.chunks))
             chosen = [collection] if isinstance(collection, str) else collection
             missing = sorted(set(chosen or ()) - collections)
             if missing and prune:

@@ -138,8 +138,11 @@ def _wide_encoding(data: bytes) -> str:
 
     Text of a language needs few of the 256-character pages of Unicode. With the bytes in the wrong order, each
     character is of another page, and many are not assigned. Pairs of ASCII letters are Chinese characters, but those
-    with a blank are signs that no text has.
+    with a blank are signs that no text has; and where all bytes are ASCII, a quarter at least are controls, which are
+    the pages of the scripts that such characters are of.
     """
+    if data.isascii() and 4 * len(data.translate(None, _CONTROLS)) > 3 * len(data):
+        return ""
     fitting = []
     for encoding in _WIDE:
         start = (_decoded(data, encoding) or "")[:_JUDGED]

@@ -43,7 +43,7 @@ _CORE = {"title": "title", "creator": "author", "description": "description", "k
 # What programs call a file that nobody has given a title.
 _NO_TITLE = re.compile(
     r"(?:microsoft )?(?:word|excel|powerpoint)\b(?: (?:- .*|document|presentation|workbook))?|untitled\W*\d*|title|"
-    r"(?:slide|document|presentation|book|pr[äe]sentation|pr[ée]sentation)\W*\w{0,10}\W*\d*",
+    r"(?:slide|document|presentation|book|pr[äe]sentation|pr[ée]sentation)(?:\W*(?:title|titel|titre|name))?\W*\d*",
     re.IGNORECASE,
 )
 

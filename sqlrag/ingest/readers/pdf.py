@@ -122,6 +122,9 @@ class _Reading:
         if second is None:
             self._read_again(pages, [i for i, part in enumerate(found) if part["partial"]])
         remarks = [*self._without_garbage(pages), *whole["remarks"]]
+        pictures = [number for number in whole["pictures"] if not pages[number].letters]
+        if pictures:
+            remarks.insert(0, f"{_named(pictures)}: pictures without text; OCR needed where they show some")
         metadata = {key: name for key in ("title", "author") if (name := _name(whole[key]))}
         return [page.text for page in pages], metadata, remarks
 

@@ -63,10 +63,11 @@ def answer(
     dict
         Of each page its ``text``, blank where it could not be loaded; ``guessed``, the characters of it that no font
         maps to Unicode, for which the engine took the code; and whether the text is ``partial``: the page may have
-        more. At the end ``title``, ``author`` and ``remarks``, or the ``error`` and its ``kind``: "password", "crypto",
+        more. At the end ``title``, ``author``, ``remarks`` and the numbers of the pages with ``pictures`` and no text,
+        which PDFium alone tells, or the ``error`` and its ``kind``: "password", "crypto",
         "encryption", "limit" or "unreadable".
     """
-    whole: dict[str, Any] = {"title": "", "author": "", "remarks": []}
+    whole: dict[str, Any] = {"title": "", "author": "", "remarks": [], "pictures": []}
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -119,19 +120,21 @@ def _pypdfium2(
         whole["title"], whole["author"] = (document.get_metadata_value(key) for key in ("Title", "Author"))
         for number in range(len(document)) if numbers is None else numbers:
             try:
-                found = _pdfium_text(document, number)
+                text, guessed, partial, pictured = _pdfium_text(document, number)
+                whole["pictures"] += [number] * pictured
             except pypdfium2.PdfiumError as error:
                 whole["remarks"].append(f"page {number + 1}: {error}")
-                found = "", "", True
-            yield found
+                text, guessed, partial = "", "", True
+            yield text, guessed, partial
     finally:
         document.close()
 
 
-def _pdfium_text(document: Any, number: int) -> tuple[str, str, bool]:
+def _pdfium_text(document: Any, number: int) -> tuple[str, str, bool, bool]:
     """Return the text of a page as it is displayed, with its annotations and the values of its fields.
 
-    With it come the characters that are a guess, and whether the text may be a part of what the page has.
+    With it come the characters that are a guess, whether the text may be a part of what the page has, and whether it
+    has pictures and no text.
     """
     import pypdfium2.raw as pdfium
 
@@ -148,10 +151,12 @@ def _pdfium_text(document: Any, number: int) -> tuple[str, str, bool]:
             for i, mistake in enumerate(map(pdfium.FPDFText_HasUnicodeMapError, [text_page] * count, range(count)))
         ]
         partial = _is_partial(page)
+        pictures = () if text.strip() else page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=3)
+        pictured = any(True for _ in pictures)
     finally:
         page.close()
     text = _HYPHEN.sub(lambda match: match[1] if match[1].islower() else f"-\n{match[1]}", text)
-    return with_notes(text, notes), "".join(guessed).strip(), partial
+    return with_notes(text, notes), "".join(guessed).strip(), partial, pictured
 
 
 def _is_partial(page: Any) -> bool:

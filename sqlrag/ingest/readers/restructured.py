@@ -43,7 +43,13 @@ _SETTINGS = {
 _TITLED = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)
 
 # Directives of Sphinx whose content is not text, but names of files and options.
-_NO_TEXT = {"toctree", "index", "currentmodule", "module", "highlight", "only", "tabularcolumns", "contents", "include"}
+_NO_TEXT = {"toctree", "index", "currentmodule", "module", "highlight", "tabularcolumns", "contents", "include"}
+
+# Those whose argument is a condition or a class, and their content is text.
+_NO_ARGUMENT = {"only", "ifconfig", "rst-class", "cssclass", "hlist", "tab-set", "grid"}
+
+# docutils gives a picture without a description the name of its file.
+_NAME_AS_ALT = re.compile(r'<img alt="([^"]+)"(?=[^<>]* src="\1")')
 
 _VERSIONS = {
     "deprecated": "Deprecated since version ",
@@ -54,6 +60,9 @@ _VERSIONS = {
 
 # Roles of names in programs, which a dot may begin.
 _NAMES = {"any", "attr", "class", "data", "exc", "func", "meth", "mod", "obj"}
+
+# Roles of standards by number, which Sphinx gives a title, too.
+_NUMBERED = {"pep": "https://peps.python.org/pep-{:0>4}", "rfc": "https://datatracker.ietf.org/doc/html/rfc{}"}
 
 _CODE = {
     "code-block",
@@ -93,7 +102,7 @@ def read_rst(data: bytes, doc_id: str, _: object = None) -> Document:
     # docutils raises SystemMessage and, on odd input, others.
     except Exception as error:
         raise DocumentError(doc_id, f"not readable as reStructuredText ({type(error).__name__}: {error})") from error
-    page = html_to_markdown(parts["html_body"])
+    page = html_to_markdown(_NAME_AS_ALT.sub('<img alt=""', parts["html_body"]))
     return converted(doc_id, [page.text], warnings=warnings)
 
 
@@ -122,6 +131,8 @@ def _tolerant() -> Iterator[None]:
         return (found, messages) if found is not None else (_directives()["anything"], [])
 
     def role(name: str, language: Any, line: int, reporter: Any) -> Any:
+        if name in _NUMBERED:
+            return _role, []
         found, messages = known_role(name, language, line, reporter)
         return (found, messages) if found is not None else (_role, [])
 
@@ -137,6 +148,12 @@ def _role(name: str, raw: str, text: str, line: int, inliner: Any, options: Any 
 
     titled = _TITLED.fullmatch(text)
     kind_of_name = name.rpartition(":")[2]
+    if name in _NUMBERED:
+        number = (titled[2] if titled else text).partition("#")[0]
+        shown = titled[1] if titled else f"{name.upper()} {number}"
+        if number.isdecimal() and number.isascii():
+            return [nodes.reference(raw, shown, refuri=_NUMBERED[name].format(number))], []
+        return [nodes.inline(raw, shown)], []
     shown = titled[1] if titled else text.lstrip("!~." if kind_of_name in _NAMES else "!~")
     if kind_of_name == "doc":
         return [nodes.reference(raw, shown, refuri=titled[2] if titled else text)], []
@@ -172,7 +189,7 @@ def _directives() -> dict[str, Any]:
 
         def run(self) -> list[Any]:
             made: list[Any] = []
-            arguments = " ".join(self.arguments)
+            arguments = "" if self.name in _NO_ARGUMENT else " ".join(self.arguments)
             if arguments:
                 arguments = _VERSIONS.get(self.name, "") + arguments
                 inline, messages = self.state.inline_text(arguments, self.lineno)

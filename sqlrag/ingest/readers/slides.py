@@ -93,20 +93,45 @@ class _Slide:
         if kind in _TITLES and not self.title:
             self.title = " ".join(" ".join(_plain(p) for p in body if local(p.tag) == "p").split())
             return
-        texts = [(level, text) for level, text in self._paragraphs(body) if text]
-        if kind in _LISTS and len(texts) > 1:
-            yield "\n".join(
-                "  " * level + list_item("- ", [text]).replace("\n", "\n" + "  " * level) for level, text in texts
-            )
-        else:
-            yield from (text for _, text in texts)
+        texts = [(level, mark, text) for level, mark, text in self._paragraphs(body) if text]
+        usual = "- " if kind in _LISTS and len(texts) > 1 else ""
+        indent = "   " if any(mark not in {None, "", "- "} for _, mark, _ in texts) else "  "
+        items: list[str] = []
+        for level, own, text in texts:
+            mark = usual if own is None else own
+            if mark:
+                item = list_item(mark, [text])
+                items.append(indent * level + item.replace("\n", "\n" + indent * level))
+                continue
+            if items:
+                yield "\n".join(items)
+                items = []
+            yield text
+        if items:
+            yield "\n".join(items)
 
-    def _paragraphs(self, body: Element) -> Iterator[tuple[int, str]]:
+    def _paragraphs(self, body: Element) -> Iterator[tuple[int, str | None, str]]:
+        """Yield the level of each paragraph, the mark or number that it has of its own ("": none), and its text."""
+        numbers: dict[int, int] = {}
         for element in body:
-            if local(element.tag) == "p":
-                properties = child(element, "pPr")
-                level = attribute(properties, "lvl") if properties is not None else ""
-                yield min(int(level), 8) if level.isdigit() else 0, paragraph("".join(self._inline(element)))
+            if local(element.tag) != "p":
+                continue
+            properties = child(element, "pPr")
+            given = attribute(properties, "lvl") if properties is not None else ""
+            level = min(int(given), 8) if given.isdigit() else 0
+            mark = None
+            text = paragraph("".join(self._inline(element)))
+            number = child(properties, "buAutoNum") if properties is not None else None
+            if number is not None and text:
+                first = attribute(number, "startAt")
+                numbers = {other: count for other, count in numbers.items() if other <= level}
+                numbers[level] = numbers[level] + 1 if level in numbers else int(first) if first.isdigit() else 1
+                mark = f"{numbers[level]}. "
+            elif text:
+                numbers = {other: count for other, count in numbers.items() if other < level}
+                marks = {"buChar": "- ", "buBlip": "- ", "buNone": ""}
+                mark = next((marks[name] for one in properties or () if (name := local(one.tag)) in marks), None)
+            yield level, mark, text
 
     def _inline(self, element: Element) -> Iterator[str]:
         for part in element:
@@ -138,7 +163,7 @@ class _Slide:
             if local(row.tag) == "tr":
                 bodies = [child(cell, "txBody") for cell in row if local(cell.tag) == "tc"]
                 yield [
-                    " ".join(t for _, t in self._paragraphs(body) if t) if body is not None else "" for body in bodies
+                    " ".join(t for *_, t in self._paragraphs(body) if t) if body is not None else "" for body in bodies
                 ]
 
     def _chart(self, name: str) -> Iterator[str]:
@@ -169,7 +194,7 @@ class _Slide:
         for shape in tree if tree is not None else ():
             place, body = child(shape, "nvSpPr", "nvPr", "ph"), child(shape, "txBody")
             if place is not None and attribute(place, "type") == "body" and body is not None:
-                texts += [text for _, text in self._paragraphs(body) if text]
+                texts += [text for *_, text in self._paragraphs(body) if text]
         return ["> " + "\n\n".join(texts).replace("\n", "\n> ")] if texts else []
 
 

@@ -40,7 +40,7 @@ def read_table(data: bytes, doc_id: str, _: object = None) -> Document:
     text, warnings = decode(data, doc_id)
     if 10 * text.count("\x00") > len(text):
         raise DocumentError(doc_id, "the content is not text: it is binary data")
-    text = text.replace("\x00", "")
+    text = text.replace("\x00", " ")
     delimiter = _delimiter(text, "\t" if doc_id.lower().endswith(".tsv") else ",")
     first, _, rest = text.partition("\n")
     text = rest if first.strip().lower() == f"sep={delimiter}".strip() else text

@@ -139,6 +139,15 @@ def _cell(text: str) -> str:
     return " ".join(text.split())
 
 
+# What programs call a page, a book or a document without a title.
+_UNTITLED = re.compile(
+    r"(?:new )?untitled(?:[ -](?:document|page|book|note|presentation|spreadsheet))?\W*\d*|unbenanntes dokument|"
+    r"document sans titre|documento (?:sin t[ií]tulo|senza titolo|sem nome)|документ без названия|"
+    r"無題.{0,6}|未命名.{0,4}|无标题文档|new (?:page|document)\W*\d*",
+    re.IGNORECASE,
+)
+
+
 def converted(
     doc_id: str,
     pages: Sequence[str],
@@ -170,6 +179,8 @@ def converted(
         texts = [text for text in texts if text]
     given = {key: value for key, value in (metadata or {}).items() if not isinstance(value, str) or value.strip()}
     known = {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in given.items()}
+    if _UNTITLED.fullmatch(str(known.get("title", ""))):
+        del known["title"]
     return Document(
         doc_id,
         PAGE_BREAK.join(texts),

@@ -204,7 +204,8 @@ class LlamaIndexRetriever(Surface):
 class LlamaIndexVectorStore(Surface):
     """llama-index embeds the question and hands its vector over, and conditions of metadata as its own filters."""
 
-    OPERATORS = {"$in": "in", "$exists": "!="}  # that a field exists is that it is not None
+    # That a field exists is that it is not None.
+    OPERATORS = {"$in": "in", "$exists": "!=", "$gte": ">=", "$lt": "<", "$contains": "contains"}
 
     def __init__(self, path):
         super().__init__(path)
@@ -225,14 +226,17 @@ class LlamaIndexVectorStore(Surface):
             mode=modes[mode],
             filters=self.metadata_filters(filters.get("metadata", {})),
         )
-        found = self.vectors.query(query, **{name: value for name, value in filters.items() if name != "metadata"})
+        others = {name: value for name, value in filters.items() if name != "metadata"}
+        others["metadata"] = {key: signs for key, signs in filters.get("metadata", {}).items() if "$eq" in signs}
+        found = self.vectors.query(query, **others)
         assert [node.node_id for node in found.nodes] == found.ids
         return list(zip(found.ids, found.similarities, strict=True))
 
     def metadata_filters(self, metadata):
         from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-        wanted = [(key, sign, value) for key, signs in metadata.items() for sign, value in signs.items()]
+        # llama-index has no filters of truth values.
+        wanted = [(key, sign, one) for key, signs in metadata.items() for sign, one in signs.items() if sign != "$eq"]
         parts = [
             MetadataFilter(key=key, operator=self.OPERATORS[sign], value=None if sign == "$exists" else value)
             for key, sign, value in wanted
@@ -249,9 +253,9 @@ SURFACES = {
 }  # fmt: skip
 
 
-def answers(surface, way, questions):
+def answers(surface, way, questions, ways=WAYS):
     """Return what a surface answers to each question."""
-    mode, filters = WAYS[way]
+    mode, filters = ways[way]
     if hasattr(surface, "ask_all"):
         return surface.ask_all(questions, mode, filters)
     return [surface.ask(question, mode, filters) for question in questions]
@@ -280,6 +284,74 @@ def test_the_same_ids_order_and_scores(kb, expected, name, count):
                 questions = questions_of(way)[:count]
                 wanted = expected[way][: len(questions)]
                 assert differences(questions, wanted, answers(surface, way, questions)) == [], way
+
+
+# Of rows of a table: filters on columns with types, and the same in SQL over the view of the rows.
+OF_ROWS = {
+    "numbers": ("hybrid", {"price": {"$gte": 10, "$lt": 30.5}}, "price >= 10 AND price < 30.5"),
+    "floats": ("vector", {"x": {"$lt": 7.5}}, "x < 7.5"),
+    "dates and truth values": (
+        "hybrid",
+        {"day": {"$gte": "2024-01-05"}, "open": {"$eq": True}},
+        "day >= DATE '2024-01-05' AND open",
+    ),
+    "times": (
+        "lexical",
+        {"updated_at": {"$lt": "2024-01-01T20:00:00"}},
+        "updated_at < TIMESTAMP '2024-01-01 20:00:00'",
+    ),
+    "lists": ("hybrid", {"marks": {"$contains": "b"}}, "list_contains(marks, 'b')"),
+    "texts": ("lexical", {"channel": {"$in": ["shop"]}}, "channel = 'shop'"),
+    "what is there": ("hybrid", {"channel": {"$exists": True}}, "channel IS NOT NULL"),
+}
+
+ROW_QUESTIONS = ["Which pump is late?", "loud pump 12", "Order 7"]
+
+
+@pytest.fixture(scope="module")
+def of_rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "kb.duckdb"
+    source = """SELECT i AS id, 'The pump number ' || i || ' is ' || ['loud', 'cold', 'late'][i % 3 + 1] AS body,
+        'Order ' || i AS subject, CAST(i * 1.25 AS DECIMAL(10, 2)) AS price, i % 2 = 0 AS open,
+        DATE '2024-01-01' + i::INTEGER AS day, TIMESTAMP '2024-01-01 08:00:00' + INTERVAL (i) HOUR AS updated_at,
+        ['a', 'b', 'c'][: i % 4] AS marks, if(i % 4 = 0, NULL, ['shop', 'phone'][i % 2 + 1]) AS channel,
+        if(i = 3, 'nan', i::VARCHAR)::DOUBLE AS x FROM range(40) AS t(i)"""
+    model = sqlrag.load_embedder(MODEL, provider="hashing")
+    options = {"key": "id", "text": "body", "title": "subject", "collection": "tickets"}
+    sqlrag.index_rows(source, path, embedder=model, progress="off", **options)
+    with sqlrag.Store(path, read_only=False) as store:
+        for question in ROW_QUESTIONS:
+            store.embed_query(question)
+    with sqlrag.Store(path):
+        yield path
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_the_same_rows_by_their_columns(of_rows, name):
+    ways = {way: (mode, {"metadata": condition}) for way, (mode, condition, _) in OF_ROWS.items()}
+    surface = SURFACES[name](of_rows)
+    with surface.stack:
+        for way, (mode, filters) in ways.items():
+            if mode in surface.modes:
+                expected = [python(of_rows, question, mode, filters) for question in ROW_QUESTIONS]
+                assert all(expected)
+                assert differences(ROW_QUESTIONS, expected, answers(surface, way, ROW_QUESTIONS, ways)) == [], way
+
+
+@pytest.mark.parametrize("way", OF_ROWS)
+def test_a_filter_chooses_what_sql_chooses(of_rows, way):
+    _, condition, where = OF_ROWS[way]
+    results = sqlrag.vector_query("pump", of_rows, top_k=50, metadata=condition)
+    with duckdb.connect(str(of_rows), read_only=True) as con:
+        # NaN is the greatest number to SQL, and none to a filter.
+        keys = con.execute(f"SELECT row_key FROM rows_of_tickets WHERE {where} AND NOT isnan(x)").fetchall()
+        joined = "SELECT h.node_id, r.row_key FROM lexical_query('pump', k := 50, metadata := $1) AS h "
+        rows = con.execute(f"{joined} JOIN rows_of_tickets AS r USING (doc_id)", [json.dumps(condition)]).fetchall()
+    found = {row["row_key"] for row in results}
+    assert found - {3} == {key for (key,) in keys}
+    assert {key for _, key in rows} == found
+    assert dict(rows) == {row["node_id"]: row["row_key"] for row in results}
+    assert 0 < len(found) < 40
 
 
 # Where each surface is changed by hand: a function that returns results, or that writes them.

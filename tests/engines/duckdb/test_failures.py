@@ -42,6 +42,11 @@ class Chat:
         yield Piece("one [1]")
 
 
+def _registered(kb):
+    with duckdb.connect() as con:
+        sqlrag.register(con, kb)
+
+
 def _asked(question="common"):
     return [{"query": question, "relevant": ["a.md"]}]
 
@@ -55,11 +60,16 @@ CALLS = {
     "backup": lambda f, kb: sqlrag.backup(kb, f / "o.duckdb"),
     "build_over": lambda f, kb: sqlrag.prepare_embeddings(f / "docs", kb, overwrite=True, **HASHING),
     "check": lambda f, kb: sqlrag.check(kb),
+    "classify": lambda f, kb: sqlrag.classify(kb, ["common", "another"]),
+    "cluster": lambda f, kb: sqlrag.cluster(kb),
     "compact": lambda f, kb: sqlrag.compact(kb),
     "compress": lambda f, kb: sqlrag.compress("common", sqlrag.lexical_query("common", kb), store=kb),
+    "connect": lambda f, kb: sqlrag.connect(kb).close(),
     "convert": lambda f, kb: sqlrag.convert(kb, f / "o.ragmd"),
     "corpus_map": lambda f, kb: sqlrag.corpus_map(kb),
     "delete_documents": lambda f, kb: sqlrag.delete_documents(kb, doc_ids=["a.md"]),
+    "distinctive_terms": lambda f, kb: sqlrag.distinctive_terms(kb, {"metadata": {"$doc_id": "a.md"}}),
+    "embed_rows": lambda f, kb: sqlrag.embed_rows(kb),
     "evaluate": lambda f, kb: sqlrag.evaluate(_asked(), kb),
     "explain": lambda f, kb: sqlrag.explain("common", "a.md#0", kb),
     "recommend": lambda f, kb: sqlrag.recommend(
@@ -84,14 +94,18 @@ CALLS = {
     "index_rows": lambda f, kb: sqlrag.index_rows(f / "rows.csv", kb, key="id", text="body", progress="off"),
     "lexical_query": lambda f, kb: sqlrag.lexical_query("common", kb),
     "merge": lambda f, kb: sqlrag.merge([kb, f / "other.duckdb"], f / "o.duckdb"),
+    "near_duplicates": lambda f, kb: sqlrag.near_duplicates(kb),
     "open_store": lambda f, kb: sqlrag.open_store(kb).__enter__().close(),
     "plot_lengths": lambda f, kb: sqlrag.plot_lengths(kb),
     "plot_map": lambda f, kb: sqlrag.plot_map(kb),
     "prepare_embeddings": lambda f, kb: sqlrag.prepare_embeddings(f / "docs", f / "o.duckdb", **HASHING),
     "rag_service": lambda f, kb: sqlrag.rag_service("ragmd", EMBEDDER, f / "x.ragmd").search("common"),
     "reembed": lambda f, kb: sqlrag.reembed(kb, "hashing-96", provider="hashing", progress="off"),
+    "register": lambda f, kb: _registered(kb),
     "repair": lambda f, kb: sqlrag.repair(kb),
     "retrieve": lambda f, kb: sqlrag.retrieve("common", sqlrag.RetrievePlan(), kb),
+    "semantic_join": lambda f, kb: sqlrag.semantic_join(kb, kb),
+    "trend": lambda f, kb: sqlrag.trend("common", kb, threshold=0.5),
     "update_embeddings": lambda f, kb: sqlrag.update_embeddings(f / "docs", kb, progress="off"),
     "update_rows": lambda f, kb: sqlrag.update_rows(kb, progress="off"),
     "upgrade": lambda f, kb: sqlrag.upgrade(kb),
@@ -115,6 +129,7 @@ READING = {
     "lexical_query": lambda s: s.lexical_query("common"),
     "query_vector": lambda s: s.query_vector("common"),
     "retrieve": lambda s: s.retrieve("common", sqlrag.RetrievePlan()),
+    "row_sources": lambda s: s.row_sources(),
     "select": lambda s: s.select("serving/alive"),
     "sources": lambda s: s.sources(["a.md"]),
     "snippets": lambda s: s.snippets("common", ["a.md#0"]),

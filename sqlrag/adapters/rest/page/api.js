@@ -18,6 +18,12 @@ export function askForKeyBy(ask) {
   askForKey = ask;
 }
 
+/** The header with the key, if there is one. */
+export function authorization() {
+  const key = sessionStorage.getItem(KEY);
+  return key === null ? {} : { Authorization: `Bearer ${key}` };
+}
+
 export const get = async (path, signal) => (await send(path, { signal })).json();
 
 export const post = async (path, body, signal) => (await send(path, { ...json(body), signal })).json();
@@ -68,7 +74,7 @@ const json = (body) => ({
 async function send(path, options, accept = "application/json") {
   for (;;) {
     const key = sessionStorage.getItem(KEY);
-    const headers = { ...options.headers, Accept: accept, ...(key && { Authorization: `Bearer ${key}` }) };
+    const headers = { ...options.headers, Accept: accept, ...authorization() };
     const response = await answered(path, { ...options, headers });
     if (response.ok) return response;
     if (response.status !== 401) throw await problem(response);

@@ -7,6 +7,7 @@ import { askForKey } from "./key.js";
 import { listen } from "./keyboard.js";
 import * as map from "./map.js";
 import { items } from "./results.js";
+import { typesOf } from "./row.js";
 import * as source from "./source.js";
 import { address, filters as asFilters, more, read, spansAt, STEP } from "./state.js";
 import { count, element, toUnits } from "./text.js";
@@ -96,7 +97,8 @@ async function search(wanted) {
     const most = PER_DOCUMENT * Math.ceil(asked.count / STEP); // more results are more of each document, too
     const body = { query_text: asked.query, top_k: asked.count, per_document: most, context: "neighbours", ...asFilters(asked) };
     const found = await post(ROUTES[asked.mode], body, signal);
-    show(asked, found, found.results.length ? await snippets(asked, found, signal) : []);
+    const [parts, columns] = await Promise.all([found.results.length ? snippets(asked, found, signal) : [], tables(found, signal)]);
+    show(asked, found, parts, columns);
   } catch (error) {
     if (error.name === "AbortError") return;
     shown = null;
@@ -121,6 +123,23 @@ async function snippets(asked, { results, notices }, signal) {
   }
 }
 
+/** Return the columns of the rows among the results, by document; if that fails, the results are shown without. */
+async function tables({ results, notices }, signal) {
+  const rows_ = results.filter((row) => "row_key" in row);
+  if (!rows_.length) return new Map();
+  try {
+    const wanted = [post("get_source_documents", { chunk_ids: rows_.map((row) => row.node_id) }, signal), offered()];
+    const [{ documents }, { row_sources: sources }] = await Promise.all(wanted);
+    const types = typesOf(sources);
+    const collections = new Map(rows_.map((row) => [row.doc_id, row.collection]));
+    return new Map(documents.map(({ doc_id: id, row }) => [id, { row, types: types.get(collections.get(id)) }]));
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    notices.push(`The columns are not shown: ${sentence(error)}`);
+    return new Map();
+  }
+}
+
 /** Return the spans of the question's words in texts; if that fails, the texts are shown without marks. */
 async function marks(asked, texts, notices, signal) {
   try {
@@ -132,13 +151,13 @@ async function marks(asked, texts, notices, signal) {
   }
 }
 
-function show(asked, found, parts) {
+function show(asked, found, parts, columns = new Map()) {
   rows = found.results;
   map.mark(rows);
   const blank = !asked.query.trim();
   $("results").hidden = blank;
   showHelp();
-  $("list").replaceChildren(...items(rows, parts, asked.mode, hrefOf, found.further ?? {}));
+  $("list").replaceChildren(...items(rows, parts, asked.mode, hrefOf, found.further ?? {}, columns));
   $("notices").replaceChildren(...found.notices.map((notice) => element("li", {}, notice)));
   $("status").textContent = blank ? "" : rows.length ? `${count(rows.length, "result")} for “${asked.query.trim()}”` : nothing(asked);
   $("timings").textContent = times(found.timings);
@@ -182,7 +201,8 @@ async function openSource(asked) {
     const texts = toUnits(document_.text, spans).map(([start, end]) => document_.text.slice(start, end));
     const found = asked.query.trim() && texts.length ? await marks(asked, texts, [], signal) : [];
     const terms = found.flatMap((part, at) => part.map(([start, end]) => [start + spans[at][0], end + spans[at][0]]));
-    source.show(document_, spans, terms, page);
+    const types = document_.row ? typesOf((await offered()).row_sources).get(document_.doc_id.split("/", 1)[0]) : undefined;
+    source.show(document_, spans, terms, page, types);
   } catch (error) {
     if (error.name !== "AbortError") source.failed(sentence(error));
   }
@@ -273,14 +293,33 @@ function finish(done) {
 
 // What the file is.
 
+let choices = null; // what can be chosen from, or the request for it
+
+/** Return the answer of `facets`, which is asked for once. */
+function offered() {
+  choices ??= get("facets").catch((error) => {
+    choices = null;
+    throw error;
+  });
+  return choices;
+}
+
+/** Offer the other files of the server, which are beside this one: `names` is empty where there is one alone. */
+function files(names) {
+  const [, here] = new URL(".", document.baseURI).pathname.match(/\/([^/]+)\/$/) ?? [];
+  $("files").hidden = names.length < 2;
+  $("files").querySelector("select").replaceChildren(...names.map((name) => element("option", { selected: name === here }, name)));
+}
+
 async function describe() {
   try {
-    const [facts, offered] = await Promise.all([get("get_embedding_metadata"), get("facets")]);
+    const [facts, choice] = await Promise.all([get("get_embedding_metadata"), offered()]);
     const { total_documents: documents } = facts.source_documents;
     const { total_chunks: chunks } = facts.chunks;
-    canAnswer = Boolean(offered.chat_model);
-    $("corpus").textContent = `${offered.name} · ${count(documents, "document")} · ${count(chunks, "chunk")} · ${facts.embedding.model}`;
-    filters.offer(offered.collections, offered.tags);
+    canAnswer = Boolean(choice.chat_model);
+    $("corpus").textContent = `${choice.name} · ${count(documents, "document")} · ${count(chunks, "chunk")} · ${facts.embedding.model}`;
+    filters.offer(choice.collections, choice.tags);
+    files(choice.databases);
     filters.tick(state);
     $("ask").hidden = !canAnswer || rows.length === 0;
   } catch (error) {
@@ -311,6 +350,9 @@ $("stop").addEventListener("click", () => controllers.answer?.abort());
 $("close").addEventListener("click", () => go({ source: null }));
 $("map-toggle").addEventListener("click", () => go({ view: state.view ? null : "map" }));
 $("help").addEventListener("click", () => help());
+$("files").addEventListener("change", ({ target }) => {
+  location.assign(`../${target.value}/${address({ ...read(""), query: state.query, mode: state.mode }).replace("./", "")}`);
+});
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-node]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;

@@ -1,5 +1,6 @@
 /** The list of results: the place of each, its text with marked words, and its rank and score in each leg. */
 
+import { columns } from "./row.js";
 import { element, marked, titlesOf, toUnits } from "./text.js";
 
 const FURTHER = 5;
@@ -10,19 +11,19 @@ const LEGS = [
 
 /**
  * Return the items of the list. `snippets` has the text to show of each, with its marks; `hrefOf(id)` returns the address of a source; `further`
- * has the ids of the passages that are not shown, by document.
+ * has the ids of the passages that are not shown, by document; `tables` the columns of rows, as `{row, types}`, by document.
  */
-export function items(rows, snippets, mode, hrefOf, further) {
+export function items(rows, snippets, mode, hrefOf, further, tables) {
   const legs = LEGS.filter(([leg]) => mode === "hybrid" || leg === (mode === "words" ? "lexical" : "vector"));
   const best = Math.max(...rows.map((row) => row.lexical_score ?? 0), Number.MIN_VALUE);
   const last = new Map(rows.map((row, index) => [row.doc_id, index]));
   return rows.map((row, index) => {
     const others = last.get(row.doc_id) === index ? (further[row.doc_id] ?? []) : [];
-    return item(row, snippets[index], index + 1, legs, best, hrefOf, others);
+    return item(row, snippets[index], index + 1, legs, best, hrefOf, others, tables.get(row.doc_id));
   });
 }
 
-function item(row, snippet, rank, legs, best, hrefOf, others) {
+function item(row, snippet, rank, legs, best, hrefOf, others, table) {
   const titles = titlesOf(row);
   const link = element("a", { href: hrefOf(row.node_id), className: "open", dir: "auto" }, titles.join(" › "));
   link.dataset.node = row.node_id;
@@ -35,6 +36,7 @@ function item(row, snippet, rank, legs, best, hrefOf, others) {
       element("h3", {}, element("span", { className: "rank", ariaHidden: "true" }, `${rank}`), link),
       element("p", { className: "place" }, ...place(row, titles)),
       element("p", { className: "excerpt", dir: "auto" }, ...excerpt(snippet)),
+      table ? columns(table.row, table.types) : null,
       around(row),
       element("dl", { className: "legs" }, ...legs.map((leg) => measure(row, leg, best)), fused(row)),
       others.length ? more(others, hrefOf) : null,

@@ -1,5 +1,6 @@
 /** The panel with a whole document, scrolled to the found passages. */
 
+import { columns } from "./row.js";
 import { element, marked, titleOf, toUnits } from "./text.js";
 
 const PART = 4000;
@@ -13,6 +14,7 @@ export function waiting(title) {
   $("source-title").textContent = title;
   $("source-place").textContent = "";
   $("source-text").replaceChildren();
+  $("source-row").replaceChildren();
   $("source-state").textContent = "Loading the document …";
   $("passage").hidden = true;
 }
@@ -22,12 +24,16 @@ export function failed(words) {
   $("source-state").textContent = words;
 }
 
-/** Show a document. `passages` are spans of its text, `terms` the words within them, both in characters. */
-export function show(source, passages, terms, page) {
+/**
+ * Show a document. `passages` are spans of its text, `terms` the words within them, both in characters; `types` are those of the columns of
+ * the row that it is of.
+ */
+export function show(source, passages, terms, page, types) {
   const title = titleOf(source);
   $("source-title").textContent = title;
   $("source-place").textContent = [source.doc_id === title ? "" : source.doc_id, page === null ? "" : `page ${page}`].filter(Boolean).join(", ");
   $("source-state").textContent = passages.length ? "" : "The place of this passage in the document is unknown.";
+  $("source-row").replaceChildren(...[columns(source.row, types)].filter(Boolean));
   $("source-text").replaceChildren(...whole(source.text, passages, terms));
   passage(0, passages.length);
 }

@@ -1,0 +1,89 @@
+"""The extension of IPython: a cell of SQL on a file, and a cell that is a question."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from sqlrag.adapters.connection import connect, interruptible
+from sqlrag.errors import InputError
+from sqlrag.ranking.results import frames
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+_ONE_QUESTION = "There is no question: write it after %search, or in the cell below %%search."
+
+
+def load(shell: Any) -> None:
+    """Give an IPython shell ``%sqlrag``, ``%search``, ``%%search`` and, unless another extension has it, ``%%sql``."""
+    magics = _Magics(shell)
+    shell.register_magic_function(magics.choose, "line", "sqlrag")
+    shell.register_magic_function(magics.search, "line_cell", "search")
+    if shell.find_cell_magic("sql") is None:
+        shell.register_magic_function(magics.sql, "line_cell", "sql")
+    else:
+        print(  # noqa: T201 - of the notebook, whose cell says what it does
+            "%%sql is another extension's here, such as JupySQL's, and stays so. Give it the connection:\n"
+            "    con = %sqlrag kb.duckdb\n    %sql con"
+        )
+
+
+class _Magics:
+    """The magics of one shell, with the connection that they share."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._con: duckdb.DuckDBPyConnection | None = None
+
+    def choose(self, line: str) -> duckdb.DuckDBPyConnection:
+        """Open a file for the cells below, ``%sqlrag kb.duckdb``, and return the connection; alone, return it again.
+
+        A variable that is a connection, as :func:`sqlrag.connect` makes with an embedder of yours, will do as well.
+        """
+        words = shlex.split(line)
+        if not words:
+            return self._connection()
+        if len(words) > 1:
+            raise InputError("Name one file: %sqlrag kb.duckdb")
+        variable = self._shell.user_ns.get(words[0])
+        if hasattr(variable, "execute") and hasattr(variable, "interrupt"):
+            self._con = variable
+        else:
+            if self._con is not None:
+                self._con.close()
+                self._con = None
+            self._con = connect(words[0])
+        return self._con
+
+    def sql(self, line: str, cell: str | None = None) -> pd.DataFrame | None:
+        """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it."""
+        con = self._connection()
+        frames("pandas", "%%sql")
+        # DuckDB looks for data frames among the variables of who calls it.
+        scope = {**self._shell.user_ns, "_con": con, "_sql": f"{line}\n{cell or ''}"}
+
+        def run() -> pd.DataFrame | None:
+            relation = eval("_con.sql(_sql)", scope)  # noqa: S307 - a fixed text
+            return None if relation is None else relation.df()
+
+        return interruptible(con, run)
+
+    def search(self, line: str, cell: str | None = None) -> pd.DataFrame:
+        """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
+
+        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``.
+        """
+        con = self._connection()
+        frames("pandas", "%search")
+        question, options = (line, "") if cell is None else (cell.strip(), line.strip())
+        if not question.strip():
+            raise InputError(_ONE_QUESTION)
+        statement = f"FROM search($1{', ' * bool(options)}{options})"
+        return interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        if self._con is None:
+            raise InputError("No file has been named yet. Name one: %sqlrag kb.duckdb")
+        return self._con

@@ -1,0 +1,190 @@
+"""``%load_ext sqlrag``: cells of SQL and of questions in IPython, beside JupySQL, and the same in marimo."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import sqlrag
+from sqlrag import InputError, ModelUnavailableError
+from tests.support.helpers import ROOT, build
+from tests.support.stores import make_small_store
+
+IPython = pytest.importorskip("IPython", reason="needs IPython, which the notebook extra brings")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("kb"), late_md="# Late\n\nlate delivery", battery_md="battery dies quickly")
+
+
+@pytest.fixture
+def kb(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copy(made, tmp_path / "kb.duckdb"))
+
+
+@pytest.fixture
+def shell(kb):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def run(shell, *cells):
+    """Run cells and return what the last one returns, or raise what one of them raised."""
+    for cell in cells:
+        done = shell.run_cell(cell)
+        done.raise_error()
+    return done.result
+
+
+class TestIPython:
+    def test_a_cell_of_sql_and_a_question_give_data_frames(self, shell, kb):
+        con = run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        frame = run(shell, "%%sql\nSELECT node_id, similarity(text, 'battery') AS s FROM documents ORDER BY ALL")
+        assert list(frame.columns) == ["node_id", "s"]
+        assert frame["node_id"].tolist() == ["battery.md#0", "late.md#0"]
+        question = run(shell, "%search battery")
+        assert question.equals(run(shell, "%%search\nbattery"))
+        assert question["node_id"].tolist()[0] == "battery.md#0"
+        assert len(run(shell, "%%search k := 1, fusion := 'rrf'\nbattery's \"quick\" death")) == 1
+        assert run(shell, "n = %sql SELECT count(*) AS n FROM documents", "n").loc[0, "n"] == 2
+        assert run(shell, "%sqlrag") is con
+        con.close()
+
+    def test_frames_and_variables_of_the_notebook_are_tables(self, shell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "import pyarrow as pa")
+        run(shell, "reviews = pa.table({'stars': [1, 5], 'body': ['the battery dies', 'grand']})")
+        frame = run(shell, "%%sql\nSELECT avg(stars) AS a FROM reviews WHERE similarity(body, 'battery') > .5")
+        assert frame.loc[0, "a"] == 1
+        run(shell, "%%sql\nCREATE TEMP TABLE t AS SELECT 1 AS i;\nINSERT INTO t VALUES (2)")
+        assert run(shell, "%%sql\nFROM t ORDER BY i")["i"].tolist() == [1, 2]
+
+    def test_a_connection_of_the_notebook_is_used(self, shell):
+        run(shell, "%load_ext sqlrag", "import sqlrag", "con = sqlrag.connect('kb.duckdb', verbose=False)")
+        assert run(shell, "%sqlrag con") is shell.user_ns["con"]
+        assert len(run(shell, "%search battery")) == 2
+
+    def test_another_file_takes_its_place_and_the_first_is_closed(self, shell, kb, made):
+        first = run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        run(shell, f"%sqlrag '{made}'")
+        with pytest.raises(duckdb.ConnectionException):
+            first.execute("SELECT 1")
+        duckdb.connect(str(kb)).close()
+
+    @pytest.mark.parametrize("cell", ["%search late", "%%sql\nSELECT 1", "%sqlrag"])
+    def test_without_a_file_the_error_says_how_to_name_one(self, shell, cell):
+        with pytest.raises(InputError, match=r"%sqlrag kb\.duckdb"):
+            run(shell, "%load_ext sqlrag", cell)
+
+    def test_errors_are_those_of_sqlrag_where_they_are_its_own(self, shell, tmp_path):
+        make_small_store(tmp_path / "given.duckdb")
+        run(shell, "%load_ext sqlrag", "%sqlrag given.duckdb")
+        with pytest.raises(ModelUnavailableError):
+            run(shell, "%search pond")
+        with pytest.raises(duckdb.BinderException):
+            run(shell, "%%sql\nSELECT nosuch")
+        with pytest.raises(InputError, match="There is no question"):
+            run(shell, "%search ")
+        with pytest.raises(InputError, match="Name one file"):
+            run(shell, "%sqlrag a.duckdb b.duckdb")
+
+    def test_the_sql_cell_of_another_extension_is_left_and_told_how(self, shell, capsys):
+        shell.register_magic_function(lambda line, cell="": f"theirs: {line}{cell}", "line_cell", "sql")
+        run(shell, "%load_ext sqlrag")
+        assert "con = %sqlrag kb.duckdb" in capsys.readouterr().out
+        assert run(shell, "%%sql\nSELECT 1") == "theirs: SELECT 1\n"
+        con = run(shell, "con = %sqlrag kb.duckdb", "con")
+        assert len(run(shell, "%search battery")) == 2
+        con.close()
+
+
+def test_jupysql_takes_the_connection(shell, capsys):
+    pytest.importorskip("sql.magic", reason="needs JupySQL: pip install jupysql")
+    run(shell, "%load_ext sql", "%load_ext sqlrag", "con = %sqlrag kb.duckdb", "%sql con")
+    run(shell, "found = %sql SELECT similarity('a', 'a') AS s, embed('a') = embed('a') AS same")
+    assert list(shell.user_ns["found"].DataFrame().loc[0]) == [1, True]
+    shell.user_ns["con"].close()
+
+
+def test_a_notebook_runs_from_its_first_to_its_last_cell(kb):
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [
+        nbformat.v4.new_code_cell(source)
+        for source in (
+            "%load_ext sqlrag\n%sqlrag kb.duckdb",
+            "%%search k := 1\nwhat dies",
+            "%%sql\nSELECT node_id FROM hybrid_query('late', embed('late'), k := 1)",
+        )
+    ]
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": kb.parent}})
+    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    shown = [cell.outputs[-1]["data"]["text/plain"] for cell in notebook.cells]
+    assert "DuckDBPyConnection" in shown[0]
+    assert "battery.md#0" in shown[1]
+    assert "late.md#0" in shown[2]
+
+
+MARIMO = """
+import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+    import marimo as mo
+    import sqlrag
+
+    con = sqlrag.connect("kb.duckdb", verbose=False)
+    return con, mo
+
+
+@app.cell
+def _(con, mo):
+    found = mo.sql("SELECT node_id FROM search('what dies', k := 1)", engine=con, output=False)
+    return (found,)
+
+
+@app.cell
+def _(con, mo):
+    query = "SELECT similarity('late', 'late delivery') AS s, embed('a') = embed('a') AS same"
+    similar = mo.sql(query, engine=con, output=False)
+    return (similar,)
+
+
+if __name__ == "__main__":
+    _, definitions = app.run()
+    found, similar = definitions["found"], definitions["similar"]
+    print(found["node_id"].to_list(), round(similar["s"][0], 3), similar["same"][0])
+"""
+
+
+def test_marimo_runs_a_notebook_on_the_connection(kb):
+    pytest.importorskip("marimo", reason="needs marimo: pip install marimo")
+    (kb.parent / "cells.py").write_text(MARIMO)
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "cells.py"], cwd=kb.parent, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.stdout.strip() == "['battery.md#0'] 0.707 True", done.stderr
+
+
+def test_importing_sqlrag_imports_no_ipython():
+    code = "import sys, sqlrag; sqlrag.load_ipython_extension; print('IPython' in sys.modules, 'duckdb' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["False", "False"]
+    assert "load_ipython_extension" not in sqlrag.__all__

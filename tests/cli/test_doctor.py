@@ -1,0 +1,116 @@
+"""``sqlrag doctor``: what it finds, the step that mends it, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+import sqlrag
+from sqlrag.cli import app
+from tests.cli.test_cli import sqlrag_process
+from tests.support.helpers import build
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SQLRAG_DB", raising=False)
+    return tmp_path
+
+
+def findings(*arguments, code=0):
+    done = CliRunner().invoke(app, ["doctor", *map(str, arguments), "--format", "json"])
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def of(rows, topic):
+    return [(row["state"], row["found"], row["remedy"]) for row in rows if row["topic"] == topic]
+
+
+def test_a_machine_without_a_file(home):
+    rows = findings()
+    assert f"sqlrag {sqlrag.__version__}, DuckDB {duckdb.__version__}" in of(rows, "versions")[0][1]
+    assert of(rows, "configuration") == [("ok", "none: every option has its own default", "sqlrag init")]
+    assert "GB free here" in of(rows, "disk")[0][1] or "MB free" in of(rows, "disk")[0][1]
+    assert "hashing" in of(rows, "providers")[0][1]
+    for row in rows:
+        if row["topic"].startswith("extra "):
+            assert row["remedy"] == f"pip install 'sqlrag-duckdb[{row['topic'][6:]}]'"
+    assert [*of(rows, "extras")]
+
+
+def test_a_missing_package_is_named_with_its_command(home, monkeypatch):
+    from sqlrag.cli import workspace
+
+    known = workspace.version
+
+    def version(name):
+        if name == "fastapi":
+            raise workspace.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(workspace, "version", version)
+    assert ("note", "not installed: fastapi", "pip install 'sqlrag-duckdb[rest]'") in of(findings(), "extra rest")
+
+
+def test_a_file_in_order(home):
+    kb = build(home, a_md="mango")
+    assert of(findings(kb), str(kb)) == [
+        ("ok", "opens; schema 6", ""),
+        ("ok", "the quick check finds no problem; the word index is in step", ""),
+        ("ok", "its model hashing-64 (hashing) is here", ""),
+    ]
+
+
+def test_a_damaged_file_and_the_command_that_mends_it(home):
+    kb = build(home, a_md="mango", b_md="lychee")
+    with duckdb.connect(str(kb)) as con:
+        con.execute("DELETE FROM fts_main_documents.postings")
+    rows = of(findings("--db", kb, code=1), str(kb))
+    broken = [row for row in rows if row[0] == "broken"]
+    assert broken
+    assert {remedy for _, _, remedy in broken} == {f"sqlrag repair {kb}"}
+    assert CliRunner().invoke(app, ["repair", str(kb)]).exit_code == 0
+    findings(kb)
+
+
+def test_files_that_cannot_be_used(home):
+    (home / "text.duckdb").write_text("not a database at all")
+    rows = findings("none.duckdb", "text.duckdb", code=1)
+    (state, _, remedy), *_ = of(rows, "none.duckdb")
+    assert (state, remedy) == ("broken", "sqlrag prepare-embeddings FOLDER -o none.duckdb")
+    assert of(rows, "text.duckdb")[0][0] == "broken"
+
+
+def test_a_file_that_another_process_has(home):
+    kb = build(home, a_md="mango")
+    with duckdb.connect(str(kb)):
+        done = sqlrag_process("doctor", kb, cwd=home, SQLRAG_WAIT_SECONDS="0")
+    assert done.returncode == 1
+    assert re.search(r"broken .*kb\.duckdb", done.stdout)
+    assert "--wait 60" in done.stdout
+
+
+def test_the_configuration(home):
+    kb = build(home, a_md="mango")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+    (home / "sqlrag.toml").write_text(
+        f'[store]\nfile = "{kb.name}"\n[embedding]\nbase_url = "{address}"\napi_key_env = "NO_SUCH_KEY"\n'
+    )
+    rows = findings(code=1)
+    assert of(rows, "configuration") == [("ok", str(home / "sqlrag.toml"), "")]
+    assert of(rows, "[embedding] base_url")[0][0] == "broken"
+    assert of(rows, "[embedding] api_key_env") == [("broken", "NO_SUCH_KEY is not set", "export NO_SUCH_KEY=…")]
+    assert of(rows, str(kb))[0] == ("ok", "opens; schema 6", "")
+    (home / "sqlrag.toml").write_text("[chunking]\nsize = 3\n")
+    (state, found, _), *_ = of(findings(code=1), "configuration")
+    assert state == "broken"
+    assert "line 2: [chunking] size is an unknown key" in found

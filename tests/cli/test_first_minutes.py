@@ -1,0 +1,457 @@
+"""What people meet first: the verbs that they guess, the defaults, the messages, the help and the completion."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+import sqlrag
+from sqlrag import Chunk, Store
+from sqlrag.cli import app
+from sqlrag.embedders.weights import MINILM, bundle_is_installed
+from tests.support.helpers import ROOT, build
+
+HASHING = ["--provider", "hashing", "--model", "hashing-64"]
+EMBEDDER = sqlrag.load_embedder("hashing-64", provider="hashing")
+needs_offline = pytest.mark.skipif(not bundle_is_installed(), reason='the extra "offline" is not installed')
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def words(done):
+    return " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with documents, and a file of them."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "mango.md").write_text("---\nyear: 2024\n---\n# Mango\n\nThe mango is a sweet fruit.\n")
+    (tmp_path / "docs" / "pump.md").write_text("# Pump\n\nThe pump needs a new seal. " + "It leaks. " * 40)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SQLRAG_DB", raising=False)
+    assert run("build", "docs", *HASHING, "-q").exit_code == 0
+    return tmp_path
+
+
+def sqlrag_process(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "sqlrag", *map(str, arguments)],
+        cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True, text=True, encoding="utf-8", timeout=120,
+    )  # fmt: skip
+
+
+# Verbs
+
+
+def test_build_search_and_update_need_no_file_to_be_named(here):
+    assert (here / "kb.duckdb").exists()
+    done = run("search", "a", "sweet", "mango")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Query: a sweet mango\n")
+    assert "the file is kb.duckdb, the only one here" in done.stderr
+    (here / "docs" / "new.md").write_text("# Kiwi\n\nA green fruit.\n")
+    assert "1 added" in run("update").stdout
+    assert "Kiwi" in run("search", "kiwi", "--mode", "lexical").stdout
+    (here / "b.duckdb").write_bytes(b"")
+    done = run("search", "kiwi")
+    assert done.exit_code == 2
+    assert "Here are b.duckdb, kb.duckdb." in words(done)
+
+
+def test_search_is_the_search_of_its_mode(here):
+    for mode in ("hybrid", "vector", "lexical"):
+        found = json.loads(run("search", "sweet", "mango", "--mode", mode, "-f", "json", "--db", "kb.duckdb").stdout)
+        assert found == json.loads(run(f"{mode}-query", "sweet mango", "-f", "json", "--db", "kb.duckdb").stdout)
+    assert "No chunk holds" in run("search", '"mango sweet"', "--mode", "lexical").stderr  # quotes are operators there
+    done = run("search", "mango", "--mode", "lexical", "--alpha", "0.2")
+    assert (done.exit_code, "--alpha 0.2 has no effect with --mode lexical" in done.stderr) == (2, True)
+
+
+def test_rows_of_tables_go_through_build(here):
+    (here / "tickets.csv").write_text("id,subject,body\n1,Late,The parcel is late\n2,Wet,The box is wet\n")
+    table = ["--key", "id", "--text", "body", "--title", "subject"]
+    assert run("build", "tickets.csv", *table, "-o", "t.duckdb", *HASHING).exit_code == 0
+    assert run("build", "tickets.csv", *table).stdout.startswith("tickets: 2 rows read: 2 added")  # into kb.duckdb
+    with duckdb.connect("t.duckdb", read_only=True) as con:
+        assert con.execute("SELECT doc_id, heading_path FROM documents ORDER BY ALL").fetchall() == [
+            ("tickets/1", ["Late"]),
+            ("tickets/2", ["Wet"]),
+        ]
+    (here / "docs" / "new.md").write_text("# Kiwi\n")
+    (here / "tickets.csv").write_text("id,subject,body\n1,Late,The parcel is very late\n2,Wet,The box is wet\n")
+    done = run("update", "kb.duckdb", "-f", "json")
+    folder, rows = json.loads(done.stdout)
+    assert (folder["added"], rows["changed"]) == (["new.md"], 1)
+    for arguments, said in {
+        ("tickets.csv",): "need --key COLUMN",
+        ("tickets.csv", *table, "--chunk-size", "9"): "--chunk-size 9 has no effect for the rows of a table",
+        ("docs", "--title", "subject"): "--title subject has no effect for a folder of documents",
+        ("docs", "tickets.csv"): "Name one folder",
+        (): "Name a folder of documents",
+    }.items():
+        done = run("build", *arguments, "-o", "x.duckdb")
+        assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+    assert not (here / "x.duckdb").exists()
+
+
+def test_update_knows_its_folders_and_their_patterns(here):
+    (here / "more").mkdir()
+    (here / "more" / "a.txt").write_text("alpha")
+    (here / "more" / "a.md").write_text("beta")
+    assert run("update", "kb.duckdb", "more", "--collection", "more", "--pattern", "*.txt").exit_code == 0
+    (here / "more" / "b.txt").write_text("gamma")
+    (here / "more" / "b.md").write_text("delta")
+    reports = json.loads(run("update", "kb.duckdb", "-f", "json").stdout)
+    assert [report["added"] for report in reports] == [[], ["more:b.txt"]]
+    (report,) = json.loads(run("update", "kb.duckdb", "--collection", "default", "-f", "json").stdout)
+    assert report["unchanged"] == ["mango.md", "pump.md"]
+    (here / "more").rename(here / "moved")
+    done = run("update", "kb.duckdb")
+    assert (done.exit_code, "is not there. If it has been moved" in done.stderr) == (1, True)
+    assert run("update", "kb.duckdb", "moved", "--collection", "more").stdout.startswith("0 added, 0 changed, 0 ren")
+    with Store.create(here / "empty.duckdb", 64, embedder=EMBEDDER):
+        pass
+    done = run("update", "empty.duckdb")
+    assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
+
+
+# The default model
+
+
+@needs_offline
+@pytest.mark.filterwarnings("default")
+def test_without_the_default_model_the_installed_one_is_used_and_named(here, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("FASTEMBED_CACHE_PATH", str(here / "cache"))
+    done = run("build", "docs", "-o", "default.duckdb")
+    assert done.exit_code == 0
+    assert (
+        f"note: The model is {MINILM}, which is installed: the default, BAAI/bge-small-en-v1.5, is not" in done.stderr
+    )
+    assert sqlrag.get_embedding_metadata("default.duckdb")["embedding"]["model"] == MINILM
+    (here / "t.csv").write_text("id,body\n1,late\n")
+    with pytest.warns(UserWarning, match="which is installed") as warned:
+        report = sqlrag.index_rows("t.csv", "rows.duckdb", key="id", text="body")
+    assert any("which is installed" in warning for warning in report.warnings)
+    assert warned[0].filename == __file__
+    # A model or provider that was named is never replaced.
+    for named in (["--model", "BAAI/bge-small-en-v1.5"], ["--provider", "onnx"]):
+        done = run("build", "docs", "-o", "named.duckdb", *named)
+        assert (done.exit_code, "is not in the cache" in done.stderr) == (1, True)
+    monkeypatch.setattr("sqlrag.embedders.weights.bundle_is_installed", lambda: False)
+    done = run("build", "docs", "-o", "named.duckdb")
+    assert (done.exit_code, "Three ways out" in done.stderr) == (1, True)
+    assert not (here / "named.duckdb").exists()
+
+
+# Faults that were reported
+
+
+def _completing(shell, folder):
+    """Return a script that prints what the shell offers for the beginning of two lines."""
+    if shell == "bash":
+        return (
+            'eval "$(sqlrag completion bash)"\n'
+            "COMP_WORDS=(sqlrag se); COMP_CWORD=1; _sqlrag_completion sqlrag; echo ${COMPREPLY[@]}\n"
+            "COMP_WORDS=(sqlrag search --mode le); COMP_CWORD=3; _sqlrag_completion sqlrag; echo ${COMPREPLY[@]}\n"
+        )
+    if shell == "fish":
+        return "sqlrag completion fish | source\ncomplete -C 'sqlrag se'\ncomplete -C 'sqlrag search --mode le'\n"
+    return (
+        f"sqlrag completion zsh > {folder}/script; zsh -n {folder}/script && grep -q compinit {folder}/script\n"
+        "_arguments() { print -r -- $@ }; _files() { }; compdef() { }; autoload() { :; }; compinit() { }\n"
+        f"source {folder}/script\n"
+        "words=(sqlrag se); CURRENT=2; _sqlrag_completion\n"
+        "words=(sqlrag search --mode le); CURRENT=4; _sqlrag_completion\n"
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_fault_U4_shells_complete_commands_and_values(shell, here):
+    assert "_SQLRAG_COMPLETE" in run("completion", shell).stdout
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = here / "bin" / "sqlrag"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m sqlrag "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(here)}
+    script = here / "complete"
+    script.write_text(_completing(shell, here))
+    quick = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
+    done = subprocess.run(
+        [shell, *quick, script], env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120
+    )
+    assert {"search", "serve"} <= set(re.findall(r"[a-z-]+", done.stdout)), done
+    assert "lexical" in done.stdout
+    assert "hybrid" not in done.stdout.replace("hybrid-query", "")  # it does not begin with "le"
+    assert "the file is" not in done.stderr
+
+
+def test_fault_U5_lines_are_as_wide_as_the_terminal(here, monkeypatch):
+    for width in (60, 132):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = run("search", "pump", "seal").stdout.splitlines()
+        longest = max(map(len, lines))
+        assert longest <= width
+        assert longest > width - 12  # and they use it
+    shown = sqlrag_process("search", "--help", cwd=here, COLUMNS="60").stdout.partition("Example:")[0].splitlines()
+    assert max(map(len, shown)) <= 60
+    assert max(map(len, shown)) > 50
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_fault_U5_words_are_marked_in_a_terminal(environment, here):
+    import pty
+
+    leader, follower = pty.openpty()
+    started = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80", **environment}
+    if "NO_COLOR" not in environment:
+        started.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "sqlrag", "search", "mango", "--mode", "lexical"]
+    with subprocess.Popen(command, cwd=here, env=started, stdout=follower, stderr=subprocess.DEVNULL) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                part = os.read(leader, 4096)
+            except OSError:  # Linux says so at the end
+                break
+            if not part:
+                break
+            shown += part
+    os.close(leader)
+    assert process.returncode == 0
+    assert (b"The \x1b[1;31mmango\x1b[0m is a sweet fruit." in shown) == (not environment)
+    assert (b"\x1b" in shown) == (not environment)
+    assert b"Query: mango" in shown  # what was asked is not marked
+
+
+MISTAKES = [
+    (["search", "x", "--top-k", "0"], 2, "--top-k must be"),
+    (["search", "x", "--top-k", "ten"], 2, "--top-k"),
+    (["search", "x", "--b", "2"], 2, "--b must be"),
+    (["search", " "], 2, "blank"),
+    (["search", "x", "--model", "other"], 1, "you passed --model other"),
+    (["search", "x", "--db", "nope.duckdb"], 1, "sqlrag build FOLDER -o nope.duckdb"),
+    (["search", "x", "--fts-top-k", "3", "--lexical-top-k", "4"], 2, "--fts-top-k 3 and --lexical-top-k 4"),
+    (["build", "docs", *HASHING], 1, "Pass --overwrite to replace it"),
+    (["build", "docs", "-o", "x.duckdb", "--base-url", "http://localhost:1"], 2, "--provider openai or --provider ol"),
+    (["build", "docs", "-o", "x.duckdb", "--model", "nonsense"], 1, "or another provider"),
+    (["build", "docs", "-o", "x.duckdb", "--chunk-size", "0", *HASHING], 2, "--chunk-size must be"),
+    (["build", "docs", "-o", "x.duckdb", "--workers", "2"], 2, "or pass --engine ray"),
+    (["build", "nowhere", "-o", "x.duckdb", *HASHING], 1, "nowhere does not exist"),
+    (["update", "kb.duckdb", "--model", "other"], 1, "sqlrag reembed FILE --model NAME"),
+    (["update", "kb.duckdb", "docs", "--chunk-size", "0"], 2, "--chunk-size must be"),
+    (["reembed", "kb.duckdb", "--memory-limit", "9"], 2, "--memory-limit must be"),
+    (["delete", "--db", "kb.duckdb"], 2, "Nothing says what to delete"),
+    (["convert", "kb.duckdb"], 2, "TARGET"),
+    (["evaluate", "nope.csv"], 1, "nope.csv"),
+    (["prompt", "x", "--template", "nope.txt"], 1, "nope.txt"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_fault_U6_messages_speak_of_options_and_codes_are_2_for_bad_usage(arguments, code, said, here):
+    done = run(*arguments)
+    assert (done.exit_code, said in words(done)) == (code, True), done.stderr
+    python = set(inspect.signature(sqlrag.prepare_embeddings).parameters) - {
+        "overwrite",
+        "collection",
+        "stemmer",
+        "engine",
+    }
+    python |= set(inspect.signature(sqlrag.hybrid_query).parameters) - {"fusion", "alpha", "b", "fields", "context"}
+    python = {name for name in python if "_" in name} | {
+        "prepare_embeddings",
+        "update_embeddings",
+        "=True",
+        "TextEmbedding",
+    }
+    assert not [name for name in python if name in done.stderr], done.stderr
+    assert not re.search(r"\w\(\w+[,)]", done.stderr)
+
+
+def test_fault_U6_keywords_that_are_like_others(here):
+    for call, named in {
+        lambda: sqlrag.prepare_embeddings("docs", "k.duckdb", model="x"): "prepare_embeddings.*'embed_model_name'",
+        lambda: sqlrag.prepare_embeddings("docs"): r"prepare_embeddings\(\) missing .*'output_db'",
+        lambda: sqlrag.hybrid_query("x", "kb.duckdb", topk=3): r"hybrid_query\(\) got .* 'topk'. Did you mean 'top_k'",
+        lambda: sqlrag.vector_query("x", "kb.duckdb", min_similarty=3): "vector_query.* mean 'min_similarity'",
+        lambda: sqlrag.update_embeddings("docs", "kb.duckdb", pattern="x"): "update_embeddings.* mean 'patterns'",
+        lambda: Store("kb.duckdb").hybrid_query("x", topk=3): "hybrid_query.* mean 'top_k'",
+    }.items():
+        with pytest.raises(TypeError, match=named):
+            call()
+    with pytest.raises(TypeError, match=r"'xyz'$"):
+        sqlrag.hybrid_query("x", "kb.duckdb", xyz=3)
+
+
+def test_fault_U7_one_name_for_one_thing(here):
+    for command in ("ask", "serve"):
+        shown = run(command, "--help").stdout
+        assert "--chat-base-url" in shown
+        assert not re.search(r"(?<!chat)-?-base-url", shown.replace("--chat-base-url", ""))
+    at = "http://127.0.0.1:9/v1"
+    for name in ("--base-url", "--chat-base-url"):
+        done = run("ask", "mango", "--chat-model", "m", name, at, "--max-retries", "0")
+        assert (done.exit_code, "127.0.0.1" in done.stderr) == (1, True)  # nothing listens there
+        assert run("serve", "nope.duckdb", name, at, "--chat-model", "m").exit_code == 1  # the option is known
+    shown = run("search", "--help").stdout
+    assert "--tags-any TAG" in shown
+    assert "--tag TAG" not in shown
+    assert "--fts-top-k" not in shown
+    for name in ("--tag", "--tags-any"):
+        assert run("search", "mango", name, "none").stdout.startswith("Query: mango\nNo results")
+    for places in (["kb.duckdb", "docs"], ["docs", "kb.duckdb"], ["docs", "--db", "kb.duckdb"]):
+        assert "2 unchanged" in run("update", *places).stdout
+    assert run("update", "docs", "docs").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("guess", "meant"),
+    [
+        ("query", "search"),
+        ("find", "search"),
+        ("index", "build"),
+        ("ingest", "build"),
+        ("create", "build"),
+        ("serch", "search"),
+    ],
+)
+def test_fault_U8_other_verbs_suggest_ours(guess, meant):
+    done = run(guess, "x")
+    assert done.exit_code == 2
+    assert f"No such command '{guess}'. Did you mean '{meant}'" in words(done)
+
+
+def test_fault_U8_a_question_needs_no_quotes(here):
+    for command in ("hybrid-query", "vector-query", "lexical-query", "prompt"):
+        assert (
+            run(command, "sweet", "mango", "--db", "kb.duckdb").stdout
+            == run(command, "sweet mango", "--db", "kb.duckdb").stdout
+        )
+    assert "sweet" in run("explain", "sweet", "mango", "mango.md#0").stdout
+
+
+def test_fault_U9_a_taken_port_is_an_error_before_anything_is_served(here):
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = sqlrag_process("serve", "kb.duckdb", "--port", taken.getsockname()[1], cwd=here)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "already in use" in done.stderr
+    assert "Serving" not in done.stderr
+
+
+@pytest.mark.parametrize("value", ['year={"$gt": }', "year={$gt: 3}", "year={: 2020}"])
+def test_fault_U10_an_operator_that_is_no_json_is_refused(value, here):
+    done = run("search", "mango", "--metadata", value)
+    assert done.exit_code == 2
+    assert "begins as an operator does" in words(done)
+    assert "mango.md" in run("search", "mango", "--metadata", 'year={"$gte": 2024}').stdout
+
+
+def test_fault_U15_a_question_with_a_wrong_key_names_it(here):
+    for row, said in {
+        '{"question": "x", "documents": ["mango.md"]}': r"no 'relevant', only \['question', 'documents'\]",
+        '{"ask": "x", "relevant": ["mango.md"]}': r"no 'query', only \['ask', 'relevant'\]",
+    }.items():
+        with pytest.raises(sqlrag.InputError, match=said):
+            sqlrag.evaluate([json.loads(row)], "kb.duckdb")
+
+
+def test_fault_U16_a_listed_model_is_found_by_its_name(here):
+    assert ("hashing", "hashing-384") in sqlrag.models().ready
+    assert sqlrag.load_embedder("hashing-384").provider == "hashing"
+    assert run("reembed", "kb.duckdb", "--model", "hashing-384").exit_code == 0
+    assert sqlrag.get_embedding_metadata("kb.duckdb")["embedding"]["provider"] == "hashing"
+    with pytest.raises(sqlrag.ModelUnavailableError):
+        sqlrag.load_embedder("hashing-384", provider="onnx")
+
+
+def test_fault_U18_no_candidates_leave_a_leg_out(here):
+    words_only = sqlrag.hybrid_query("mango", "kb.duckdb", vector_top_k=0)
+    assert [(row["score_type"], row["vector_rank"]) for row in words_only] == [("bm25", None)]
+    vectors_only = sqlrag.hybrid_query("mango", "kb.duckdb", fts_top_k=0)
+    assert [row["node_id"] for row in vectors_only] == [
+        row["node_id"] for row in sqlrag.vector_query("mango", "kb.duckdb")
+    ]
+    assert {(row["score_type"], row["lexical_rank"]) for row in vectors_only} == {("vector", None)}
+    assert words_only.sql.startswith("FROM lexical_query")
+    for options in ({"fts_top_k": 0, "vector_top_k": 0}, {"fts_top_k": 0, "feedback": 2}):
+        with pytest.raises(sqlrag.InputError, match="needs both legs"):
+            sqlrag.hybrid_query("mango", "kb.duckdb", **options)
+    with pytest.raises(sqlrag.InputError, match="vector_top_k must be a whole number from 0"):
+        sqlrag.hybrid_query("mango", "kb.duckdb", vector_top_k=-1)
+
+
+def test_fault_U19_the_folder_of_the_output_is_made(here):
+    sqlrag.prepare_embeddings("docs", "new/folder/kb.duckdb", embedder=EMBEDDER, progress="off")
+    assert [path.name for path in (here / "new" / "folder").iterdir()] == ["kb.duckdb"]
+    assert run("convert", "kb.duckdb", "exported/here/kb.ragmd").exit_code == 0
+    (here / "empty.md").mkdir()
+    (here / "empty.md" / "a.md").write_text("")
+    with pytest.raises(sqlrag.NotFoundError):
+        sqlrag.prepare_embeddings("empty.md", "left/no/kb.duckdb", embedder=EMBEDDER, progress="off")
+    assert not (here / "left").exists()  # nothing came of it
+    with pytest.raises(sqlrag.StoreError):
+        sqlrag.prepare_embeddings("docs", "docs/mango.md/kb.duckdb", embedder=EMBEDDER, progress="off")
+
+
+def test_fault_U20_the_published_modules_are_there():
+    from sqlrag.prepare import prepare_embeddings
+    from sqlrag.query import hybrid_query, print_results, reciprocal_rank_fusion
+
+    assert (prepare_embeddings, hybrid_query) == (sqlrag.prepare_embeddings, sqlrag.hybrid_query)
+    assert (print_results, reciprocal_rank_fusion) == (sqlrag.print_results, sqlrag.reciprocal_rank_fusion)
+
+
+def test_fault_U22_one_doc_id_in_two_collections_says_what_to_do(tmp_path):
+    with Store.create(tmp_path / "s.duckdb", 64, embedder=EMBEDDER) as store:
+        sqlrag.index([Chunk("readme.md", 0, "a", collection="a")], store)
+        with pytest.raises(sqlrag.InputError, match=r"give one of them another, such as 'b:readme\.md'"):
+            sqlrag.index([Chunk("readme.md", 0, "b", collection="b")], store)
+        sqlrag.index([Chunk("b:readme.md", 0, "b", collection="b")], store)
+
+
+def test_fault_U23_results_have_tags_and_a_missing_index_names_what_mends_it(tmp_path):
+    path = build(tmp_path, a_md="---\ntags: [fruit]\n---\nThe mango.")
+    assert [row["tags"] for row in sqlrag.hybrid_query("mango", path)] == [["fruit"]]
+    with duckdb.connect(str(path)) as con:
+        con.execute("DROP SCHEMA fts_main_documents CASCADE")
+    with pytest.raises(sqlrag.StoreError, match=r"has no lexical index: repair\(db_path\) makes it"):
+        sqlrag.hybrid_query("mango", path, strict=True)
+    assert "sqlrag repair FILE" in run("search", "mango", "--strict", "--db", path).stderr
+    assert run("repair", path).exit_code == 0
+    assert run("search", "mango", "--strict", "--db", path).exit_code == 0
+
+
+def test_fault_U25_results_say_when_and_of_which_bytes(here):
+    (row,) = sqlrag.lexical_query("mango", "kb.duckdb")
+    with duckdb.connect("kb.duckdb", read_only=True) as con:
+        stored = con.execute("SELECT checksum FROM source_documents WHERE doc_id = 'mango.md'").fetchone()
+    assert (row["checksum"],) == stored
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["created_at"])
+    assert sqlrag.build_prompt("mango", [row]).sources[0]["checksum"] == row["checksum"]
+    asked = sqlrag.answer("mango", contexts=[row], chat_model="m", base_url="http://127.0.0.1:9/v1", max_retries=0)
+    assert asked.error  # nothing listens there
+    assert asked.sources[0]["checksum"] == row["checksum"]
