@@ -61,7 +61,7 @@ def picture_of_notebook(page, folder: Path) -> None:
     )
     page.goto((folder / "01_quickstart.html").as_uri())
     page.locator(".sqlrag-results, mark").first.scroll_into_view_if_needed()
-    page.evaluate("window.scrollBy(0, 260)")
+    page.evaluate("window.scrollBy(0, 120)")
     page.screenshot(path=DATA / "pictures" / "notebook.png")
 
 

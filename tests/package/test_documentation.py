@@ -12,6 +12,7 @@ import shutil
 
 import duckdb
 import pytest
+import yaml
 from pypdf import PdfReader
 
 import sqlrag
@@ -21,6 +22,7 @@ from tests.support.helpers import ROOT, real_model
 from tests.support.vector_cache import remembered
 
 README = ROOT / "README.md"
+OVERVIEW = HANDBOOK / "reference" / "overview.md"
 REFERENCE = HANDBOOK / "reference"
 LAYOUT = REFERENCE / "file-layout.md"
 
@@ -158,6 +160,27 @@ def test_links_resolve():
                 assert not anchor or anchor in anchors(linked), f"{page.name} links to {target}"
 
 
+def test_fault_U14_pages_are_linked_where_they_are_named():
+    """In prose and tables: a reader on a forge or on the site can follow every name of a page."""
+    files = {path.relative_to(HANDBOOK).as_posix() for path in HANDBOOK.rglob("*.*")}
+    for page in pages():
+        text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"^#.*$", "", text, flags=re.MULTILINE)
+        bare = set(re.findall(r"(?<!\[)`([\w./-]+\.(?:md|txt|pdf))`(?!\])", text)) & files
+        assert bare - {page.relative_to(HANDBOOK).as_posix()} == set(), page.name
+
+
+def test_the_site_has_every_page():
+    """mkdocs puts them into its menu by ``nav``; ``.ci/run`` builds the site, where dead links are errors."""
+    site = yaml.safe_load((ROOT / "data" / "mkdocs.yml").read_text("utf-8"))
+    named = re.findall(r"[\w./-]+\.md", json.dumps(site["nav"]))
+    assert sorted(named) == sorted(page.relative_to(HANDBOOK).as_posix() for page in HANDBOOK.rglob("*.md"))
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text("utf-8").split()) <= 1_100
+
+
 def anchors(page):
     titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -200,14 +223,14 @@ def test_every_table_and_column_is_in_the_reference(tmp_path):
     assert {key for (key,) in keys} - code_names(REFERENCE / "embedding-metadata.md") == set()
 
 
-def test_every_command_is_in_the_handbook_and_the_readme():
+def test_every_command_is_in_the_handbook():
     from typer.main import get_command
 
     from sqlrag import cli
 
     commands = set(get_command(cli.app).commands)
     assert len(commands) >= 9
-    for page in (HANDBOOK / "guides" / "command-line.md", README):
+    for page in (HANDBOOK / "guides" / "command-line.md", OVERVIEW):
         text = page.read_text("utf-8")
         assert {name for name in commands if not re.search(rf"`(sqlrag )?{name}\b", text)} == set(), page.name
 
@@ -236,29 +259,30 @@ def test_options_that_are_named_exist():
         "--find-links",
         "--no-markdown-chunking",
         "--no-header-weighting",
+        "--only",
     }  # of other tools
     for page in [README, *pages(), *HANDBOOK.glob("*.txt")]:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8")))
         assert named <= known | others, page.name
 
 
-def test_every_function_is_in_the_readme():
+def test_every_function_is_in_the_overview():
     functions = {name for name in sqlrag.__all__ if inspect.isfunction(getattr(sqlrag, name))}
-    assert functions - code_names(README) == set()
+    assert functions - code_names(OVERVIEW) == set()
 
 
-def test_every_view_and_macro_of_the_shell_is_in_the_readme():
+def test_every_view_and_macro_of_the_shell_is_in_the_overview():
     shell = {"lexical_query", "vector_query", "hybrid_query", "more_like", "source_documents_of", "match_bm25"}
     tables = {"documents", "source_documents", "collections", "ingest_log", "ingest_failures", "query_embeddings"}
-    assert {*VIEWS, *shell, *tables} - code_names(README) == set()
+    assert {*VIEWS, *shell, *tables} - code_names(OVERVIEW) == set()
 
 
 def test_what_the_pages_say_of_the_pool_is_so():
-    """README, handbook and code give the same numbers."""
+    """Handbook and code give the same numbers."""
     from sqlrag.engines.duckdb.legs import PRUNE_FROM, default_pool
 
     assert (default_pool(100_000, 384), default_pool(1_000_000, 384)) == (750, 2986)
-    for page in (README, HANDBOOK / "guides" / "search-defaults.md"):
+    for page in (HANDBOOK / "limits.md", HANDBOOK / "guides" / "search-defaults.md"):
         text = page.read_text("utf-8")
         assert "750" in text
         assert "codes_pool :=" in text
