@@ -3,7 +3,8 @@
 python data/make_papers.py ../shared/data/scifact papers.parquet
 
 The folder is a collection in the layout of BEIR (``corpus.jsonl``). ``id``, ``title`` and ``summary``, the first
-sentence of the abstract, are real; ``day``, ``journal``, ``citations`` and ``price`` follow from the id and mean nothing.
+sentence of the abstract, are real; ``day``, ``journal``, ``citations`` and ``price`` follow from the id and mean
+nothing.
 """
 
 from __future__ import annotations

@@ -56,7 +56,17 @@ def picture_of_notebook(page, folder: Path) -> None:
     """Show the first notebook, with its outputs, from the cell that searches."""
     notebook = DATA.parent / "notebooks" / "01_quickstart.ipynb"
     subprocess.run(
-        [sys.executable, "-m", "nbconvert", "--to", "html", "--embed-images", "--output-dir", str(folder), str(notebook)],
+        [
+            sys.executable,
+            "-m",
+            "nbconvert",
+            "--to",
+            "html",
+            "--embed-images",
+            "--output-dir",
+            str(folder),
+            str(notebook),
+        ],
         check=True,
     )
     page.goto((folder / "01_quickstart.html").as_uri())
