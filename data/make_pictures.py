@@ -38,7 +38,7 @@ def main() -> None:
 
 def picture_of_search_page(page, path: Path) -> None:
     """Ask a question on the page that ``sqlrag serve`` shows."""
-    server = subprocess.Popen(
+    server = subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-m", "sqlrag", "serve", str(path), "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     try:
@@ -55,7 +55,7 @@ def picture_of_search_page(page, path: Path) -> None:
 def picture_of_notebook(page, folder: Path) -> None:
     """Show the first notebook, with its outputs, from the cell that searches."""
     notebook = DATA.parent / "notebooks" / "01_quickstart.ipynb"
-    subprocess.run(
+    subprocess.run(  # noqa: S603 - our own program
         [
             sys.executable,
             "-m",
