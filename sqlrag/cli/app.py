@@ -67,7 +67,7 @@ class _Group(typer.core.TyperGroup):
     """The commands: the usual ones with what they do, the others in groups, those of old names not at all."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        options = "--version, --config, --no-config, --debug (tracebacks), --trust, -h"
+        options = "--version, --config, --no-config, --debug, --trust, -h"
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(formatter.width)) for name in _FIRST])
         with formatter.section("More, each with -h"):

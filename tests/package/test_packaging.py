@@ -125,12 +125,13 @@ def test_its_metadata(wheel):
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra")) == {
         "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook",
-        "docs", "explore", "formats", "postgres", "ray", "shell", "test",
+        "docs", "explore", "formats", "postgres", "ray", "shell", "test", "watch",
     }  # fmt: skip
     # What the code of this version imports; and requests, which must know the chardet of that version.
     assert core == {
         "chardet", "duckdb", "fastembed", "fonttools", "jinja2", "llama-index-core", "markdown-it-py",
-        "numpy", "pyarrow", "pypdf", "pypdfium2", "pystemmer", "pyyaml", "requests", "sentencex", "tqdm", "typer",
+        "numpy", "pathspec", "pyarrow", "pypdf", "pypdfium2", "pystemmer", "pyyaml", "requests", "sentencex", "tqdm",
+        "typer",
     }  # fmt: skip
     assert "sqlrag demo" in metadata.get_payload()
 
