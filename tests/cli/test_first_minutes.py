@@ -149,6 +149,10 @@ def test_without_the_default_model_the_installed_one_is_used_and_named(here, mon
         report = sqlrag.index_rows("t.csv", "rows.duckdb", key="id", text="body")
     assert any("which is installed" in warning for warning in report.warnings)
     assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="which is installed") as warned:
+        rows = sqlrag.embed_rows("t.csv", key="id", text="body")
+    assert (rows.model, warned[0].filename) == (MINILM, __file__)
+    assert any("which is installed" in notice for notice in rows.notices)
     # A model or provider that was named is never replaced.
     for named in (["--model", "BAAI/bge-small-en-v1.5"], ["--provider", "onnx"]):
         done = run("build", "docs", "-o", "named.duckdb", *named)
