@@ -417,7 +417,11 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'sqlrag' has no attribute {name!r}")
+        from sqlrag.arguments import nearest
+
+        meant = None if name.startswith("_") else nearest(name, __all__)
+        hint = f". Did you mean {meant!r}?" if meant else ""
+        raise AttributeError(f"module 'sqlrag' has no attribute {name!r}{hint}")
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
