@@ -66,6 +66,9 @@ def test_build_search_and_update_need_no_file_to_be_named(here):
     (here / "docs" / "new.md").write_text("# Kiwi\n\nA green fruit.\n")
     assert "1 added" in run("update").stdout
     assert "Kiwi" in run("search", "kiwi", "--mode", "lexical").stdout
+    note = "kb.duckdb is searched for as a word; the file to search is named by --db kb.duckdb"
+    assert note in run("search", "kb.duckdb", "kiwi").stderr
+    assert "as a word" not in run("search", "none.duckdb", "kiwi", "--db", "kb.duckdb").stderr
     (here / "b.duckdb").write_bytes(b"")
     done = run("search", "kiwi")
     assert done.exit_code == 2
