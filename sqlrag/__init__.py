@@ -417,10 +417,27 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'sqlrag' has no attribute {name!r}")
-    value = getattr(import_module(_LAZY[name]), name)
+        from sqlrag.arguments import nearest
+
+        meant = None if name.startswith("_") else nearest(name, __all__)
+        hint = f". Did you mean {meant!r}?" if meant else ""
+        raise AttributeError(f"module 'sqlrag' has no attribute {name!r}{hint}")
+    try:
+        value = getattr(import_module(_LAZY[name]), name)
+    except MissingExtraError as error:  # a module of an extra, such as that of the pictures
+        return _missing(error)
     globals()[name] = value
     return value
+
+
+def _missing(error: MissingExtraError) -> Any:
+    """Return what stands for a function whose extra is missing, so that ``from sqlrag import *`` goes well."""
+
+    def missing(*_args: Any, **_kwargs: Any) -> Any:
+        raise error
+
+    missing.__doc__ = str(error)
+    return missing
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.adapters.connection import connect, interruptible
+from sqlrag.engines.duckdb.database import existing_file
 from sqlrag.errors import InputError
 from sqlrag.ranking.results import frames
 
@@ -51,6 +52,7 @@ class _Magics:
         if hasattr(variable, "execute") and hasattr(variable, "interrupt"):
             self._con = variable
         else:
+            existing_file(words[0])  # a wrong name leaves the connection, with its tables, as it is
             if self._con is not None:
                 self._con.close()
                 self._con = None

@@ -21,7 +21,7 @@ from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.ingest.row_source import READERS, Definition, Staging, kind_of
-from sqlrag.ingest.run import window_of
+from sqlrag.ingest.run import model_of_new_file, window_of
 from sqlrag.normalize import is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.filters import Filters
@@ -249,9 +249,7 @@ def embed_rows(
             read = staged.read()
     needed = vector is None
     if model is None and (needed or embed_model_name is not None):
-        from sqlrag.embedders import load_embedder
-
-        model = load_embedder(embed_model_name, provider=embedding_provider)
+        model = model_of_new_file(embed_model_name, embedding_provider, read.notices, stacklevel=4)
     if needed:
         return _embedded(read, model, off)
     if model is not None and len(read) and model.dimensions != read.vectors.shape[1]:

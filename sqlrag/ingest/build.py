@@ -229,7 +229,7 @@ def prepare_file(
         model = as_embedder(embedder)
     else:
         model = model_of_new_file(
-            embed_model_name, embedding_provider, report, stacklevel=5, api_key=api_key, base_url=base_url
+            embed_model_name, embedding_provider, report.warnings, stacklevel=5, api_key=api_key, base_url=base_url
         )
     if embed_dim not in (None, model.dimensions):
         raise ModelMismatchError(

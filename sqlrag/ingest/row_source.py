@@ -596,6 +596,12 @@ def _unreadable(wanted: Definition, error: Exception) -> Exception:
         return NotFoundError(f"There is no file {wanted}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
     if isinstance(error, duckdb.ConnectionException) or "closed" in said.lower():
         return InputError(f"{wanted} cannot be read, because its connection is closed: {said}. Open it again.")
+    if "error when sniffing" in said.lower() and "invalid unicode" not in said.lower():
+        return InputError(
+            f"{wanted} cannot be read as CSV: DuckDB finds no delimiter and quotes that fit all lines. Often some "
+            "lines end otherwise than the others, a quote is not closed, or the encoding is not UTF-8. Mend it, or "
+            "give options of read_csv in a query: FROM read_csv('rows.csv', strict_mode = false)."
+        )
     if "unicode" in said.lower() or "utf" in said.lower():
         hint = "Name its encoding by a query: SELECT * FROM read_csv('rows.csv', encoding = 'latin-1')."
         return InputError(f"{wanted} has text that is not valid Unicode, so nothing was read: {said}. {hint}")

@@ -201,7 +201,7 @@ def index_rows(
             else:
                 if not report.files:
                     raise InputError(f"{definition} has no rows, so no file was made.")
-                model = given or model_of_new_file(embed_model_name, embedding_provider, report, stacklevel=4)
+                model = given or model_of_new_file(embed_model_name, embedding_provider, report.warnings, stacklevel=4)
                 temporary = opened.enter_context(new_file(check_output(path, overwrite=False), overwrite=False))
                 made = opened.enter_context(Database.create(temporary, model.dimensions))
                 made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))

@@ -590,11 +590,11 @@ def fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report, *, st
 
 
 def model_of_new_file(
-    model_name: str | None, provider: str, report: Report, *, stacklevel: int, **options: str | None
+    model_name: str | None, provider: str, notes: list[str], *, stacklevel: int, **options: str | None
 ) -> Embedder:
     """Load the model of a file that is made; where none is named and the default cannot be had, that of ``offline``.
 
-    The report and a warning name it, at the caller that is so many frames above.
+    A note and a warning name it, at the caller that is so many frames above.
     """
     from sqlrag.embedders import DEFAULT_MODEL, load_embedder
     from sqlrag.embedders.weights import MINILM, bundle_is_installed
@@ -608,7 +608,7 @@ def model_of_new_file(
         f"The model is {MINILM}, which is installed: the default, {DEFAULT_MODEL}, is not in the cache and cannot be "
         "downloaded."
     )
-    report.warnings.append(note)
+    notes.append(note)
     warnings.warn(note, stacklevel=stacklevel)
     return load_embedder(MINILM)
 

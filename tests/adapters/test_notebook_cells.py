@@ -14,7 +14,7 @@ import pytest
 from nbclient import NotebookClient
 
 import sqlrag
-from sqlrag import InputError, ModelUnavailableError
+from sqlrag import InputError, ModelUnavailableError, NotFoundError
 from tests.support.helpers import ROOT, build
 from tests.support.stores import make_small_store
 
@@ -83,6 +83,14 @@ class TestIPython:
         with pytest.raises(duckdb.ConnectionException):
             first.execute("SELECT 1")
         duckdb.connect(str(kb)).close()
+
+    def test_a_file_that_is_not_there_leaves_the_first_open(self, shell):
+        first = run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        with pytest.raises(NotFoundError, match=r"There is no file .*nosuch\.duckdb"):
+            run(shell, "%sqlrag nosuch.duckdb")
+        assert run(shell, "%sqlrag") is first
+        assert first.execute("SELECT 1").fetchall() == [(1,)]
+        first.close()
 
     @pytest.mark.parametrize("cell", ["%search late", "%%sql\nSELECT 1", "%sqlrag"])
     def test_without_a_file_the_error_says_how_to_name_one(self, shell, cell):

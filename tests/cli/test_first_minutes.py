@@ -66,6 +66,9 @@ def test_build_search_and_update_need_no_file_to_be_named(here):
     (here / "docs" / "new.md").write_text("# Kiwi\n\nA green fruit.\n")
     assert "1 added" in run("update").stdout
     assert "Kiwi" in run("search", "kiwi", "--mode", "lexical").stdout
+    note = "kb.duckdb is searched for as a word; the file to search is named by --db kb.duckdb"
+    assert note in run("search", "kb.duckdb", "kiwi").stderr
+    assert "as a word" not in run("search", "none.duckdb", "kiwi", "--db", "kb.duckdb").stderr
     (here / "b.duckdb").write_bytes(b"")
     done = run("search", "kiwi")
     assert done.exit_code == 2
@@ -149,6 +152,10 @@ def test_without_the_default_model_the_installed_one_is_used_and_named(here, mon
         report = sqlrag.index_rows("t.csv", "rows.duckdb", key="id", text="body")
     assert any("which is installed" in warning for warning in report.warnings)
     assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="which is installed") as warned:
+        rows = sqlrag.embed_rows("t.csv", key="id", text="body")
+    assert (rows.model, warned[0].filename) == (MINILM, __file__)
+    assert any("which is installed" in notice for notice in rows.notices)
     # A model or provider that was named is never replaced.
     for named in (["--model", "BAAI/bge-small-en-v1.5"], ["--provider", "onnx"]):
         done = run("build", "docs", "-o", "named.duckdb", *named)

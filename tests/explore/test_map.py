@@ -204,6 +204,9 @@ class TestMap:
         for call in [*calls, lambda: sqlrag.plot_lengths(path)]:
             with pytest.raises(MissingExtraError, match=r"pip install 'sqlrag-duckdb\[explore\]'"):
                 call()
+        exec("from sqlrag import *", names := {})
+        with pytest.raises(MissingExtraError, match="A picture"):
+            names["plot_lengths"](path)
 
 
 @pytest.fixture

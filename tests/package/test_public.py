@@ -44,8 +44,10 @@ class TestNames:
 
     def test_lazy_names_are_public_and_no_other_name_is_found(self):
         assert set(sqlrag._LAZY) <= set(sqlrag.__all__)
-        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
             _ = sqlrag.nothing
+        with pytest.raises(AttributeError, match=r"no attribute 'lexical_qeury'\. Did you mean 'lexical_query'"):
+            _ = sqlrag.lexical_qeury
 
     def test_names_are_in_the_modules_of_the_published_package(self):
         from sqlrag import prepare, query

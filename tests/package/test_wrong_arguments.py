@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sqlrag
-from sqlrag import Candidate, Chunk, CompressPolicy, Document, RetrievePlan, SqlragError, Store
+from sqlrag import Candidate, Chunk, CompressPolicy, Document, NotFoundError, RetrievePlan, SqlragError, Store
 from sqlrag.embedders import HashingEmbedder
 from tests.support.helpers import build
 
@@ -173,6 +173,18 @@ def test_the_right_arguments_are_right(stores, name):
     made = function(**arguments)
     if isinstance(made, Store):
         made.close()
+
+
+@pytest.mark.parametrize("name", ["hybrid_query", "vector_query", "lexical_query"])
+def test_question_and_file_in_the_wrong_order(tmp_path, name):
+    (tmp_path / "kb.duckdb").touch()
+    path = str(tmp_path / "kb.duckdb")
+    with pytest.raises(NotFoundError, match="The question comes first") as swapped:
+        getattr(sqlrag, name)(path, "what is a zebra")
+    assert path in str(swapped.value)
+    for question in ("zebra", "z" * 5000, "z\0"):
+        with pytest.raises(NotFoundError, match="Make it with"):
+            getattr(sqlrag, name)(question, tmp_path / "none.duckdb")
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(RetrievePlan)])

@@ -504,7 +504,7 @@ class TestOneProcess:
             assert ids(reader.lexical_query("zebra")) == ["b#0"]
             with pytest.raises(StoreError, match="reading only"):  # also while it shares a handle that may write
                 reader.upsert([], [], [])
-        with Store(path), pytest.raises(StoreLockedError, match="open for reading in this process"):
+        with Store(path), pytest.raises(StoreLockedError, match=r"open for reading in this process \(1 time\)"):
             Store(path, read_only=False)
 
     @pytest.mark.parametrize("own_read_only", [True, False])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
+from sqlrag.arguments import counted
 from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb.blocks import copy_file, damaged_blocks, descriptor, give_rights, identity, write_journal
 from sqlrag.engines.duckdb.definitions import changes
@@ -268,8 +269,8 @@ def _acquired(real: Path, read_only: bool, trust: bool) -> Handle:
         elif handle.read_only and not read_only:
             raise StoreLockedError(
                 real,
-                f"{real} is open for reading in this process ({handle.users} times). Close those Store objects "
-                "before writing to it.",
+                f"{real} is open for reading in this process ({counted(handle.users, 'time')}). Close those Store "
+                "objects before writing to it.",
                 os.getpid(),
             )
         elif not trust:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from sqlrag.arguments import refuse_unknown_names
-from sqlrag.errors import NotAStoreError, SchemaVersionError, StoreError
+from sqlrag.errors import NotAStoreError, NotFoundError, SchemaVersionError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -212,8 +212,24 @@ def _guarded(function: F) -> F:
             raise
         except (duckdb.Error, OSError) as error:
             raise failure(_subject(function, args, kwargs), error) from error
+        except NotFoundError as error:
+            if message := _swapped(function, args, kwargs):
+                raise NotFoundError(message) from error
+            raise
 
     return call  # type: ignore[return-value]
+
+
+def _swapped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the message for a file that is not there where the question is a file that is, else ""."""
+    given = inspect.signature(function).bind_partial(*args, **kwargs).arguments
+    question = given.get("query_text", given.get("question"))
+    if not isinstance(question, str) or "db_path" not in given or not os.path.isfile(question):  # noqa: PTH113 - False for what is no path
+        return ""
+    return (
+        f"There is no file {given['db_path']!r}, and the question {question!r} is one. The question comes first, then "
+        f"the file: {function.__qualname__}('…', {question!r})."
+    )
 
 
 def _subject(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
