@@ -856,7 +856,7 @@ class TestServe:
     def test_other_machines_need_a_key(self, file):
         with started(file, "--host", "0.0.0.0", SQLRAG_API_KEY="") as server:
             told = server.communicate(timeout=30)[1]
-        assert server.returncode == 1
+        assert server.returncode == 2
         assert "it needs a key: set SQLRAG_API_KEY" in told
 
     def test_a_port_that_is_taken(self, file):
@@ -864,7 +864,7 @@ class TestServe:
             port = str(taken.getsockname()[1])
             with started(file, "--port", port) as server:
                 told = server.communicate(timeout=30)[1]
-        assert server.returncode == 1
+        assert server.returncode == 2
         assert "Pass another --port" in told
         assert "Serving" not in told  # fault U9
 
@@ -924,7 +924,7 @@ class TestServe:
     def test_an_access_log_that_cannot_be_written(self, file, tmp_path):
         with started(file, "--access-log", str(tmp_path / "none" / "access.jsonl")) as server:
             told = server.communicate(timeout=30)[1]
-        assert server.returncode == 1
+        assert server.returncode == 2
         assert "cannot be written: No such file or directory" in told
         assert "Traceback" not in told
 

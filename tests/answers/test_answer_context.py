@@ -370,7 +370,7 @@ class TestCommand:
     def test_wrong_ones(self, kb):
         assert CliRunner().invoke(app, ["prompt", "x", "--db", str(kb), "--mode", "both"]).exit_code == 2
         done = CliRunner().invoke(app, ["prompt", "x", "--db", str(kb), "--diversity", "2"])
-        assert (done.exit_code, "diversity must be a number from 0 to 1" in done.stderr) == (1, True)
+        assert (done.exit_code, "--diversity must be a number from 0 to 1" in done.stderr) == (2, True)
 
     def test_a_model_that_cannot_be_had_is_told(self, kb, monkeypatch):
         monkeypatch.setattr(rerank, "_load", _not_there)

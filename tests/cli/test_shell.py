@@ -284,7 +284,7 @@ class TestPrompt:
 
     def test_a_command_line_that_is_named_and_embed_exclude_each_other(self, kb):
         done = prompt(kb, "--cli", CLI)
-        assert (done.returncode, "exclude each other" in done.stderr) == (1, True)
+        assert (done.returncode, "exclude each other" in done.stderr) == (2, True)
 
     def test_a_file_that_is_none_is_refused(self, tmp_path):
         assert "There is no file" in prompt(tmp_path / "none.duckdb", "-c", "SELECT 1").stderr

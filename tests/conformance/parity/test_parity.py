@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 import sqlrag
 from sqlrag.cli import app
+from sqlrag.engines.duckdb.legs import default_pool
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
 
 ROOT = Path(__file__).parents[3]
@@ -126,7 +127,13 @@ class SqlMacro(Surface):
 
     def ask(self, question, mode, filters):
         bound = {name: json.dumps(value) if name == "metadata" else value for name, value in filters.items()}
-        arguments = {"hybrid": f"$question, {self.VECTOR}", "vector": self.VECTOR, "lexical": "$question"}[mode]
+        # Python's default, which for vectors of few dimensions is more than that of the macros.
+        pool = default_pool(0, 256)
+        arguments = {
+            "hybrid": f"$question, {self.VECTOR}, codes_pool := {pool}",
+            "vector": f"{self.VECTOR}, pool := {pool}",
+            "lexical": "$question",
+        }[mode]
         named = "".join(f", {name} := ${name}" for name in bound)
         statement = f"SELECT node_id, score FROM {mode}_query({arguments}, k := $k{named})"
         return self.con.execute(statement, {"question": question, "k": TOP_K, **bound}).fetchall()

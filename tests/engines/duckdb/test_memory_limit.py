@@ -101,7 +101,7 @@ def test_the_command_line_passes_the_limit_on(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, [*command, "--memory-limit", "1GB"])
     assert (done.exit_code, limits[0]) == (0, "1GB"), done.output
     done = CliRunner().invoke(app, [*command, "--overwrite", "--memory-limit", "much"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "'2GB'" in done.output
 
 
