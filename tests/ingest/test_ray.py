@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlrag import Store, update_embeddings
+from sqlrag import Store, progress, update_embeddings
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.errors import InputError, MissingExtraError, ModelUnavailableError, NotFoundError, ProviderError
 from sqlrag.ingest.build import prepare_file
@@ -284,7 +285,8 @@ class TestWorkers:
         assert any("extracted" in str(row) for row in found)
         assert local.documents == 2
 
-    def test_a_bar_is_moved_by_what_is_finished_and_ray_is_silent(self, tmp_path, capfd):
+    def test_the_progress_is_of_what_is_finished_and_ray_is_silent(self, tmp_path, capfd, monkeypatch):
+        monkeypatch.setattr(progress, "_EVERY", 0.0)
         root = numbered(tmp_path)
         parts = tmp_path / "parts"
         parts.mkdir()
@@ -293,9 +295,10 @@ class TestWorkers:
         )
         out, err = capfd.readouterr()
         assert out == ""
-        assert "documents:" in err
-        assert "/20 [" in err
-        assert all("documents:" in line or not line.strip() for line in err.replace("\r", "\n").splitlines())
+        lines = err.splitlines()
+        assert re.search(r"embedding: (\d+) of \1 chunks", err)
+        assert any("/20 documents read" in line for line in lines)
+        assert all(line.startswith(("embedding: ", "indexing the words: ")) for line in lines)
         assert list(parts.iterdir()) == []
 
 

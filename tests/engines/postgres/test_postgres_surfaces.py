@@ -215,7 +215,7 @@ class TestCommandLine:
 
     @pytest.mark.parametrize("command", [["compact"], ["map"], ["shell"], ["repair"]])
     def test_what_needs_a_file(self, password_url, command):
-        done = self.run(*command, password_url, code=1)
+        done = self.run(*command, password_url, code=2)
         assert "sqlrag pull" in done.stderr
         assert "s3cret" not in done.output
 
