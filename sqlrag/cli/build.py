@@ -130,7 +130,7 @@ def prepare_embeddings(
     """
     from sqlrag.ingest.build import prepare_file
 
-    first, *others = config.sources(folder, collection, pattern, ignore)
+    first, *others = config.sources(folder, None if collection == "default" else collection, pattern, ignore)
     prepared = prepare_file(
         first.folder,
         output,
@@ -306,6 +306,13 @@ def update(
         "wait_seconds": wait,
     }
     summaries, lines = [], []
+    read = {one.collection for one in wanted}
+    for one in known if config.in_force and named is collection is None and not quiet else ():
+        if one.collection not in read:
+            write_message(
+                f"note: {config.in_force.path} has no collection {one.collection}, so its documents, of {one.path}, "
+                f"stay as they are. sqlrag delete --collection '{one.collection}' --db {path} removes them."
+            )
     for one in wanted:
         if named is None and not quiet:
             write_message(f"{one.folder} (collection {one.collection})")
@@ -336,7 +343,7 @@ def _folders(
     configured = config.in_force.collections if config.in_force else []
     same = [one for one in configured if named is None or os.path.realpath(one.folder) == os.path.realpath(named)]
     if same and (named is None or collection in (None, *(one.collection for one in same))):
-        return config.sources(named, collection or "default", pattern, ignore)
+        return config.sources(named, collection, pattern, ignore)
     wanted = [one for one in known if collection in (None, one.collection)]
     if named is not None:
         wanted = [one for one in wanted if os.path.realpath(one.path) == os.path.realpath(named)]
