@@ -95,6 +95,19 @@ class TestUse:
         run("delete", "--collection", "machines", "--db", project / "kb.duckdb", cwd=project)
         assert "has no collection" not in run("update", cwd=project).stderr
 
+    def test_another_file_of_the_project_is_updated_from_its_own_folder_or_tables(self, project):
+        options = ("--provider", "hashing", "--model", "hashing-64", "--no-config")
+        write(project, notes__tea_md="Tea is hot.")
+        run("build", "notes", "-o", "other.duckdb", *options, cwd=project)
+        (project / "t.csv").write_text("id,body\n1,A red lamp.\n")
+        run("build", "t.csv", "--key", "id", "--text", "body", "-o", "rows.duckdb", *options, cwd=project)
+        for file, names in (("other.duckdb", ["default"]), ("rows.duckdb", ["t"])):
+            run("update", file, cwd=project)
+            with Store(project / file) as store:
+                assert [
+                    one for (one,) in store.cursor().sql("SELECT DISTINCT collection FROM sources").fetchall()
+                ] == names
+
     def test_what_decides_before_it(self, project):
         """An option, then the environment, then the configuration, then the default."""
         run("prepare-embeddings", cwd=project)
