@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ _EVERY = 30.0
 
 # Where no terminal says how wide it is.
 _WIDTH = 80
+
+# Of standard error: there is none, as under pythonw; it is closed; or what it leads to is full or gone.
+_NOT_WRITABLE = (AttributeError, OSError, ValueError)
 
 # Whether work shows its progress that was not asked about it: a command shows it, a function is silent.
 _shown: ContextVar[bool] = ContextVar("sqlrag_progress", default=False)
@@ -148,8 +151,9 @@ class Bar:
         moment = time.monotonic()
         if moment - self._last >= _EVERY:
             self._last = moment
-            sys.stderr.write(f"{self.line()}\n")
-            sys.stderr.flush()
+            with suppress(*_NOT_WRITABLE):
+                sys.stderr.write(f"{self.line()}\n")
+                sys.stderr.flush()
 
     def line(self) -> str:
         """Return how far the work is, in one line."""
@@ -166,15 +170,26 @@ class Bar:
         return facts
 
 
+def columns_of_bar() -> int | None:
+    """Return how wide a bar of tqdm is to be, 0 in a notebook; None where there is neither that nor a terminal."""
+    from tqdm.auto import tqdm
+
+    if any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__):
+        return 0
+    try:
+        # A terminal that says it has no columns would get no bar at all.
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH if sys.stderr.isatty() else None
+    except _NOT_WRITABLE:
+        return None
+
+
 def _terminal_bar(title: str, unit: str, total: int) -> Any:
     """Return a bar of tqdm for a terminal or a notebook; None where there is neither."""
     from tqdm.auto import tqdm
 
-    in_notebook = any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
-    if not in_notebook and not sys.stderr.isatty():
+    columns = columns_of_bar()
+    if columns is None:
         return None
-    # A terminal that says it has no columns would get no bar at all.
-    columns = 0 if in_notebook else os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
     form = "{desc}: {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} {unit}s{postfix}"
     return tqdm(
         desc=title,

@@ -38,6 +38,7 @@ from sqlrag.engines.duckdb.statements import identifier, qualified, quoted
 from sqlrag.errors import InputError, StoreLockedError
 from sqlrag.locks import new_lock
 from sqlrag.normalize import is_blank
+from sqlrag.progress import columns_of_bar
 from sqlrag.search.searcher import QuestionEmbedder
 from sqlrag.settings import seconds_to_wait
 
@@ -66,6 +67,9 @@ _BAR_SECONDS = 2.0
 _STATEMENT_SECONDS = 1.0
 
 _RERANKED_AT_ONCE = 64
+
+# What is usual of :func:`sqlrag.normalize.is_blank`, for RE2.
+_BLANK = r"[\s\pZ\p{Cc}\x{ad}\x{200b}-\x{200f}\x{2060}-\x{2064}\x{feff}]*"
 
 _NO_QUESTION = "There is no question to search for: it is NULL, or blank."
 
@@ -336,7 +340,8 @@ def _add_search(
         parameters.remove("query_vector")
         # Asked of the text: DuckDB 1.3 has no CASE for vectors.
         question = (
-            f"CASE WHEN trim(coalesce(query_text, '')) = '' THEN error({quoted(_NO_QUESTION)}) ELSE query_text END"
+            f"CASE WHEN regexp_full_match(coalesce(query_text, ''), {quoted(_BLANK)}) "
+            f"THEN error({quoted(_NO_QUESTION)}) ELSE query_text END"
         )
         given[given.index("query_vector")] = f"{identifier(called.embed)}({question})"
     row_key = rows = ""
@@ -545,7 +550,7 @@ class _Functions:
         delay = max(0.0, self._began + _BAR_SECONDS - now)
         with tqdm(
             desc="embedding", unit=" texts", initial=self._embedded, delay=delay, leave=False,
-            disable=None if self.verbose else True,
+            disable=not self.verbose or columns_of_bar() is None,
         ) as bar:  # fmt: skip
 
             def advance(texts: int) -> None:

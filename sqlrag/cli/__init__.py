@@ -36,7 +36,17 @@ from sqlrag.arguments import counted
 from sqlrag.cli.app import app, command, watch_for_interrupt
 from sqlrag.cli.build import named_files
 from sqlrag.cli.options import NO_FILES, Db, Dbs, DbsInstead, Files, FormatName, Text, option, where
-from sqlrag.cli.printing import Format, silence_broken_pipe, write, write_facts, write_json, write_message, write_rows
+from sqlrag.cli.printing import (
+    Format,
+    OutputError,
+    open_missing_streams,
+    silence_broken_pipe,
+    write,
+    write_facts,
+    write_json,
+    write_message,
+    write_rows,
+)
 
 
 @command(
@@ -117,6 +127,7 @@ def demo(
 def main() -> None:
     """Run the command line."""
     clock.imports_done()
+    open_missing_streams()
     # These are also accepted after the command, where people add them after a failure.
     arguments = sys.argv[1:]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -129,3 +140,7 @@ def main() -> None:
         app(args=arguments, prog_name="sqlrag")
     except BrokenPipeError:
         silence_broken_pipe()
+    except (OSError, OutputError) as error:  # of the help or the version: commands report their own
+        error = OutputError(error) if isinstance(error, OSError) else error
+        write_message(f"error: {error}")
+        sys.exit(1)

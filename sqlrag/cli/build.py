@@ -130,7 +130,7 @@ def prepare_embeddings(
     """
     from sqlrag.ingest.build import prepare_file
 
-    first, *others = config.sources(folder, collection, pattern, ignore)
+    first, *others = config.sources(folder, None if collection == "default" else collection, pattern, ignore)
     prepared = prepare_file(
         first.folder,
         output,
@@ -286,9 +286,13 @@ def update(
     given, named = _file_and_folder(places or [])
     path = one_file(given, db) if given or db else only_file_here()[0]
     known, has_rows = folders_of(path, wait_seconds=wait)
-    wanted = _folders(path, known, named, collection, pattern, ignore)
-    of_folders = (pattern, ignore, model, chunk_size, chunk_overlap, chunk_unit, markdown, headers, stemmer)
-    if not wanted and any(one is not None for one in of_folders):
+    wanted = _folders(path, known, has_rows, named, collection, pattern, ignore)
+    of_folders = {
+        "pattern": pattern, "ignore": ignore, "model": model, "chunk_size": chunk_size, "chunk_overlap": chunk_overlap,
+        "chunk_unit": chunk_unit, "markdown": markdown, "headers": headers, "stemmer": stemmer,
+    }  # fmt: skip
+    # What the configuration says of documents is no wish of whoever updates a table.
+    if not wanted and any(one not in (None, config.applied.get(name)) for name, one in of_folders.items()):
         raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
     if not wanted and not has_rows:
         raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
@@ -306,6 +310,14 @@ def update(
         "wait_seconds": wait,
     }
     summaries, lines = [], []
+    read = {one.collection for one in wanted}
+    for left in known if config.in_force and not named and not collection and not quiet else ():
+        if left.collection not in read:
+            write_message(
+                f"note: {config.in_force and config.in_force.path} has no collection {left.collection}, so its "
+                f"documents, of {left.path}, stay as they are. To remove them: "
+                f"sqlrag delete --collection '{left.collection}' --db {path}"
+            )
     for one in wanted:
         if named is None and not quiet:
             write_message(f"{one.folder} (collection {one.collection})")
@@ -327,6 +339,7 @@ def update(
 def _folders(
     path: Path,
     known: Sequence[Folder],
+    has_rows: bool,
     named: Path | None,
     collection: str | None,
     pattern: list[str] | None,
@@ -334,9 +347,11 @@ def _folders(
 ) -> list[config.Source]:
     """Return what to read: the folder that was named, else those configured, else those that the file knows."""
     configured = config.in_force.collections if config.in_force else []
+    if named is None and not _is_configured(path, known, has_rows):
+        configured = []  # another file of the same project, such as one of tables
     same = [one for one in configured if named is None or os.path.realpath(one.folder) == os.path.realpath(named)]
     if same and (named is None or collection in (None, *(one.collection for one in same))):
-        return config.sources(named, collection or "default", pattern, ignore)
+        return config.sources(named, collection, pattern, ignore)
     wanted = [one for one in known if collection in (None, one.collection)]
     if named is not None:
         wanted = [one for one in wanted if os.path.realpath(one.path) == os.path.realpath(named)]
@@ -353,6 +368,23 @@ def _folders(
                 f"{near if near.is_dir() else 'FOLDER'}"
             )
     return [config.Source(one.collection, Path(one.path), pattern or one.patterns, ignore) for one in wanted]
+
+
+def _is_configured(path: Path, known: Sequence[Folder], has_rows: bool) -> bool:
+    """Return whether the collections that are configured are those of a file."""
+    if config.in_force is None:
+        return False
+    file = config.in_force.values.get("store", {}).get("file")
+    if file is not None and os.path.realpath(file) == os.path.realpath(path):
+        return True
+    if not known:
+        return file is None and not has_rows
+    folders = {os.path.realpath(one.folder) for one in config.in_force.collections}
+    names = {one.collection for one in config.in_force.collections}
+    return any(
+        os.path.realpath(one.path) in folders or (one.collection in names and not Path(one.path).is_dir())
+        for one in known
+    )
 
 
 def _updated(one: config.Source, path: Path, quiet: bool, options: dict[str, Any]) -> tuple[dict[str, Any], str]:

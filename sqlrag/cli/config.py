@@ -273,6 +273,8 @@ def _checked(config: Config, table: str, key: str, value: Any, options: Mapping[
             config.refuse(table, key, "must be the name of an environment variable, such as MY_API_KEY; not a key.")
         if isinstance(one, str) and "://" in one:
             _check_address(config, table, key, one)
+    if key == "file" and not all(one.strip() for one in items):
+        config.refuse(table, key, "is blank: leave it out, or name a path.")
     if wanted is str:
         items = [
             _below(config, one)
@@ -307,6 +309,10 @@ def _collections(config: Config, tables: Any) -> Iterator[Source]:
         table = f"collections.{name}"
         if not isinstance(values, dict) or not isinstance(values.get("folder"), str):
             config.refuse("collections", name, 'needs its folder: folder = "docs".')
+        if not values["folder"].strip():
+            config.refuse(table, "folder", 'is blank: folder = "docs", or "." for that of the configuration.')
+        if not name.strip() or set(name) & set(":#/") or not name.isprintable():
+            config.refuse("collections", name, "is no name of a collection: printable, without ':', '#' and '/'.")
         for key, value in values.items():
             if key not in _COLLECTION:
                 _refuse_unknown(config, table, key, {table: _COLLECTION}, value)
@@ -326,7 +332,9 @@ def _collections(config: Config, tables: Any) -> Iterator[Source]:
         yield Source(name, folder, **lists)
 
 
-def sources(folder: Path | None, collection: str, pattern: list[str] | None, ignore: list[str] | None) -> list[Source]:
+def sources(
+    folder: Path | None, collection: str | None, pattern: list[str] | None, ignore: list[str] | None
+) -> list[Source]:
     """Return what a command reads: the folder that was named, else those of the collections that are configured.
 
     A folder of a configured collection is that collection also where it is named. Patterns of a collection replace
@@ -336,10 +344,10 @@ def sources(folder: Path | None, collection: str, pattern: list[str] | None, ign
     if folder is not None:
         place = os.path.realpath(folder)
         same = [one for one in known if os.path.realpath(one.folder) == place]
-        wanted = [one._replace(folder=folder) for one in same if collection in ("default", one.collection)]
-        wanted = wanted or [Source(collection, folder)]
+        wanted = [one._replace(folder=folder) for one in same if collection in (None, one.collection)]
+        wanted = wanted or [Source(collection or "default", folder)]
     else:
-        wanted = [one for one in known if collection in ("default", one.collection)]
+        wanted = [one for one in known if collection in (None, one.collection)]
     if in_force and known and not wanted:
         raise typer.BadParameter(f"{in_force.path} has no collection {collection!r}.")
     if not wanted:

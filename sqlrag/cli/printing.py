@@ -15,6 +15,8 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
+from sqlrag.errors import SqlragError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -26,6 +28,13 @@ _LEGS = re.compile(r"    vector .*, lexical ")
 
 # What a command makes of the library's messages.
 in_words_of_the_door: Callable[[str], str] = str
+
+
+class OutputError(SqlragError):
+    """Standard output cannot be written to. Of messages nobody could be told, so they are dropped."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"Standard output cannot be written to: {error.strerror or error}.")
 
 
 class Format(StrEnum):
@@ -137,6 +146,13 @@ def size(number_of_bytes: int) -> str:
     return f"{value:,.1f} GB"
 
 
+def open_missing_streams() -> None:
+    """Discard what would go to a stream that the program was started without."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as it runs
+
+
 def silence_broken_pipe() -> None:
     """Discard unwritten output, so that Python's own flush at exit cannot fail."""
     null = os.open(os.devnull, os.O_WRONLY)
@@ -149,8 +165,14 @@ def _write(stream: TextIO, text: str, end: str = "\n") -> None:
         # A file or a pipe gets every character, whatever the locale; a terminal those that it can show.
         stream.reconfigure(encoding="utf-8")
     encoding = _encoding(stream)
-    stream.write(text.encode(encoding, "replace").decode(encoding) + end)
-    stream.flush()
+    try:
+        stream.write(text.encode(encoding, "replace").decode(encoding) + end)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if stream is sys.stdout:
+            raise OutputError(error) from error
 
 
 def _encoding(stream: TextIO) -> str:

@@ -129,7 +129,8 @@ def watch(
     if not db.exists():
         raise NotFoundError(f"{db} does not exist. Build it first: sqlrag prepare-embeddings FOLDER -o {db}")
     places: list[Path | None] = [*(folder or ())] or [None]
-    wanted = [one for each in places for one in config.sources(each, collection, pattern, ignore)]
+    only = None if collection == "default" else collection
+    wanted = [one for each in places for one in config.sources(each, only, pattern, ignore)]
     options = {"prune": prune, "skip_duplicates": skip_duplicates, "max_bytes": max_bytes, "wait_seconds": wait}
     watched = [_Watched(db, one._replace(folder=one.folder.absolute()), options) for one in wanted]
     write_message(f"Watching {', '.join(str(one.folder) for one in wanted)} for {db}; Ctrl-C ends it.")

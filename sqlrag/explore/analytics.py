@@ -636,14 +636,14 @@ def _by_period(
     with_dates = pa.table({"moment": moments, "kind": pa.array(kinds, pa.int32())})
     register(con, "dated_rows", with_dates)
     register(con, "dated_kinds", pa.table({"kind": pa.array(wanted, pa.int32())}))
-    first, last, spans = con.execute(
-        "SELECT min(moment), max(moment), date_diff($period, min(moment), max(moment)) "
-        "FROM dated_rows WHERE isfinite(moment)",
-        {"period": period},
-    ).fetchall()[0]
+    first, last, spans, is_known = con.execute(read_sql("exploring/span_of_dates"), {"period": period}).fetchall()[0]
+    if spans is not None and not is_known:
+        raise InputError(
+            f"The dates are from {first} to {last}. Only those of the years 1 to 9999 can be counted; leave out others."
+        )
     if spans is not None and spans * len(wanted) > _MOST_PERIODS:
         raise InputError(
-            f"From {first:%Y-%m-%d} to {last:%Y-%m-%d} are {spans:,} {period}s, too many to count. Take a longer "
+            f"From {first} to {last} are {spans:,} {period}s, too many to count. Take a longer "
             "period, or leave out dates that are wrong."
         )
     options = {"period": period, "step": PERIODS[period]}

@@ -369,7 +369,7 @@ class _Table(Staging):
         """Return the rows, without vectors where these have to be made of the texts."""
         key = self._plain(self.key) if self.key else "s.rowid"
         vector = f"CAST(s.{identifier(self._vector)} AS DOUBLE[])" if self._vector is not None else "NULL"
-        kept = [f"{self._plain(name)} AS c{place}" for place, name in enumerate(self._names)]
+        kept = [f"{self._plain(self.named('columns', name))} AS c{place}" for place, name in enumerate(self._names)]
         order = f"s.{identifier(self.key)}" if self.key else "s.rowid"
         rows = self.con.sql(
             f"SELECT {', '.join([f'{key} AS key', f'{self.text} AS text', f'{vector} AS vector', *kept])} "  # noqa: S608

@@ -313,6 +313,12 @@ def _patterns(lines: Sequence[str], where: str) -> list[tuple[bool, re.Pattern[s
 
     found = []
     for number, line in enumerate(lines, 1):
+        # pathspec takes it for letters, and what is to be left out would be read.
+        if named := re.match(r"(?!#).*\[[^]]*\[:(\w+):\]", line):
+            raise InputError(
+                f"{where}, line {number}: the class [:{named[1]}:] in {line!r:.200} is not known here. Write its "
+                "characters, such as [A-Z] or [0-9]."
+            )
         try:
             compiled = GitIgnoreSpec.from_lines(
                 [re.sub(r"/\*\*/ *$", "/**/*/", unicodedata.normalize("NFC", line))]

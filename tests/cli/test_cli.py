@@ -24,7 +24,7 @@ from sqlrag.cli import app, printing
 from sqlrag.cli.demo import FILE_NAME, QUESTIONS, _is_earlier_demo, handbook_folder
 from sqlrag.embedders.weights import bundle_is_installed
 from sqlrag.ranking.results import RESULT_KEYS
-from tests.support.helpers import ROOT, build
+from tests.support.helpers import ROOT, build, write
 
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
 USUAL = ["demo", "build", "search", "ask", "update", "serve", "info"]
@@ -916,3 +916,37 @@ class TestExplaining:
         unknown = run("explain", "mango", "mango.md#9", "--db", kb)
         assert unknown.exit_code == 1
         assert "no chunk 'mango.md#9'" in unknown.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX")
+class TestStreams:
+    """What the program makes of streams that it was started without, or that take nothing."""
+
+    def shell(self, tmp_path, line):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = ["sh", "-c", line.replace("sqlrag", f"{sys.executable} -m sqlrag")]
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+        )
+
+    @pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&- <&-"])
+    def test_a_closed_stream_does_not_end_a_build(self, tmp_path, closed):
+        write(tmp_path / "docs", a_md="Some words.")
+        line = "sqlrag build docs -o kb.duckdb --provider hashing --model hashing-64"
+        assert self.shell(tmp_path, f"{line} {closed}").returncode == 0
+        with Store(tmp_path / "kb.duckdb") as store:
+            assert len(store.hybrid_query("words")) == 1
+        assert self.shell(tmp_path, f"sqlrag search words --db no.duckdb {closed}").returncode == 1
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="of Linux")  # noqa: PTH110
+    @pytest.mark.parametrize("command", ["--help", "--version", "models", "models --format json"])
+    def test_a_full_disk_under_the_output_is_told_as_such(self, tmp_path, command):
+        done = self.shell(tmp_path, f"sqlrag {command} > /dev/full")
+        assert done.returncode == 1
+        assert done.stderr == "error: Standard output cannot be written to: No space left on device.\n"

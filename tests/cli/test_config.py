@@ -78,6 +78,36 @@ class TestUse:
         done = run("update", "--collection", "tools", cwd=project, code=2)
         assert "has no collection 'tools'" in done.stderr
 
+    def test_the_collection_named_default_can_be_updated_alone(self, project):
+        (project / "sqlrag.toml").write_text(WHOLE.replace("fruit", "default"))
+        run("prepare-embeddings", cwd=project)
+        (project / "docs" / "plum.md").write_text("The plum is sweet.")
+        (project / "guides" / "valve.md").write_text("A valve.")
+        report = json.loads(run("update", "--collection", "default", "--format", "json", cwd=project).stdout)
+        assert [(one["collection"], one["added"]) for one in report] == [("default", ["plum.md"])]
+
+    def test_a_collection_that_is_no_longer_named_is_told_by_update(self, project):
+        run("prepare-embeddings", cwd=project)
+        assert "has no collection" not in run("update", "--prune", cwd=project).stderr
+        (project / "sqlrag.toml").write_text(WHOLE.replace("collections.machines", "collections.tools"))
+        done = run("update", "--prune", cwd=project)
+        assert f"sqlrag.toml has no collection machines, so its documents, of {project / 'guides'}" in done.stderr
+        run("delete", "--collection", "machines", "--db", project / "kb.duckdb", cwd=project)
+        assert "has no collection" not in run("update", cwd=project).stderr
+
+    def test_another_file_of_the_project_is_updated_from_its_own_folder_or_tables(self, project):
+        options = ("--provider", "hashing", "--model", "hashing-64", "--no-config")
+        write(project, notes__tea_md="Tea is hot.")
+        run("build", "notes", "-o", "other.duckdb", *options, cwd=project)
+        (project / "t.csv").write_text("id,body\n1,A red lamp.\n")
+        run("build", "t.csv", "--key", "id", "--text", "body", "-o", "rows.duckdb", *options, cwd=project)
+        for file, names in (("other.duckdb", ["default"]), ("rows.duckdb", ["t"])):
+            run("update", file, cwd=project)
+            with Store(project / file) as store:
+                assert [
+                    one for (one,) in store.cursor().sql("SELECT DISTINCT collection FROM sources").fetchall()
+                ] == names
+
     def test_what_decides_before_it(self, project):
         """An option, then the environment, then the configuration, then the default."""
         run("prepare-embeddings", cwd=project)
@@ -165,6 +195,9 @@ class TestRefused:
             ("[collections.a]\nfolder = 'x'\n[collections.b]\nfolder = './x/'\n", "line 4: .* that of .collections.a"),
             ("[collections]\na = 'x'\n", r"\[collections\] a needs its folder"),
             ("[collections.a]\nfolder = 'x'\ntags = ['y']\n", "Valid are: folder, ignore, pattern"),
+            ("[collections.a]\nfolder = ' '\n", r"line 2: \[collections.a\] folder is blank"),
+            ("[collections.'a:b']\nfolder = 'x'\n", r"a:b is no name of a collection"),
+            ("[store]\nfile = ''\n", r"line 2: \[store\] file is blank"),
             ("[store]\nfile = kb\n", "is not TOML: .*line 2, column 8"),
             ("[a]\n[a]\n", "is not TOML: .*line 2"),
             (b"[store]\nfile = 'caf\xe9'\n", "line 2: this is not UTF-8"),

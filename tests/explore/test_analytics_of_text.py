@@ -400,6 +400,17 @@ class TestCluster:
         with pytest.raises(InputError, match=r"From 0?0?0?1-01-01 to 9999-01-01 are .* days, too many"):
             cluster(rows, by="day", period="day")
 
+    def test_dates_that_python_has_not_are_refused_with_their_span(self):
+        dates = "(1, 'red fox', DATE '0044-03-15 (BC)'), (2, 'blue', DATE '2024-01-01')"
+        rows = embed_rows(
+            f"FROM (VALUES {dates}) AS t(id, body, day)", key="id", text="body", columns=["day"],
+            embedder=HASHING, progress="off",
+        )  # fmt: skip
+        with pytest.raises(
+            InputError, match=r"from 0044-03-15 \(BC\) to 2024-01-01. Only those of the years 1 to 9999"
+        ):
+            cluster(rows, by="day", period="year")
+
     def test_wrong_options(self):
         with pytest.raises(InputError, match="clusters must be a whole number from 1 to 1000, not 0"):
             cluster(rows_of([[1.0]]), clusters=0)
@@ -684,6 +695,14 @@ class TestEmbedRows:
         rows = embed_rows(pd.DataFrame({"body": ["b", "a", " ", None]}), text="body", embedder=HASHING, progress="off")
         assert rows.keys.to_pylist() == [0, 1]
         assert rows.notices == ["2 rows of the given rows without a text: left out."]
+
+    def test_columns_are_found_in_whatever_case_and_named_as_they_were_asked_for(self):
+        rows = embed_rows(
+            "SELECT 1 AS ID, 'red fox' AS Body, DATE '2024-05-01' AS Day", key="id", text="body", columns=["day", "id"],
+            embedder=HASHING, progress="off",
+        )  # fmt: skip
+        assert rows.columns.to_pylist() == [{"day": dt.date(2024, 5, 1), "id": 1}]
+        assert cluster(rows, by="day").periods[0]["count"] == 1
 
     @pytest.mark.parametrize("text", [("body", "id"), "{id}: {body}"], ids=["columns", "template"])
     def test_texts_of_several_columns(self, text):

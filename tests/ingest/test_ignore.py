@@ -181,6 +181,13 @@ class TestBadLists:
         with pytest.raises(InputError, match="Permission denied"):
             find_files(root)
 
+    @pytest.mark.parametrize("pattern", ["[[:upper:]]*", "a[x[:digit:]]", "[!_[:alpha:]].md"])
+    def test_a_class_by_name_is_refused_since_what_it_leaves_out_would_be_read(self, tmp_path, pattern):
+        root = folder_of(tmp_path)
+        (root / ".sqlragignore").write_text(f"# [[:upper:]]\n{pattern}\n")
+        with pytest.raises(InputError, match=r"\.sqlragignore, line 2: the class \[:\w+:\] .* is not known here"):
+            find_files(root)
+
     def test_a_wrong_pattern_is_named_with_its_line(self, tmp_path):
         root = folder_of(tmp_path)
         (root / ".sqlragignore").write_text("a\n!\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -16,6 +17,7 @@ import pytest
 
 import sqlrag
 from sqlrag import progress
+from sqlrag.adapters import connection
 from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.progress import Bar, shown
 
@@ -84,6 +86,43 @@ class TestBar:
         with shown(True), Bar("checking", "block", 2) as bar:
             bar.made(1)
         assert "checking: 1 of 2 blocks" in capsys.readouterr().err
+
+
+class NoTerminal(io.StringIO):
+    """Says that it is a terminal, and has no descriptor of one, as the consoles of some editors."""
+
+    def isatty(self):
+        return True
+
+
+class Full(io.StringIO):
+    """Standard error of which nobody reads any more."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+class TestStandardError:
+    @pytest.mark.parametrize("make", [lambda: None, object, NoTerminal, Full], ids=["none", "bare", "tty", "full"])
+    def test_work_goes_on_whatever_standard_error_is(self, monkeypatch, tmp_path, make):
+        monkeypatch.setattr(progress, "_EVERY", 0.0)
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "a.md").write_text("Some words.")
+        monkeypatch.setattr(sys, "stderr", make())
+        made = sqlrag.prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", embedder=HashingEmbedder())
+        assert made.report.chunks == 1
+        with sqlrag.connect(made.path) as con:
+            monkeypatch.setattr(connection, "_BAR_SECONDS", 0.0)
+            assert con.sql("SELECT similarity('words', 'some words') > 0").fetchall() == [(True,)]
+
+    def test_a_closed_one(self, monkeypatch):
+        closed = io.StringIO()
+        closed.close()
+        monkeypatch.setattr(sys, "stderr", closed)
+        monkeypatch.setattr(progress, "_EVERY", 0.0)
+        with Bar("checking", "block", 2, off=False) as bar:
+            bar.made(1)
+        assert bar.done == 1
 
 
 class TestWork:
