@@ -409,9 +409,18 @@ def record_failures(con: duckdb.DuckDBPyConnection, failures: Sequence[tuple[str
     # One statement: where a provider fails, there may be as many as files. The last one of a document counts.
     rows = list({doc_id: (doc_id, status, reason) for doc_id, status, reason in failures}.values())
     if rows:
+        given = [*map(list, zip(*rows, strict=True)), now()]
+        new = "(SELECT unnest($1) AS doc_id, unnest($2) AS status, unnest($3) AS reason, $4::TIMESTAMP AS failed_at)"
+        # INSERT OR REPLACE would put the rows in an order that changes from run to run.
         con.execute(
-            "INSERT OR REPLACE INTO ingest_failures SELECT unnest($1), unnest($2), unnest($3), $4",
-            [*map(list, zip(*rows, strict=True)), now()],
+            f"UPDATE ingest_failures AS f SET status = n.status, reason = n.reason, failed_at = n.failed_at FROM {new} "  # noqa: S608
+            "AS n WHERE n.doc_id = f.doc_id",
+            given,
+        )
+        con.execute(
+            f"INSERT INTO ingest_failures SELECT * FROM {new} AS n "  # noqa: S608
+            "WHERE n.doc_id NOT IN (SELECT doc_id FROM ingest_failures) ORDER BY n.doc_id",
+            given,
         )
 
 
