@@ -146,10 +146,10 @@ In Python:
     print_results(hybrid_query("How do filters work?", {str(path)!r}), "How do filters work?")
 
 In the shell:
-    sqlrag hybrid-query "How do filters work?" --db {quoted}
+    sqlrag search "How do filters work?" --db {quoted}
     sqlrag lexical-query "StoreLockedError" --db {quoted} --format json
     sqlrag info {quoted}
-    sqlrag prepare-embeddings YOUR_FOLDER -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2
+    sqlrag build YOUR_FOLDER -o kb.duckdb --model sentence-transformers/all-MiniLM-L6-v2
 
 In SQL, after `duckdb {quoted}` (no extension and no model needed):
     FROM sources;

@@ -127,7 +127,7 @@ def watch(
         raise MissingExtraError("sqlrag watch", "watch") from error
 
     if not db.exists():
-        raise NotFoundError(f"{db} does not exist. Build it first: sqlrag prepare-embeddings FOLDER -o {db}")
+        raise NotFoundError(f"{db} does not exist. Build it first: sqlrag build FOLDER -o {db}")
     places: list[Path | None] = [*(folder or ())] or [None]
     only = None if collection == "default" else collection
     wanted = [one for each in places for one in config.sources(each, only, pattern, ignore)]
@@ -377,7 +377,7 @@ def _file(place: Path) -> Iterator[_Finding]:
             facts = store.get_embedding_metadata()
         problems = [] if is_address(place) else check(place, quick=True)
     except NotFoundError as error:
-        yield _Finding(topic, "broken", str(error), f"sqlrag prepare-embeddings FOLDER -o {place}")
+        yield _Finding(topic, "broken", str(error), f"sqlrag build FOLDER -o {place}")
         return
     except StoreLockedError as error:
         remedy = f"Let process {error.pid} end, or wait: --wait 60" if error.pid else "Wait for it: --wait 60"

@@ -84,7 +84,7 @@ def test_files_that_cannot_be_used(home):
     (home / "text.duckdb").write_text("not a database at all")
     rows = findings("none.duckdb", "text.duckdb", code=1)
     (state, _, remedy), *_ = of(rows, "none.duckdb")
-    assert (state, remedy) == ("broken", "sqlrag prepare-embeddings FOLDER -o none.duckdb")
+    assert (state, remedy) == ("broken", "sqlrag build FOLDER -o none.duckdb")
     assert of(rows, "text.duckdb")[0][0] == "broken"
 
 

@@ -141,8 +141,9 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool, is_store: boo
     if real.is_dir():
         raise StoreError(real, f"The output {real} is a folder. Name a file in it, such as {real / 'kb.duckdb'}.")
     if real.exists() and not overwrite:
+        update = " update_embeddings brings it up to date." if is_store else ""
         raise StoreExistsError(
-            real, f"The output {real} exists already. Pass overwrite=True to replace it, or another name."
+            real, f"The output {real} exists already. Pass overwrite=True to replace it, or another name.{update}"
         )
     return real
 
