@@ -104,7 +104,8 @@ CALLS = {
     ),
     "embed_rows": (
         sqlrag.embed_rows,
-        {"source": "SELECT 'a zebra' AS body", "text": "body", "embedder": HashingEmbedder("hashing-64")},
+        {"source": "SELECT 'a zebra' AS body", "text": "body", "embedder": HashingEmbedder("hashing-64"),
+         "embed_model_name": "hashing-64", "embedding_provider": "hashing"},
     ),
     "embed_rows of a file": (sqlrag.embed_rows, {"source": "store"}),
     "semantic_join": (sqlrag.semantic_join, {"left": "store", "right": "store"}),

@@ -271,13 +271,13 @@ class TestRest:
 
 def test_mcp_has_the_types_limits_and_defaults_of_the_table(file):
     tools = {tool.name: tool for tool in asyncio.run(create_server(file).list_tools())}
-    for tool in ("hybrid_query", "answer_sources"):
+    for tool in ("search", "ask"):
         properties = tools[tool].input_schema["properties"]
         names = properties.keys() & OPTIONS.keys()
         assert {"top_k", "collection", "tags_any", "tags_all", "metadata", "min_similarity"} <= names
         for name in names:
             check_schema(properties[name], OPTIONS[name], 50 if name == "top_k" else None)
-            if tool == "hybrid_query":
+            if tool == "search" and name != "top_k":
                 assert properties[name].get("default") == default_of("hybrid_query", name, "function")
 
 

@@ -318,8 +318,9 @@ class TestOptions:
     @pytest.mark.parametrize(
         "options",
         [
-            {"top_k": 0}, {"top_k": -1}, {"top_k": 2.0}, {"top_k": "5"}, {"top_k": True}, {"vector_top_k": 0},
-            {"fts_top_k": 0}, {"fusion": "best"}, {"alpha": 1.5}, {"alpha": "x"}, {"alpha": float("nan")},
+            {"top_k": 0}, {"top_k": -1}, {"top_k": 2.0}, {"top_k": "5"}, {"top_k": True}, {"vector_top_k": -1},
+            {"fts_top_k": -1}, {"fts_top_k": 0, "vector_top_k": 0},
+            {"fusion": "best"}, {"alpha": 1.5}, {"alpha": "x"}, {"alpha": float("nan")},
             {"vector_weight": -0.1}, {"vector_weight": "x"}, {"k1": -1}, {"k1": "x"}, {"b": 2}, {"b": float("nan")},
             {"heading_weight": -1}, {"rrf_k": -1}, {"rrf_k": "x"}, {"rrf_weights": (1, -1)}, {"rrf_weights": (0, 0)},
             {"rrf_weights": (1,)}, {"rrf_weights": ("x", 1)},

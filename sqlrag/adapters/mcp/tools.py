@@ -244,7 +244,7 @@ def answer_sources(
     context_window
         The most tokens of instructions and context together; the count is an upper estimate.
     collection, tags_any, tags_all, metadata, min_similarity
-        Filters, as of hybrid_query.
+        Filters, as of search.
     compress
         Keep the sentences that match the question, so that more passages fit.
     context, context_chars
