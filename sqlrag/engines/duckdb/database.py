@@ -698,8 +698,8 @@ class Database:
     def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         con, handle = self.cursor(), self._opened()
         with handle.writing, reported(self.path, "Nothing of this change was kept"):
-            con.execute("BEGIN")
             try:
+                con.execute("BEGIN")  # a cancellation may come when it has taken effect
                 yield con
                 handle.commits += 1
                 try:
