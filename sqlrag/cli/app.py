@@ -132,7 +132,7 @@ _OF_FUNCTIONS = (
     (r"\b(prepare_embeddings|index_rows)\b", "sqlrag build"),
     (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
     (r"\bdelete_documents\b", "sqlrag delete"),
-    (r"\b(hybrid|vector|lexical)_query\b", r"\1-query"),
+    (r"\b(hybrid|vector|lexical)_query\b(?!\()", r"\1-query"),
 )
 
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from sqlrag.cli import printing
 from sqlrag.cli.app import command
 from sqlrag.cli.build import one_file
 from sqlrag.cli.options import DbInstead, File, option
@@ -74,6 +75,7 @@ def shell(
     version = _version_of(program)
     with Store(one_file(file, db)) as store:
         path, first = store.path, _first_look(store)
+    printing.in_words_of_the_door = str  # what follows is SQL
     if sql is None and sys.stdin.isatty():
         how = "writing" if writing else "reading; --write opens it for writing"
         write_message(f"{path}, opened by DuckDB {version} for {how}. To begin with:\n{first}\n")
@@ -195,6 +197,7 @@ def _prompt(path: Path, sql: str | None, writing: bool, rerank: str | None) -> i
     import sqlrag
 
     con = sqlrag.connect(path, read_only=not writing, reranker=rerank)
+    printing.in_words_of_the_door = str  # what follows is SQL
     with con:
         if sql is not None:
             return _run_all(con, sql)
