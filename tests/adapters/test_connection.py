@@ -662,6 +662,13 @@ print(con.execute("SELECT similarity('a', 'a'), count(*) FROM t").fetchall())
 
 
 class TestCtrlC:
+    @pytest.fixture(autouse=True)
+    def raised_by_python(self):
+        """In the background of a shell Ctrl-C is ignored, and tests/conftest.py leaves it so."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
     @pytest.mark.parametrize("how", ["plain", "interruptible"])
     @pytest.mark.parametrize("threads", [1, 2])
     def test_a_long_statement_ends_soon_and_the_connection_goes_on(self, kb, threads, how):
