@@ -177,10 +177,14 @@ def columns_of_bar() -> int | None:
     if any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__):
         return 0
     try:
-        # A terminal that says it has no columns would get no bar at all.
-        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH if sys.stderr.isatty() else None
+        if not sys.stderr.isatty():
+            return None
     except _NOT_WRITABLE:
         return None
+    with suppress(*_NOT_WRITABLE):
+        # A terminal that says it has no columns would get no bar at all.
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
+    return _WIDTH
 
 
 def _terminal_bar(title: str, unit: str, total: int) -> Any:
