@@ -175,7 +175,11 @@ def temporary_beside(output: Path) -> Iterator[Path]:
     finally:
         if temporary in _under_way:  # else this process was forked meanwhile, and the files are its parent's
             _under_way.discard(temporary)
-            for file in output.parent.glob(f"{glob.escape(temporary.name)}*"):
+            try:
+                left = [*output.parent.glob(f"{glob.escape(temporary.name)}*")]
+            except OSError:  # the folder cannot be listed: what is usually there
+                left = [temporary.with_name(f"{temporary.name}{suffix}") for suffix in ("", ".wal", ".new", ".old")]
+            for file in left:
                 _remove(file)
             with suppress(OSError):  # the first that is not empty
                 for folder in new_folders:
@@ -255,14 +259,14 @@ def is_under_way(left_over: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Delete a file, or the folder that DuckDB spills into."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    try:
-        path.unlink(missing_ok=True)
-    except PermissionError:
-        return  # it is in use after all
+    """Delete a file, or the folder that DuckDB spills into; what cannot be deleted now is a left-over of the next."""
+    for _ in range(2):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            return
 
 
 _CODE = re.compile(r"w\d+")
