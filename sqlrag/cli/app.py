@@ -278,6 +278,13 @@ def _is_reported(record: logging.LogRecord) -> bool:
     return record.levelno >= (logging.WARNING if ours else logging.ERROR)
 
 
+def forget_interrupt() -> None:
+    """Go on after a Ctrl-C that ended one statement of a session, and not the command."""
+    global _interrupted
+    _interrupted = 0
+    _work.stopped = False
+
+
 def watch_for_interrupt() -> None:
     """Record Ctrl-C: a DuckDB statement that it interrupts raises RuntimeError, not KeyboardInterrupt.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sqlrag.cli import printing
-from sqlrag.cli.app import command
+from sqlrag.cli.app import command, forget_interrupt
 from sqlrag.cli.build import one_file
 from sqlrag.cli.options import DbInstead, File, option
 from sqlrag.cli.printing import write, write_message
@@ -235,6 +235,7 @@ def _talk(con: duckdb.DuckDBPyConnection) -> None:
         try:
             line = input("...> " if text.strip() else "sql> ")
         except KeyboardInterrupt:
+            forget_interrupt()
             write_message("")
             text = ""
             continue
@@ -286,6 +287,7 @@ def _run(con: duckdb.DuckDBPyConnection, statement: str) -> int:
     try:
         interruptible(con, show)
     except KeyboardInterrupt:
+        forget_interrupt()
         write_message("The statement was ended.")
         return 1
     except BrokenPipeError:
