@@ -33,7 +33,7 @@ from sqlrag.engines.duckdb.schema import create_objects, read_sql
 from sqlrag.engines.duckdb.statements import detach, register
 from sqlrag.errors import StoreError
 from sqlrag.ingest.chunk import chunk
-from sqlrag.ingest.run import Report, cost, fit_to_window, window_of
+from sqlrag.ingest.run import Report, cost, fit_to_window, show_embedded, window_of
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.settings import seconds_to_wait
@@ -315,8 +315,7 @@ class _Reembedding:
         times = Counter(texts)
 
         def done(positions: list[int], _: Vectors) -> None:
-            some = [unique[position] for position in positions]
-            self.bar.under_way(sum(times[t] for t in some), sum(times[t] * len(t) for t in some))
+            show_embedded(self.bar, [unique[position] for position in positions], times)
 
         made = embed_texts(self.model, unique, kind="document", cut=cut, made=done)
         vectors = unit_vectors(made, self.model.dimensions)

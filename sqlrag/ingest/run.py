@@ -423,8 +423,7 @@ class Run:
             self.report.embedded += len(positions)
             rows = unit_vectors(vectors, self.model.dimensions)
             made.update(zip((missing[position] for position in positions), rows, strict=True))
-            texts_made = [missing[position] for position in positions]
-            self.bar.under_way(sum(times[t] for t in texts_made), sum(times[t] * len(t) for t in texts_made))
+            show_embedded(self.bar, [missing[position] for position in positions], times)
 
         def cut(position: int, characters: int) -> None:
             self.cut_off[missing[position]] = characters
@@ -516,6 +515,11 @@ def in_parts(cuts: Iterable[Cut], run: Run) -> Iterator[Part]:
 def cost(chunks: Sequence[Chunk]) -> int:
     """Return the characters of chunks, to which the time of embedding them is nearly proportional."""
     return chunks.characters if isinstance(chunks, Chunks) else sum(len(one.content) for one in chunks)
+
+
+def show_embedded(bar: Bar, texts: Sequence[str], times: Counter[str]) -> None:
+    """Move a bar by the chunks that have these texts; ``times`` says how many each of them has."""
+    bar.under_way(sum(times[text] for text in texts), sum(times[text] * len(text) for text in texts))
 
 
 def find_duplicates(checksums: dict[str, str], first: Iterable[str] = ()) -> list[Duplicate]:
