@@ -66,6 +66,8 @@ _VISIBLE = re.compile(
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
+_WIDE = re.compile(r"\s{2,}|[^\S \n]")
+
 _INT64 = 63
 
 _TEXT_TYPES = (decimal.Decimal, uuid.UUID, pathlib.PurePath)
@@ -121,6 +123,21 @@ def is_blank(text: str, start: int = 0, end: int = sys.maxsize) -> bool:
     (True, False)
     """
     return _VISIBLE.search(text, start, end) is None
+
+
+def single_spaced(text: str) -> str:
+    r"""Return a text with one blank, line end or blank line in place of each run of blank space, and none at its ends.
+
+    Examples
+    --------
+    >>> single_spaced("A    lot \t of\n\n\n\n   space\n  here ")
+    'A lot of\n\nspace\nhere'
+    """
+    return _WIDE.sub(_narrow, text.strip())
+
+
+def _narrow(wide: re.Match[str]) -> str:
+    return "\n\n"[: wide[0].count("\n")] or " "
 
 
 def clean_metadata(metadata: Mapping[Any, Any]) -> dict[str, Any]:

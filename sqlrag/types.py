@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, overload
 
+from sqlrag.normalize import single_spaced
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
@@ -111,7 +113,7 @@ class Chunk:
 
     @property
     def visible(self) -> str:
-        """The text that is embedded, indexed and shown: the slice without its markup."""
+        """The text that is indexed and shown, and embedded by :meth:`embedding_text`: the slice without its markup."""
         return self.content if self.shown is None else self.shown.replace(PAD, "")
 
     @property
@@ -120,10 +122,16 @@ class Chunk:
         return self.given_id or f"{self.doc_id}#{self.chunk_index}"
 
     def embedding_text(self, include_headers: bool = True) -> str:
-        """The text that is embedded: the heading path (with ``include_headers``), then the visible text."""
-        if include_headers and self.heading_path:
-            return " > ".join(self.heading_path) + "\n\n" + self.visible
-        return self.visible
+        """The text that is embedded: the heading path (with ``include_headers``), then the visible text.
+
+        Runs of blank space are made one, see :func:`sqlrag.normalize.single_spaced`; ``content`` is as it was written.
+        """
+        return single_spaced(self.headed_text(include_headers))
+
+    def headed_text(self, include_headers: bool = True) -> str:
+        """The same with the blank space of the source, by which a file finds the vector that it has of a text."""
+        path = " > ".join(self.heading_path) + "\n\n" if include_headers and self.heading_path else ""
+        return path + self.visible
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
 from sqlrag.visible import page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -225,7 +225,7 @@ class Run:
     """One run: what it reads, by which policy and model, what it has counted, and the id that names it.
 
     ``policy`` and ``embedder`` are set by the caller before anything is cut or embedded. ``known`` returns vectors
-    that need not be computed again, by the text that is embedded.
+    that need not be computed again, by the text that is embedded; it takes this with the ``headed_text`` of the chunk.
     """
 
     def __init__(self, kind: str, root: Path, collection: str, report: Report) -> None:
@@ -243,7 +243,7 @@ class Run:
         self.policy = ChunkPolicy()
         self.embedder: Embedder | None = None
         self.read: Callable[[Path, Path], Document] = read_document
-        self.known: Callable[[Sequence[str]], dict[str, Vectors]] = lambda _: {}
+        self.known: Callable[[Mapping[str, str]], dict[str, Vectors]] = lambda _: {}
         # Why embedding was stopped, where it was.
         self.outage: SqlragError | None = None
         # How the provider fails on several documents at a time where it does not fail on each of them.
@@ -411,7 +411,7 @@ class Run:
         from sqlrag.embedders import embed_texts
 
         texts = [self._text(c) for c in chunks]
-        unique = list(dict.fromkeys(texts))
+        unique = {text: one.headed_text(self.policy.include_headers) for text, one in zip(texts, chunks, strict=True)}
         found = self.known(unique)
         missing = [text for text in unique if text not in found and text not in made]
         if missing and self.outage is not None:

@@ -1,6 +1,7 @@
 """What is embedded, indexed and shown of a Markdown page is what its reader sees; its text stays as it is written."""
 
 import duckdb
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -11,6 +12,7 @@ from sqlrag import (
     convert,
     highlight,
     lexical_query,
+    load_embedder,
     reembed,
     repair,
     update_embeddings,
@@ -20,7 +22,7 @@ from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.engines.duckdb.metadata import VECTORS_WITH_MARKUP
 from sqlrag.types import Chunk, Document
-from tests.support.helpers import build, write
+from tests.support.helpers import MINILM, Recorder, build, real_model, write
 
 PAGE = '# P\n\n<div class="highlight"><span class="nv">alpha</span> <span class="kt" title="beta">beta</span></div>\n'
 
@@ -67,6 +69,44 @@ def test_fault_T1_what_is_embedded_is_the_visible_text(tmp_path):
     expected = HashingEmbedder("hashing-64").embed([text], kind="document")[0]
     assert vector == pytest.approx(expected / sum(expected**2) ** 0.5, abs=1e-6)
     assert "class" not in text
+
+
+WIDE = "A    lot \t of\n\n\n\n   space\u00a0\u3000here  \n    and <b>there</b>   "
+
+
+def test_fault_T19_blank_space_is_one_in_what_is_embedded_alone(tmp_path):
+    model = Recorder()
+    options = {"embedder": model, "embed_model_name": None, "embedding_provider": "auto", "chunk_unit": "chars"}
+    path = build(tmp_path, a_md=f"# A   title\n\n{WIDE}", b_txt=WIDE, options=options)
+    narrow = "A lot of\n\nspace here\nand there"
+    assert model.texts[-2:] == [f"b\n\n{narrow.replace('there', '<b>there</b>')}", f"A title\n\nA title\n\n{narrow}"]
+    assert rows(path, "SELECT text FROM documents ORDER BY doc_id") == [
+        (f"# A   title\n\n{WIDE.strip()}",),
+        (WIDE.strip(),),
+    ]
+
+    (tmp_path / "docs" / "a.md").rename(tmp_path / "docs" / "c.md")  # its vector is found by the text as it is stored
+    model.texts.clear()
+    report = update_embeddings(tmp_path / "docs", path, embedder=model, prune=True, progress="off")
+    assert (report.embedded, report.reused, [text for text in model.texts if "lot" in text]) == (0, 1, [])
+
+    with Store(path, embedder=model, read_only=False) as store:
+        store.index([Chunk("d", 0, WIDE)])
+    assert model.texts[-1] == narrow.replace("there", "<b>there</b>")
+    model.texts.clear()
+    reembed(path, embedder=model, progress="off")
+    assert sum("lot of\n\nspace here\nand" in text for text in model.texts) == 3
+
+
+@pytest.mark.parametrize(
+    "text", [WIDE, "def f(x):\n    return  x\n\n\n\n# y\u2028z", "| a    |  b |\n|------|----|\n| 1    |  2 |"]
+)
+@pytest.mark.parametrize("provider", ["hashing", pytest.param("onnx", marks=real_model)])
+def test_fault_T19_vectors_of_files_of_before_are_the_same(provider, text):
+    """These models see words and no blank space, so that no file of before has to be told of."""
+    model = load_embedder("hashing-64" if provider == "hashing" else MINILM, provider=provider)
+    before, after = model.embed([text, Chunk("", 0, text).embedding_text()], kind="document")
+    assert np.array_equal(before, after)
 
 
 def test_a_page_of_markup_alone_is_empty_and_the_end_of_another_makes_no_chunk(tmp_path):

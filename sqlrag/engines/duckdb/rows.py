@@ -99,16 +99,19 @@ def read_slices(
     return slices, vector_matrix(table["embedding"], dimensions)
 
 
-def known_vectors(con: duckdb.DuckDBPyConnection, texts: Sequence[str], dimensions: int) -> dict[str, Vectors]:
-    """Return the file's vectors of texts, in the form that the model embeds: ``[dimensions]`` each.
+def known_vectors(con: duckdb.DuckDBPyConnection, texts: Mapping[str, str], dimensions: int) -> dict[str, Vectors]:
+    """Return the file's vectors of texts, ``[dimensions]`` each, by the form that the model embeds.
 
-    Chunks whose vectors a program gave are skipped: their texts are not known.
+    ``texts`` maps that to :meth:`sqlrag.types.Chunk.headed_text`. Chunks whose vectors a program gave are skipped:
+    their texts are not known.
     """
-    register(con, "wanted_texts", pa.table({"place": pa.array(range(len(texts)), pa.int32()), "text": list(texts)}))
+    places = pa.array(range(len(texts)), pa.int32())
+    register(con, "wanted_texts", pa.table({"place": places, "text": list(texts.values())}))
     table = con.sql(read_sql("index/known_vectors")).to_arrow_table()
     con.unregister("wanted_texts")
     vectors = vector_matrix(table["embedding"], dimensions)
-    return {texts[place]: vectors[i] for i, place in enumerate(table["place"].to_pylist())}
+    embedded = list(texts)
+    return {embedded[place]: vectors[i] for i, place in enumerate(table["place"].to_pylist())}
 
 
 def refresh_sources(con: duckdb.DuckDBPyConnection, seen: Sequence[tuple[str, str, datetime | None]]) -> None:
