@@ -88,7 +88,8 @@ def page_of(text: str, body_start: int = 0, *, written: bool = True) -> Page:
     if not _SIGNS.search(text, body_start):
         return Page(text)
     found = _Page(text, body_start, written)
-    parts, done = [], 0
+    # Encoded, in one place that grows: parts of a long page between what is freed would keep that from others.
+    page, done = bytearray(), 0
     for spans in found.spans():
         pieces = []
         for start, end, shown in _ordered(spans):
@@ -96,8 +97,9 @@ def page_of(text: str, body_start: int = 0, *, written: bool = True) -> Page:
             if end > start:
                 pieces += [text[done:start], shown[: end - start].ljust(end - start, PAD)]
                 done = end
-        parts.append("".join(pieces))
-    return Page("".join([*parts, text[done:]]), tuple(found.tables))
+        page += "".join(pieces).encode("utf-8", "surrogatepass")
+    page += text[done:].encode("utf-8", "surrogatepass")
+    return Page(page.decode("utf-8", "surrogatepass"), tuple(found.tables))
 
 
 def page_by_type(text: str, body_start: int, mime: str) -> Page:

@@ -374,8 +374,9 @@ def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut
                 vectors,
                 llama_index_compatible=settings.llama_index_compatible,
                 policy=policy_text(run.policy),
-                end=part.end,
+                shown_end=part.shown_end,
                 begins=part.begins,
+                complete=part.complete,
             )
         report.chunks += len(chunks)
         run.bar.made(len(part.chunks), cost(part.chunks))

@@ -428,7 +428,8 @@ def iter_chunks(
 ) -> Iterator[Chunk]:
     """Yield the chunks of :func:`chunk` one by one."""
     cutting = _Cutting(document, policy, token_offsets, window)
-    yield from (cutting.chunk(index, *one) for index, one in enumerate(cutting.slices()))
+    for index, (start, end, path) in enumerate(cutting.slices()):
+        yield cutting.chunk(index, start, end, path, cutting.shown(start, end))
 
 
 class Chunks(Sequence[Chunk]):
@@ -445,10 +446,15 @@ class Chunks(Sequence[Chunk]):
         self._cutting = _Cutting(document, policy, token_offsets, window)
         self._starts, self._ends = array("I"), array("I")
         self._paths: list[tuple[str, ...]] = []
+        # Each alone: one character beyond U+00FF makes a whole page twice as large.
+        self._shown: list[str | None] = []
         for start, end, path in self._cutting.slices():
             self._starts.append(start)
             self._ends.append(end)
             self._paths.append(path)
+            shown = self._cutting.shown(start, end)
+            self._shown.append(None if shown == document.text[start:end] else shown)
+        del self._cutting.page
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -467,7 +473,8 @@ class Chunks(Sequence[Chunk]):
         return [self._made(place) for place in places] if isinstance(places, range) else self._made(places)
 
     def _made(self, place: int) -> Chunk:
-        return self._cutting.chunk(place, self._starts[place], self._ends[place], self._paths[place])
+        start, end, shown = self._starts[place], self._ends[place], self._shown[place]
+        return self._cutting.chunk(place, start, end, self._paths[place], shown)
 
 
 class _Cutting:
@@ -505,13 +512,18 @@ class _Cutting:
         # What a reader does not see makes no chunk.
         return (one for one in slices if _is_seen(page, one[0], one[1]))
 
-    def chunk(self, index: int, start: int, end: int, path: tuple[str, ...]) -> Chunk:
+    def shown(self, start: int, end: int) -> str:
+        return shown_slice(self.page, start, end)
+
+    def chunk(self, index: int, start: int, end: int, path: tuple[str, ...], shown: str | None) -> Chunk:
+        """Return a slice as a chunk; what is ``shown`` of it, None where that is all of it."""
         document = self.document
+        content = document.text[start:end]
         return Chunk(
-            shown=shown_slice(self.page, start, end),
+            shown=content if shown is None else shown,
             doc_id=document.doc_id,
             chunk_index=index,
-            content=document.text[start:end],
+            content=content,
             tags=document.tags,
             metadata=dict(self.metadata),
             collection=document.collection,

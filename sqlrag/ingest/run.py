@@ -16,6 +16,7 @@ import numpy as np
 from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.cancellation import checkpoint
+from sqlrag.engines.duckdb.documents import end_of_shown
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import Chunks
@@ -485,13 +486,13 @@ def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[li
 class Part(NamedTuple):
     """Documents with their chunks, or one long document with some of its chunks.
 
-    ``end`` is where the last chunk of a long document ends, 0 for whole documents. It ``begins`` with the first part
-    and is ``complete`` with the last.
+    ``shown_end`` is where what a reader sees of a long document ends, None where that is its last chunk. It ``begins``
+    with the first part and is ``complete`` with the last.
     """
 
     documents: list[Document]
     chunks: list[Chunk]
-    end: int = 0
+    shown_end: int | None = None
     begins: bool = True
     complete: bool = True
 
@@ -505,11 +506,12 @@ def in_parts(cuts: Iterable[Cut], run: Run) -> Iterator[Part]:
             continue
         for document, own in some:
             size = min(most, _PART_CHUNKS)
-            for start in range(0, len(own), size):
-                chunks = list(own[start : start + size])
-                yield Part([document], chunks, own[-1].i_end, not start, start + size >= len(own))
+            end = end_of_shown(document.text, document.body_start, document.mime, own[-1].i_end)
             for kept in (page_of, references_of):  # they may be a large part of the memory
                 kept.cache_clear()
+            for start in range(0, len(own), size):
+                chunks = list(own[start : start + size])
+                yield Part([document], chunks, end, not start, start + size >= len(own))
 
 
 def cost(chunks: Sequence[Chunk]) -> int:

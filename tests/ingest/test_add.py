@@ -116,7 +116,7 @@ def test_a_folder_does_not_forget_which_rows_failed(kb, tmp_path):
 
 
 class TestDuplicates:
-    def test_fault_S18_they_are_told_and_left_out_on_request(self, kb):
+    def test_fault_S18_T20_they_are_told_and_left_out_on_request(self, kb):
         given = {"twin.md": b"# Pond\n\nDucks swim.", "a.md": b"# New", "b.md": b"# New", "b.txt": b"# New"}
         wanted = [("b.md", "a.md"), ("twin.md", "pond.md")]
         report = add_documents(given, kb, skip_duplicates=True)

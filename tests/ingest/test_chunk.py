@@ -3,6 +3,7 @@
 import itertools
 import re
 import time
+import tracemalloc
 import unicodedata
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from sqlrag.ingest.folder import find_files, read_document
 from sqlrag.links import MARKDOWN
 from sqlrag.normalize import is_blank, normalize
 from sqlrag.types import ChunkPolicy, Document
-from sqlrag.visible import shown_text
+from sqlrag.visible import page_of, shown_text
 from tests.support.helpers import DATA
 
 CHARS = ChunkPolicy(chunk_size=200, chunk_overlap=0, chunk_unit="chars")
@@ -56,6 +57,25 @@ def test_chunks_that_are_made_when_they_are_asked_for_are_the_same():
     assert (made[3:9], made[-1], made[len(made) :]) == (expected[3:9], expected[-1], [])
     with pytest.raises(IndexError):
         made[len(made)]
+
+
+def test_fault_T18_the_memory_of_a_long_page_is_that_of_its_text():
+    """What is allocated is counted: a build holds the text, and as much again of what is shown of its chunks.
+
+    tests/bench/pages.py measures a page of 50 MB.
+    """
+    body = f"About *pumps* and [valves](valves.md).{' Check the pressure.' * 60}\n\n"
+    text = "# Pumps &rarr; valves\n\n" + "".join(f"## Part {i}\n\n{body}" for i in range(300))
+    chunk(markdown("# A *b*\n"), CHARS)  # what is loaded once
+    tracemalloc.start()
+    try:
+        made = Chunks(markdown(text), replace(CHARS, chunk_size=1500))
+        page_of.cache_clear()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "\u2192" in made[0].shown  # so that what is shown of the page takes two bytes a character
+    assert held < 1.7 * len(text)
 
 
 def paths(chunks):

@@ -243,22 +243,25 @@ def insert_rows(
     *,
     llama_index_compatible: bool,
     policy: str | None = None,
-    end: int = 0,
+    shown_end: int | None = None,
     begins: bool = True,
+    complete: bool = True,
 ) -> int:
     """Insert the rows without indexing their words; return the ``rid`` of the first new chunk.
 
     ``vectors`` are of unit length, one a chunk. ``policy`` says how the documents were chunked and embedded, as JSON;
-    None for chunks that a program made. A long document may come in parts, ``begins`` with the first, and is then the
-    only one; ``end`` is where its last chunk ends.
+    None for chunks that a program made. A long document may come in parts, ``begins`` with the first and is
+    ``complete`` with the last, and is then the only one; ``shown_end`` is the result of :func:`end_of_shown` for it.
     """
     by_id = {document.doc_id: document for document in documents}
     if begins:
-        ends: dict[str, int] = {}
-        for chunk in chunks:
-            ends[chunk.doc_id] = max(chunk.i_end, ends.get(chunk.doc_id, end))
         links = ((document.doc_id, links_of(document)) for document in documents)
-        seen = [_shown_end(d.text, d.body_start, d.mime, ends.get(d.doc_id, 0)) for d in documents]
+        seen = [shown_end] * len(documents)
+        if complete:
+            ends: dict[str, int] = {}
+            for chunk in chunks:
+                ends[chunk.doc_id] = max(chunk.i_end, ends.get(chunk.doc_id, 0))
+            seen = [end_of_shown(d.text, d.body_start, d.mime, ends.get(d.doc_id, 0)) for d in documents]
         _insert_sources(con, sources_table(documents, policy), pa.array(seen, pa.int32()), links)
     first = _next_rid(con)
     if chunks and vectors is not None:
@@ -317,7 +320,7 @@ def shown_part(document: tuple[str, int, str], text: str, start: int | None, end
     return None if shown == text else shown
 
 
-def _shown_end(source: str, body_start: int, mime: str, end: int) -> int | None:
+def end_of_shown(source: str, body_start: int, mime: str, end: int) -> int | None:
     """Return where the text ends that a reader sees, None where nothing but blank space follows ``end``."""
     if not is_markdown(mime) or not source[max(end, body_start) :].strip():
         return None
@@ -339,15 +342,16 @@ def _ends(chunks: pa.Table) -> dict[str, int]:
 
 def _shown_ends(sources: pa.Table, ends: Mapping[str, int]) -> pa.Array:
     rows = zip(*(sources[name].to_pylist() for name in ("doc_id", "text", "body_start", "mime")), strict=True)
-    found = [_shown_end(text, start, mime, ends.get(doc_id, 0)) for doc_id, text, start, mime in rows]
+    found = [end_of_shown(text, start, mime, ends.get(doc_id, 0)) for doc_id, text, start, mime in rows]
     return pa.array(found, pa.int32())
 
 
 def _insert_sources(
     con: duckdb.DuckDBPyConnection, sources: pa.Table, seen: pa.Array, links: Iterable[tuple[str, Sequence[Link]]]
 ) -> None:
-    """Insert rows of documents with their links; ``seen`` is where each ends, as :func:`_shown_end` gives it."""
-    register(con, "new_sources", sources.append_column("shown_end", seen))
+    """Insert rows of documents with their links; ``seen`` is where each ends, as :func:`end_of_shown` gives it."""
+    rows = sources.append_column("shown_end", seen)
+    register(con, "new_sources", rows.sort_by("doc_id") if len(rows) > 1 else rows)
     con.execute(read_sql("index/insert_sources"))
     con.unregister("new_sources")
     add_links(con, links)
