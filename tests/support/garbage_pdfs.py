@@ -77,6 +77,11 @@ def private(text: str) -> bytes:
 
 WIDTHS = b"[%b]" % b" ".join([b"500"] * (LAST - FIRST + 1))
 
+SIMPLE = (
+    b"<</Type /Font /Subtype /TrueType /BaseFont /AAAAAD+Pump /FirstChar 32 /LastChar 126 /Widths %b "
+    b"/ToUnicode 6 0 R /FontDescriptor 7 0 R>>"
+)
+
 TYPE0 = b"<</Type /Font /Subtype /Type0 /BaseFont /AAAAAA+Pump /Encoding /%b /DescendantFonts [6 0 R]%b>>"
 
 CID_FONT = (
@@ -172,15 +177,55 @@ def control_characters() -> bytes:
 
 def wrong_letters() -> bytes:
     """A map that shifts each letter by three, as that of another subset of the font may do."""
-    font = (
-        b"<</Type /Font /Subtype /TrueType /BaseFont /AAAAAD+Pump /FirstChar 32 /LastChar 126 /Widths %b "
-        b"/ToUnicode 6 0 R /FontDescriptor 7 0 R>>"
-    )
 
     def shifted(code: int) -> int:
         return (code - 97 + 3) % 26 + 97 if 97 <= code <= 122 else code
 
-    return page(font % WIDTHS, literal, cmap(shifted, FIRST, LAST, 2), DESCRIPTOR % b"")
+    return page(SIMPLE % WIDTHS, literal, cmap(shifted, FIRST, LAST, 2), DESCRIPTOR % b"")
+
+
+def shifted_letters() -> bytes:
+    """A map that is off by one, whose words have as many vowels as English ones."""
+    return page(SIMPLE % WIDTHS, literal, cmap(lambda code: code + (code > FIRST), FIRST, LAST, 2), DESCRIPTOR % b"")
+
+
+def swapped_bytes() -> bytes:
+    """A map in UTF-16 of the other byte order."""
+    return page(SIMPLE % WIDTHS, literal, cmap(lambda code: code << 8, FIRST, LAST, 2), DESCRIPTOR % b"")
+
+
+def syllables() -> bytes:
+    return page(SIMPLE % WIDTHS, literal, cmap(lambda code: 0xAC00 + code * 97, FIRST, LAST, 2), DESCRIPTOR % b"")
+
+
+def accents() -> bytes:
+    return page(SIMPLE % WIDTHS, literal, cmap(lambda code: 0x300 + code % 0x60, FIRST, LAST, 2), DESCRIPTOR % b"")
+
+
+def _bytes(text: str, encoding: str, taken_for: str) -> bytes:
+    """Return a PDF of a text in an encoding, with a map that takes its bytes for those of another."""
+    font = SIMPLE.replace(b"126", b"255") % b"[%b]" % b" ".join([b"500"] * 224)
+    to_unicode = cmap(lambda code: ord(bytes([code]).decode(taken_for, "replace")), 32, 255, 2)
+    return page(font, lambda _: b"<%b>" % text.encode(encoding).hex().encode(), to_unicode, DESCRIPTOR % b"")
+
+
+def other_cyrillic() -> bytes:
+    return _bytes("Проверьте насос перед пуском двигателя и запишите давление в журнал", "koi8-r", "cp1251")
+
+
+def decoded_twice() -> bytes:
+    return _bytes("Prüfen Sie die Pumpe, bevor Sie den Motor für größere Höhen öffnen", "utf-8", "latin-1")
+
+
+def typewriter_of_hindi() -> bytes:
+    """Devanagari in the codes of Latin letters, as in fonts of before Unicode."""
+    text = 'Hkkjr ljdkj us fdlkuksa ds fy, ubZ ;kstuk dh ?kks"k.kk dh gS ftlls mUgsa vf/kd ykHk feysxk vkSj mudh'
+    return _bytes(text, "cp1252", "cp1252")
+
+
+def vertical_without_map() -> bytes:
+    font = TYPE0 % (b"Identity-V", b"")
+    return page(font, glyphs, CID_FONT, DESCRIPTOR % b" /FontFile2 8 0 R", stream(font_file()))
 
 
 def wrong_code_page() -> bytes:
@@ -224,7 +269,16 @@ GARBAGE = {
     function.__name__: function
     for function in (
         glyph_names, identity_without_map, private_use, replacement_characters, unassigned, control_characters,
-        wrong_letters, wrong_code_page, type3, scrambled_scripts,
+        wrong_code_page, type3, scrambled_scripts, vertical_without_map,
+    )
+}  # fmt: skip
+
+# Of characters that are right ones, and only no words.
+ODD = {
+    function.__name__: function
+    for function in (
+        wrong_letters, shifted_letters, swapped_bytes, syllables, accents, other_cyrillic, decoded_twice,
+        typewriter_of_hindi,
     )
 }  # fmt: skip
 
@@ -269,7 +323,7 @@ def nested_forms(depth: int) -> bytes:
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, function in GARBAGE.items():
+    for name, function in {**GARBAGE, **ODD}.items():
         (folder / f"{name}.pdf").write_bytes(function())
     (folder / "nested_forms.pdf").write_bytes(nested_forms(24))
     (folder / "pages_of_one.pdf").write_bytes(

@@ -188,7 +188,7 @@ class _Reading:
                 else []
             ),
             *([f"{_named(glued)}: the words have no blanks between them"] if glued else []),
-            *([f"{_named(odd)}: most words have no vowels or nothing else; the text may be garbage"] if odd else []),
+            *([f"{_named(odd)}: the words look like those of no language; the text may be garbage"] if odd else []),
         ]
 
 
@@ -255,6 +255,19 @@ _LONG_WORD = re.compile(r"[^\W\d_]{40,}")
 
 _VOWELS = frozenset("aeiouyæœøıαεηιουωаеиоуыэюяёіїє")
 
+# They are 60 % of a text in Latin letters at least (Polish, Vietnamese), and 77 % of one in English.
+_FREQUENT = "eainorstldum"
+
+_WIDE = re.compile("[\u3400-\u9fff\uac00-\ud7a3]")
+
+# KOI8 and Windows-1251 have the same letters in the other case.
+_CYRILLIC = re.compile("[\u0400-\u052f]{4,}")
+
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+# The bytes of UTF-8 taken for those of Latin-1 or Windows-1252.
+_DECODED_TWICE = re.compile("[\u00c2\u00c3][\u0080-\u00bf\u0152-\u0178\u2013-\u203a\u20ac\u2122]")
+
 _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏ\u1e00-\u1eff]+")
 
 # Letters that are rare in every language, other than in a list of code points.
@@ -309,9 +322,23 @@ class Page:
 
     @cached_property
     def is_odd(self) -> bool:
-        """Whether the words look like those of no language in Latin letters, as with a map to wrong letters."""
+        """Whether the letters look like those of no language, as with a map to wrong letters."""
         words = [word for word in _LATIN.findall(self.text) if len(word) >= 4 and word[1:].islower()]
-        return len(words) >= 20 and sum(map(_has_vowels, words)) < 0.6 * len(words)
+        if len(words) >= 20:
+            letters = _ACCENTS.sub("", unicodedata.normalize("NFD", "".join(words).lower()))
+            frequent = sum(map(letters.count, _FREQUENT))
+            if sum(map(_has_vowels, words)) < 0.6 * len(words) or frequent < 0.55 * len(letters):
+                return True
+        wide = _WIDE.findall(self.text)
+        if len(wide) >= 20 and sum(map(_is_common, wide)) < 0.7 * len(wide):
+            return True
+        words = _CYRILLIC.findall(self.text)
+        inverted = sum(word[0].islower() and word[1:].isupper() for word in words)
+        return (
+            (inverted >= 3 and inverted > 0.03 * len(words))
+            or len(_DECODED_TWICE.findall(self.text)) >= 3
+            or 2 * len(_ACCENTS.findall(self.text)) > self.letters > 20
+        )
 
     def is_better_than(self, other: Page) -> bool:
         """Whether this is text and the other is not, or is much less."""
@@ -357,6 +384,7 @@ def _script(letter: str) -> str:
     return "CJK" if script in {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "IDEOGRAPHIC"} else script
 
 
+@cache
 def _is_common(letter: str) -> bool:
     """Return whether a letter that is an ideograph or of Korean is one of the few thousand that texts are made of."""
     if not ("\u3400" <= letter <= "\u9fff" or "\uac00" <= letter <= "\ud7a3"):
