@@ -28,6 +28,9 @@ ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 """What colours a terminal."""
 
+# As terminals and printers wrote bold and underlined letters, and nroff still does.
+_OVERSTRUCK = re.compile(r"_\x08(?=\S)|(\S)\x08(?=\1)")
+
 _SEPARATORS = re.compile("[\x1c-\x1f]")
 
 _CONTROL = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
@@ -52,6 +55,7 @@ _REPLACED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     (_NEWLINES, "\n"),
     (_SEPARATORS, " "),
     (ESCAPES, ""),
+    (_OVERSTRUCK, ""),
     (_BETWEEN_LETTERS, " "),
     (_DROPPED, ""),
 )
@@ -80,7 +84,7 @@ def normalize(text: str) -> str:
 
     - CR LF, CR, vertical tab, form feed and NEL become ``\n``.
     - The separators U+001C to U+001F become a space, so that they still separate words.
-    - Escape sequences that colour a terminal are removed.
+    - Escape sequences that colour a terminal are removed, and so are letters that the same letter is struck over.
     - Every other control character (NUL among them) becomes a space where it stands between two letters or digits, so
       that it still separates words; elsewhere it is removed. BERT's tokenizers remove it anywhere, and would make one
       word of the two. U+FEFF (the BOM), which has no width, is removed.

@@ -164,6 +164,21 @@ def test_fault_T6_a_control_character_between_letters_is_a_space(raw, expected):
     assert normalize(expected) == expected
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("N\bNA\bAM\bME\bE\n   _\bl_\bs", "NAME\n   ls"),
+        ("_\bN\bN+\b+", "N+"),
+        ("N\bN\bN\bN", "N"),
+        ("a_\b b\b\n", "a_ b\n"),
+    ],
+)
+def test_letters_that_are_struck_over_are_one(raw, expected):
+    """As nroff writes bold and underlined words of manual pages."""
+    assert normalize(raw) == expected
+    assert normalize(expected) == expected
+
+
 INVISIBLE = "\u200b\u200d\u2060\u00ad\u200e\u202a\ufeff\u3164\u2800\u115f\ufe0f\U000e0020\U000e0100\u00a0\u3000\0\t\n"
 
 
