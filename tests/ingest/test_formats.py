@@ -103,6 +103,15 @@ class TestHtml:
         )
         assert (page.text, page.metadata) == ("Logo\n\nE", {"title": "Page"})
 
+    def test_labels_of_pictures_are_words_of_their_own(self):
+        svg = "<svg><title>Pump</title><g><text>inlet</text><text>out<tspan>let</tspan></text></g></svg>"
+        assert text_of(f"<p>a{svg}b</p>").split() == ["a", "Pump", "inlet", "out", "let", "b"]
+
+    def test_elements_that_html_does_not_know_stand_within_a_line(self):
+        """Word writes <o:p>; in XML the prefix is that of HTML."""
+        assert text_of("<p>one <o:p></o:p>line<x-y>s</x-y></p>") == "one lines"
+        assert html_to_markdown("<h:p>one</h:p><h:p>two</h:p>", xml=True).text == "one\n\ntwo"
+
     def test_structure_is_kept(self):
         html = """<ul><li>one<ul><li>inner</ul><li>two</ul><ol start=3><li><p>three</p><p>more</p></ol>
         <blockquote>said</blockquote><pre><code class="language-py">if x &lt; 1:

@@ -108,6 +108,8 @@ _ENDED_BY = {
 
 _CODE = {"code", "tt", "samp", "kbd"}
 
+_TEXTS_OF_PICTURES = {"text", "tspan", "title", "desc"}
+
 _MAX_DEPTH = 32  # of lists, quotes and tables; what is deeper is text of the deepest
 
 _MAX_SPAN = 50
@@ -216,7 +218,9 @@ def _tokens(text: str, *, xml: bool) -> Iterator[tuple[str, str, str]]:
             if ended is None:  # the page ends within a tag
                 return
             at = ended.end()
-            name = text[opening.end() - 1 : begin].lower().rpartition(":")[2]
+            name = text[opening.end() - 1 : begin].lower()
+            if xml:  # elsewhere a colon is a part of the name, as in <o:p> of Word
+                name = name.rpartition(":")[2]
             if sign.startswith("</"):
                 yield "end", name, ""
                 continue
@@ -384,6 +388,8 @@ class _Writer:
             self._code = (self.top, len(self.top.blocks), len(inline))
         elif name == "img":
             self._image(attributes)
+        elif self._pictures and name in _TEXTS_OF_PICTURES:  # each has a place of its own
+            inline.append(" ")
 
     def _image(self, attributes: dict[str, str]) -> None:
         words = escaped(" ".join((attributes.get("alt") or attributes.get("title") or "").split()))
