@@ -43,7 +43,7 @@ class TestWord:
         document = read(tmp_path, data, "a.docx")
         assert document.metadata == {"title": "Pump & Co", "author": "Ann"}
         assert document.mime == "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-        rubbish = word(p("x"), **{"docProps/core.xml": properties("Microsoft Word - a.doc")})
+        rubbish = word(p("x"), **{"docProps/core.xml": properties("Microsoft Word - a.doc", "python-docx")})
         assert read(tmp_path, rubbish, "a.docx").metadata == {}
 
     def test_lists_tables_code_and_links(self, tmp_path):
@@ -178,6 +178,8 @@ class TestWorkbooks:
             ("yyyy\\-mm\\-dd", 45678, "2025-01-21"),
             ("dd.mm.yyyy hh:mm", 45678.5, "2025-01-21 12:00"),
             ("[$-409]h:mm AM/PM", 0.75, "18:00"),
+            ("[h]:mm:ss", 1.25, "30:00"),
+            ("[mm]:ss", -0.5001, "-12:00:09"),
             ("0.0%", 0.125, "12.5%"),
             ('0.00 "days"', 3, "3"),
             ("General", 1e21, "1e+21"),

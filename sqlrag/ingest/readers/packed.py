@@ -40,8 +40,9 @@ _ENTITIES = tuple("<!ENTITY".encode(name) for name in ("ascii", "utf-16-le", "ut
 
 _CORE = {"title": "title", "creator": "author", "description": "description", "keywords": "keywords"}
 
-# What programs call a file that nobody has given a title.
-_NO_TITLE = re.compile(
+# What programs write where nobody has given a title, an author or a description.
+_OF_A_PROGRAM = re.compile(
+    r"generated (?:by|using) python-\w+|python-(?:docx|pptx)|openpyxl|apache poi|unknown creator|microsoft office user|"
     r"(?:microsoft )?(?:word|excel|powerpoint)\b(?: (?:- .*|document|presentation|workbook))?|untitled\W*\d*|title|"
     r"(?:slide|document|presentation|book|pr[äe]sentation|pr[ée]sentation)(?:\W*(?:title|titel|titre|name))?\W*\d*",
     re.IGNORECASE,
@@ -177,9 +178,7 @@ class Package:
                 found.setdefault(name, element.text)
             elif local(element.tag) == "created" and element.text:
                 found["date"] = element.text.strip()[:10]
-        if _NO_TITLE.fullmatch(found.get("title", "").strip()):
-            del found["title"]
-        return found
+        return {name: text for name, text in found.items() if not _OF_A_PROGRAM.fullmatch(text.strip())}
 
     @contextmanager
     def reasons(self) -> Iterator[None]:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     from sqlrag.types import Document
 
-# What a number format shows beside a plain number: "date", "time", "both" or "percent".
+# What a number format shows beside a plain number: "date", "time", "both", "elapsed" or "percent".
 _BUILT_IN = {
     **dict.fromkeys((9, 10), "percent"),
     **dict.fromkeys((14, 15, 16, 17, *range(27, 32), 34, 35, 36, *range(50, 59)), "date"),
-    **dict.fromkeys((18, 19, 20, 21, 32, 33, 45, 46, 47), "time"),
+    **dict.fromkeys((18, 19, 20, 21, 32, 33, 45, 47), "time"),
+    46: "elapsed",
     22: "both",
 }
 
@@ -176,6 +177,9 @@ class _Workbook:
             return value
 
     def _date(self, number: float, kind: str) -> str:
+        if kind == "elapsed":  # hours beyond a day
+            minutes, seconds = divmod(round(abs(number) * 86400), 60)
+            return f"{'-' * (number < 0)}{minutes // 60}:{minutes % 60:02}:{seconds:02}".removesuffix(":00")
         moment = self.epoch + dt.timedelta(seconds=round(number * 86400))
         if kind == "time" and number < 1:
             return f"{moment:%H:%M:%S}".removesuffix(":00")
@@ -266,6 +270,8 @@ def _kind_of(code: str) -> str:
     is_date = "y" in signs or "d" in signs or ("m" in signs and not is_time)
     if "general" in signs or "e+" in signs:
         return ""
+    if "[" in signs:
+        return "elapsed"
     return "both" if is_date and is_time else "date" if is_date else "time" if is_time else ""
 
 
