@@ -136,11 +136,11 @@ def shown_text(text: str, body_start: int = 0) -> str:
 
 # What any markup has: a text without one of these is shown as it is.
 _SIGNS = re.compile(
-    r"[\\`*_\[\]<>&#{}~|]|:::|!!!|\?\?\?|==|:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
+    r"[\\`*_\[\]<>&#{}~^|]|:::|!!!|\?\?\?|==|:[a-z]+-|%%|\)=|^ {0,3}(?:-+|=+)[ \t]*$|^(?:import|export)\b",
     re.MULTILINE,
 )
 
-_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~]|==|:::|:[a-z]+-|%%|\)=")
+_INLINE_SIGNS = re.compile(r"[\\`*_\[\]<&{~^]|==|:::|:[a-z]+-|%%|\)=")
 
 # Elements that stand within a word or a line; the others separate words.
 _INLINE = frozenset(re.findall(r"\w+", """
@@ -206,10 +206,14 @@ _BRACED = re.compile(
     r"|(?<![^\W_])\{[ \t]*(?:[.\#][\w-]|data-|[\w-]+=[\"']|(?:align|class|height|id|loading|width)=)[^{}\n]*\}"
 )
 
-# Icons, comments of Obsidian, labels of MyST.
+# Icons, comments and names of blocks of Obsidian, labels of MyST.
 _UNSEEN = re.compile(
-    r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:|(?<![%\w])%%[^%]+%%(?![%\w])|^\([\w:.-]+\)=$", re.MULTILINE
+    r":(?:fontawesome|material|octicons|simple)-[a-z0-9-]+:|(?<![%\w])%%[^%]+%%(?![%\w])|^\([\w:.-]+\)=$"
+    r"|(?:^|(?<=[ \t]))\^(?=[0-9-]*[A-Za-z])[A-Za-z0-9-]{3,}[ \t]*$",
+    re.MULTILINE,
 )
+
+_SAID_BY_SHORTCODE = re.compile(r"""(?<=\s)(?:alt|caption|title)=(?:"([^"]*)"|'([^']*)')""")
 
 _LIQUID_BLOCK = re.compile(r"\{%-?\s*(end)?(comment|raw)\s*-?%\}")
 
@@ -276,6 +280,15 @@ def _around(start: int, end: int, kept: list[tuple[int, int]], shown: str = "") 
         yield Span(start, first, " ")
         start = last
     yield Span(start, end, " ")
+
+
+def _hidden_braces(braced: re.Match[str], shown: str = " ") -> Iterator[Span]:
+    """Yield what is hidden of a pair of braces: all but what a shortcode says of a picture."""
+    kept = []
+    if braced[0].startswith(("{{<", "{{%")):
+        said = _SAID_BY_SHORTCODE.finditer(braced.string, *braced.span())
+        kept = [one.span(one.lastindex or 0) for one in said if one[one.lastindex or 0]]
+    return _around(*braced.span(), kept, shown)
 
 
 def table_row(rows: Sequence[str]) -> int | None:
@@ -495,7 +508,11 @@ class _Page:
 
     def _braced(self, content: str, heading: bool) -> list[Span]:
         """Return what stands in braces and is no text."""
-        found = [Span(*one.span(), "" if one[0][1] in ":.#/" else " ") for one in _BRACED.finditer(content)]
+        found = [
+            span
+            for one in _BRACED.finditer(content)
+            for span in _hidden_braces(one, "" if one[0][1] in ":.#/" else " ")
+        ]
         opened, shown = None, []
         for one in _LIQUID_BLOCK.finditer(content):
             if not one[1]:
@@ -524,7 +541,8 @@ class _Page:
     def _html(self, start: int, end: int) -> None:
         """Find the markup of a stretch of HTML."""
         if self.written and self.text.find("{", start, end) >= 0:
-            self.found += [Span(*one.span(), " ") for one in _BRACED.finditer(self.text, start, end)]
+            for one in _BRACED.finditer(self.text, start, end):
+                self.found += _hidden_braces(one)
         position, is_code = start, False
         while position < end:
             at = self.text.find("<", position, end)

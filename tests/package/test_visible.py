@@ -104,6 +104,8 @@ def test_components_and_templates_give_their_words(written, read):
         ('??? note\n    a **b**\n\n    - c\n        === "d"\n            `e`', "note a b - c d e"),
         ('=== ":octicons-file-code-16: `x.yml`"\n\n    > a\n\n=== "y"\n\n        code **b**', "x.yml a y code **b**"),
         ("a[^1]\n\n[^1]: b *c*\n\n    d **e**\n\nT\n:   f\n\n    [g](h)\n", "a b c d e T : f g"),
+        ("a b ^block-1\n\n^37066d\n\nc ^2 `d ^abc`", "a b c ^2 d ^abc"),
+        ('a {{< figure src="b" caption="c d" alt=\'e\' >}} f\n\n{{% note title="g" %}}h{{% /note %}}', "a c d e f g h"),
         ("a %%b *c*%% d 5%% e%% `%%f%%`", "a d 5%% e%% %%f%%"),
         ('Yes!!! indeed\n\n!!! no content\n\nx === "y"', 'Yes!!! indeed !!! no content x === "y"'),
         (":material-check:{ .lg } a :smile: `:material-x:`", "a :smile: :material-x:"),
