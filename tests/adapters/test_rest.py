@@ -694,7 +694,7 @@ class TestUpload:
         with client_of([file]) as client:
             assert len(client.get("/failures").json()["failures"]) == 1
 
-    def test_fault_S18_duplicates_are_left_out_on_request(self, tmp_path):
+    def test_fault_S18_T20_duplicates_are_left_out_on_request(self, tmp_path):
         file = build(tmp_path, a_md="# A")
         sent = [("files", ("x.md", b"# X")), ("files", ("y.md", b"# X"))]
         with client_of(file, write=True) as client:
