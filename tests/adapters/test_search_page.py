@@ -511,6 +511,7 @@ def test_the_other_files_of_the_server_can_be_chosen(visit, odd, tmp_path):
         expect(page.locator("#files option:checked")).to_have_text("okapis")
         page.go_back()
         expect(page.locator("#files option:checked")).to_have_text("odd")
+        expect(page.locator("#list li").first).to_be_visible()  # nothing is asked for any more when the server ends
 
 
 def test_the_page_allows_no_script_but_its_own(visit, address):
@@ -659,6 +660,7 @@ def test_a_passage_within_a_paragraph_is_marked_alone(visit, tmp_path):
             page = visit(f"{address}?source={node.replace('#', '%23')}")
             marks = page.locator("#source mark.passage")
             expect(marks.first).to_be_in_viewport()
+            expect(page.locator("#corpus")).to_contain_text("1 document")
             assert visible_words(" ".join(marks.all_text_contents())) == visible_words(shown or text)
 
 

@@ -301,7 +301,9 @@ def _add_original(app: FastAPI, service: Service) -> None:
             return found
 
         path = await service.on_store(request, work)
-        return FileResponse(path, filename=doc_id.rpartition("/")[2], media_type="application/octet-stream")
+        return FileResponse(
+            path, filename=doc_id.replace(":", "/").rpartition("/")[2], media_type="application/octet-stream"
+        )
 
 
 def original(store: Store, checksum: str) -> Path | None:
