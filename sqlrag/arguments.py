@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -60,6 +61,30 @@ def refuse_unknown_names(function: str, valid: Iterable[str], given: Iterable[st
         meant = nearest(unknown[0], valid)
         hint = f". Did you mean {meant!r}?" if meant else ""
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}{hint}")
+
+
+# Functions that remedies name, and the commands that do the same.
+_COMMANDS = (
+    (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
+    (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
+    (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
+    (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
+    (r"Pass an embedder, or index", "Index"),
+    (r"\ba (Candidate or a )?dict\b", "an object"),
+)
+
+
+def with_commands(text: str) -> str:
+    """Return a message for those who do not write Python: with commands in place of calls of functions.
+
+    Examples
+    --------
+    >>> with_commands("Run repair(db_path).")
+    'Run sqlrag repair FILE.'
+    """
+    for pattern, words in _COMMANDS:
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def number(name: str, value: object, low: float, high: float, what: str = "number") -> float:

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -22,7 +23,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sqlrag import scratch, telemetry
-from sqlrag.arguments import shown
+from sqlrag.arguments import nearest, shortened, shown, with_commands
 from sqlrag.cancellation import Work
 from sqlrag.errors import InputError, StoreLockedError
 from sqlrag.network import (
@@ -35,10 +36,11 @@ from sqlrag.network import (
     to_origin_form,
     without_folders,
 )
+from sqlrag.ranking.results import MOST_EXACT
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -237,7 +239,108 @@ def for_clients(error: Exception, *folders: str | os.PathLike[str]) -> str:
     """Return what a client on another machine is told of an error: no path below the folders, and no process."""
     if isinstance(error, StoreLockedError):
         return f"{Path(error.path).name} is in use by another program. Try again in a moment."
-    return without_folders(str(error), *folders)
+    return without_folders(with_commands(str(error)), *folders)
+
+
+_MOST_REPORTED = 10
+
+_MOST_NAMED = 40
+
+# What a value must be, by the type of pydantic's error, in the words of JSON.
+_MUST_BE = {
+    **dict.fromkeys(("string_type", "string_unicode"), "a string"),
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "an object"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "a list"),
+    "none_required": "null",
+    "finite_number": "a finite number",
+}
+
+
+def wrong_fields(found: Sequence[Mapping[str, Any]], given: Any, schema: Mapping[str, Any]) -> str:
+    """Return what is wrong with the fields of a request: which is missing, unknown, or must be what.
+
+    Parameters
+    ----------
+    found
+        The errors of pydantic; at most ten are reported. ``loc`` begins with the name of a field.
+    given
+        The request. It tells names of fields from those that pydantic gives the members of a union.
+    schema
+        The JSON schema of the request, with the names and ranges of the fields.
+    """
+    wrong: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for one in found:
+        wrong.setdefault(_place(one, given), []).append(one)
+    return "; ".join(_told(place, errors, schema) for place, errors in list(wrong.items())[:_MOST_REPORTED])
+
+
+def _place(error: Mapping[str, Any], given: Any) -> tuple[Any, ...]:
+    """Return where in a request an error is, without the names of members of unions."""
+    place, value, last = [], given, len(error["loc"]) - 1
+    for i, part in enumerate(error["loc"]):
+        is_index = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if is_index or (isinstance(value, Mapping) and part in value):
+            value = value[part]
+        elif i < last or error["type"] != "missing":
+            continue
+        place.append(part)
+    return tuple(place)
+
+
+def _told(place: tuple[Any, ...], errors: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    name = shortened(path[1:]) or "the request"
+    kinds = {one["type"] for one in errors}
+    if "missing" in kinds:
+        return f"{name} is missing"
+    if kinds == {"extra_forbidden"}:
+        known = [field for spec in _specs(schema, place[:-1]) for field in spec.get("properties", ())]
+        meant = nearest(str(place[-1]), known)
+        others = ", ".join(known[:_MOST_NAMED]) + (", …" if known[_MOST_NAMED:] else "")
+        hint = f"did you mean {meant}?" if meant else f"the fields are {others}" if known else ""
+        return f"there is no field {name}" + (f" ({hint})" if hint else "")
+    ranges = [spec for spec in _specs(schema, place) if {"minimum", "maximum"} <= spec.keys()]
+    phrases = list(dict.fromkeys(_phrase(one, ranges) for one in errors))
+    if not all(phrase.startswith("be ") for phrase in phrases):
+        return f"{name} must {' or '.join(phrases)}"
+    return f"{name} must be {' or '.join(phrase[3:] for phrase in phrases)}, not {_shown(errors[0]['input'])}"
+
+
+def _phrase(error: Mapping[str, Any], ranges: Sequence[Mapping[str, Any]]) -> str:
+    kind = error["type"]
+    if kind == "literal_error":
+        return f"be {error['ctx']['expected']}"
+    if ranges and kind in ("greater_than_equal", "less_than_equal"):
+        low, high = ranges[0]["minimum"], ranges[0]["maximum"]
+        return f"be {low} or more" if high >= MOST_EXACT else f"be from {low} to {high}"
+    if kind in _MUST_BE:
+        return f"be {_MUST_BE[kind]}"
+    return re.sub(r"^\w+ should | after validation.*", "", str(error["msg"]))
+
+
+def _shown(value: Any) -> str:
+    """Return a value of JSON for a message."""
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else shown(value)
+
+
+def _specs(schema: Mapping[str, Any], place: tuple[Any, ...]) -> list[Mapping[str, Any]]:
+    """Return the schemas that a part of a request may have."""
+    definitions = schema.get("$defs", {})
+
+    def alternatives(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        spec = definitions.get(str(spec.get("$ref")).rpartition("/")[2], spec)
+        return [spec, *(inner for one in spec.get("anyOf", ()) for inner in alternatives(one))]
+
+    found = alternatives(schema)
+    for part in place:
+        inner = [spec.get("items") if isinstance(part, int) else spec.get("properties", {}).get(part) for spec in found]
+        found = [one for spec in inner if spec for one in alternatives(spec)]
+    return found
 
 
 def within(size: int, most_bytes: int) -> None:

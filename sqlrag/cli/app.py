@@ -18,7 +18,7 @@ import typer
 import typer.core
 
 from sqlrag import __version__
-from sqlrag.arguments import nearest
+from sqlrag.arguments import nearest, with_commands
 from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli import config, printing
 from sqlrag.cli.options import option
@@ -125,10 +125,6 @@ _OF_PYTHON = {
 }
 
 _OF_FUNCTIONS = (
-    (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
-    (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
-    (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
-    (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
     (r"\b(prepare_embeddings|index_rows)\b", "sqlrag build"),
     (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
     (r"\bdelete_documents\b", "sqlrag delete"),
@@ -152,6 +148,7 @@ def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
             return on if value == "True" else off
         return f"{on} {value.strip(chr(39))}" if value else on
 
+    text = with_commands(text)
     for pattern, words in _OF_FUNCTIONS:
         text = re.sub(pattern, words, text)
     if "wait_seconds" not in flags:

@@ -97,6 +97,9 @@ def serve(
             help="The folder that /update_embeddings reads.",
         ),
     ] = None,
+    keep_originals: Annotated[
+        bool, option("--keep-originals", help="Keep what is uploaded, in FILE.originals, and offer it on the page.")
+    ] = False,
     threads: Annotated[int | None, option("--threads", min=1, max=64, help="Requests at once. [cores]")] = None,
     timeout: Annotated[float, option("--timeout", help="Seconds that a request may take.", show_default=True)] = 30.0,
     max_upload_mb: Annotated[
@@ -133,6 +136,7 @@ def serve(
         chat_base_url=chat_base_url,
         rerank_model=rerank,
         input_dir=input_dir,
+        keep_originals=keep_originals,
         hosts=hosts,
         cors=tuple(cors or ()),
         seconds=timeout,

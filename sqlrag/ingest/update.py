@@ -647,7 +647,7 @@ class Update:
         from sqlrag.embedders.base import load_stored
 
         if self.state.embedder is None:
-            remedy = "with. Pass an embedder."
+            remedy = "with. Pass an embedder, or index chunks with their vectors."
             embedder = self._given or load_stored(self.database.path, self.identity, remedy)
             self._check(embedder)
             self.state.embedder = embedder

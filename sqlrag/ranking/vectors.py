@@ -103,7 +103,8 @@ def as_numbers(name: str, values: ArrayLike, dtype: type[np.floating[Any]] = np.
                 raise TypeError(f"{array.dtype} is no type of real numbers")
             return array.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name} must be numbers in rows of equal length: {error}.") from error
+        reason = f": {error}" if isinstance(values, np.ndarray) else ""  # of lists it says nothing to who sent them
+        raise InputError(f"{name} must be numbers in rows of equal length{reason}.") from error
 
 
 def sign_words(vectors: Vectors) -> list[tuple[NDArray[np.int64], NDArray[np.uint64]]]:

@@ -943,3 +943,67 @@ def test_fault_S20_an_application_that_nobody_refers_to_lets_go_of_its_file(tmp_
     gc.collect()
     assert [one() for one in kept] == [None, None]
     assert sqlrag.add_documents({"b.md": b"new"}, path, wait_seconds=0).added == ["b.md"]
+
+
+QUESTION = {"query_text": "What do ducks eat?"}
+CANDIDATE = {"doc_id": "a.md", "chunk_index": 0, "content": "x"}
+MISTAKES = [
+    ("hybrid_query", {}, "query_text is missing."),
+    ("hybrid_query", {"query_text": 5}, "query_text must be a string, not 5."),
+    ("hybrid_query", {"query": "ducks"}, "query_text is missing; there is no field query (did you mean query_text?)."),
+    ("hybrid_query", {**QUESTION, "topk": 3}, "there is no field topk (did you mean top_k?)."),
+    ("hybrid_query", {**QUESTION, "db_path": "/x"}, "there is no field db_path (the fields are query_text, model"),
+    ("hybrid_query", {**QUESTION, "top_k": "3"}, "top_k must be a whole number, not '3'."),
+    ("hybrid_query", {**QUESTION, "top_k": 0}, "top_k must be from 1 to 1000, not 0."),
+    ("hybrid_query", {**QUESTION, "collection": 5}, "collection must be a string or a list, not 5."),
+    ("hybrid_query", {**QUESTION, "collection": ["a", None]}, "collection[1] must be a string, not null"),
+    ("hybrid_query", {**QUESTION, "exact": 1}, "exact must be true or false, not 1."),
+    ("hybrid_query", {**QUESTION, "metadata": "year"}, "metadata must be an object, not 'year'."),
+    ("hybrid_query", {**QUESTION, "fusion": True}, "fusion must be 'adaptive', 'rrf', 'weighted' or 'convex', not"),
+    ("hybrid_query", [1], "the request must be an object, not a list."),
+    ("retrieve", {"query": "x", "plan": {"k": 0}}, "plan.k must be from 1 to 1000, not 0."),
+    ("retrieve", {"query": "x", "plan": {"modes": "x"}}, "there is no field plan.modes (did you mean mode?)."),
+    ("fuse", {"candidate_sets": [[CANDIDATE, {"doc_id": "a"}]]}, "candidate_sets[0][1].chunk_index is missing; "),
+    ("rerank", {"query": "x", "candidates": [CANDIDATE], "vectors": [[1, 2], [1]]},
+     "vectors must be numbers in rows of equal length."),
+    ("fit_context", {"results": [], "max_tokens": 0}, "max_tokens must be 1 or more, not 0."),
+    ("build_prompt", {"question": "x", "contexts": [{"a": 1}]}, "A context must be an object with a text, not"),
+    ("chunk", {"document": {"text": "x"}}, "document.doc_id is missing; document must be a string or a list, not"),
+    ("vector_query", {**QUESTION, "query_vector": [1, 2]}, "sqlrag reembed FILE --model NAME gives the file another"),
+    ("export_ragmd", {"tags_any": "x"}, "tags_any must be a list, not 'x'."),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    path = tmp_path_factory.mktemp("asked") / "kb.duckdb"
+    make_small_store(path)
+    with client_of(path, write=True) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("route", "body", "said"), MISTAKES, ids=lambda value: str(value)[:50])
+def test_mistakes_are_told_in_fields(asked, route, body, said):
+    answer = asked.post(f"/{route}", json=body)
+    assert answer.status_code in (409, 422)
+    detail = answer.json()["detail"]
+    assert said in detail
+    assert not re.search(r"Input should|not permitted|body\.|dict\b|\w\(\w+[,)]|[Ee]mbedder|None|True", detail)
+
+
+def test_mistakes_in_parameters_and_forms_are_told_in_fields(asked):
+    def told(answer):
+        assert answer.status_code == 422
+        return answer.json()["detail"]
+
+    assert told(asked.get("/documents?limit=x")) == "limit must be a whole number, not 'x'."
+    assert told(asked.get("/passage")) == "node_id is missing."
+    assert told(asked.post("/documents", files=[("file", ("x.md", b"x"))])) == "files is missing."
+    sent = {"data": {"skip_duplicates": "maybe"}, "files": [("files", ("x.md", b"x"))]}
+    assert told(asked.post("/documents", **sent)) == "skip_duplicates must be true or false, not 'maybe'."
+
+
+def test_a_file_whose_vectors_were_given_says_which_route_takes_more(asked):
+    answer = asked.post("/documents", files=[("files", ("x.md", b"# x"))])
+    assert answer.status_code == 501
+    assert answer.json()["detail"].endswith("names no model to embed with. Index chunks with their vectors.")

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -114,7 +116,10 @@ def handbook(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def chat():
-    return ChatServer("Use tags_any [1] or tags_all [2, 99]; `code [1]` is none.")
+    return ChatServer(
+        "Use **tags_any** [1] or tags_all [2, 99]; `code [1]` is none."
+        " <img src=x onerror='window.taken=1'>\n\n- one [2]"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +222,7 @@ def test_results_are_those_of_python(visit, address, handbook):
     shown = page.locator("#list .excerpt").all_text_contents()
     assert shown == [text for text, _ in snippets]
     marked = [text[start:end] for text, spans in snippets for start, end in spans]
-    assert page.locator("#list mark.term").all_text_contents() == marked
+    assert page.locator("#list .excerpt mark.term").all_text_contents() == marked
     expect(first.locator(".path")).to_have_text(row["doc_id"])
     expect(first.locator(".leg.vector")).to_contain_text(f"#{row['vector_rank']} cosine {row['vector_score']:.3f}")
     expect(first.locator(".leg.lexical")).to_contain_text(f"#{row['lexical_rank']} BM25 {row['lexical_score']:.2f}")
@@ -244,6 +249,29 @@ def test_modes_and_filters(visit, address, handbook, mode, function):
     page.click("#clear")
     expect(page.locator("#list .open")).not_to_have_count(0)
     assert "tag=" not in page.url
+
+
+def test_fault_U11_words_of_titles_are_marked_and_each_title_has_its_own_direction(visit, odd):
+    address, _ = odd
+    page = visit(f"{address}?q=חיות+zebra&mode=words")
+    title = page.locator("#list .open[data-node='rtl.md#0'] bdi")
+    expect(title).to_have_text("חיות")
+    expect(title.locator("mark.term")).to_have_text("חיות")
+    place = page.locator("#list li").filter(has=page.locator("[data-node='rtl.md#0']")).locator(".place bdi")
+    expect(place).to_have_text("rtl.md")
+    page.goto(f"{address}?q=stripes+animals&mode=words")
+    parts = page.locator("#list .open").filter(has_text="Stripes").first.locator("bdi")
+    expect(parts).to_have_text(["Animals 🦓", "Stripes"])
+    assert parts.locator("mark.term").all_text_contents() == ["Animals", "Stripes"]
+
+
+def test_fault_U11_nonsense_is_told_from_a_question(visit, address):
+    page = visit(f"{address}?q=zzzqqq+xkcdv+wumpus")
+    expect(page.locator("#list li")).not_to_have_count(0)
+    expect(page.locator("#notices")).to_contain_text("Probably nothing relevant")
+    ask(page, QUESTION)
+    expect(page.locator("#status")).to_contain_text(QUESTION)
+    expect(page.locator("#notices")).not_to_contain_text("Probably nothing relevant")
 
 
 def test_there_is_more_around_a_passage(visit, address, handbook):
@@ -291,7 +319,7 @@ def test_by_keyboard(visit, address):
     page.keyboard.press("k")
     expect(links.nth(1)).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    expect(page.locator("#source mark.passage").first).to_be_in_viewport()
     expect(page.locator("#source-title")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.locator("#source")).to_be_hidden()
@@ -323,9 +351,15 @@ def test_the_list_stays_where_it_is_when_a_source_opens(visit, address):
     link = page.locator("#list .open").nth(5)
     link.scroll_into_view_if_needed()
     link.click()
-    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    expect(page.locator("#source mark.passage").first).to_be_in_viewport()
     header = page.locator(".top").bounding_box()
     assert link.bounding_box()["y"] >= header["y"] + header["height"]
+
+
+def visible_words(text):
+    """Return the words of what a reader of the page sees of a text, without the marks of Markdown that stay in it."""
+    words = re.sub(r"[|*_`#>\\]|^\s*(?:-|\d+\.)\s", " ", text.replace("\xad", ""), flags=re.M)
+    return re.findall(r"\w+", words)
 
 
 def test_a_source_is_marked_and_in_view(visit, address, handbook):
@@ -334,12 +368,18 @@ def test_a_source_is_marked_and_in_view(visit, address, handbook):
     for viewport in (WIDE, NARROW):
         page.set_viewport_size(viewport)
         page.locator("#list .open").nth(4).click()
-        passage = page.locator("#source mark.passage")
-        expect(passage).to_be_in_viewport()
-        assert passage.text_content() == row["text"]
+        marks = page.locator("#source mark.passage")
+        expect(marks.first).to_be_in_viewport()
+        assert visible_words(" ".join(marks.all_text_contents())) == visible_words(row["shown"])
+        page.get_by_role("button", name="As written").click()
+        expect(marks).to_have_count(1)
+        expect(marks).to_be_in_viewport()
+        assert marks.text_content() == row["text"]
         with sqlrag.Store(handbook) as store:
             text = store.sources([row["doc_id"]])[row["doc_id"]]["text"]
         assert page.locator("#source-text").text_content() == text
+        page.get_by_role("button", name="As written").click()
+        expect(page.locator("#source .rendered").first).to_be_visible()
         page.click("#close")
         expect(page.locator("#list .open").nth(4)).to_be_focused()
 
@@ -350,7 +390,7 @@ def test_back_and_forward(visit, address):
     expect(page.locator("#status")).to_contain_text("stop words")
     first = nodes(page)
     page.locator("#list .open").first.click()
-    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source mark.passage").first).to_be_visible()
     page.get_by_label("Words", exact=True).check()
     expect(page).to_have_url(re.compile("mode=words$"))
     ask(page, "collection")
@@ -359,7 +399,7 @@ def test_back_and_forward(visit, address):
     expect(page.locator("#status")).to_contain_text("stop words")
     expect(page.locator("#query")).to_have_value("stop words")
     page.go_back()
-    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source mark.passage").first).to_be_visible()
     assert page.get_by_label("Both", exact=True).is_checked()
     page.go_back()
     expect(page.locator("#source")).to_be_hidden()
@@ -368,20 +408,21 @@ def test_back_and_forward(visit, address):
     expect(page.locator("#intro")).to_be_visible()
     page.go_forward()
     page.go_forward()
-    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source mark.passage").first).to_be_visible()
 
 
 def test_a_link_shows_the_same(visit, address):
     page = visit(f"{address}?q={QUESTION}&tag=search&mode=words")
     page.locator("#list .open").nth(1).click()
-    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source mark.passage").first).to_be_visible()
     other = visit(page.url)
-    expect(other.locator("#source mark.passage")).to_be_in_viewport()
-    assert other.locator("#source mark.passage").text_content() == page.locator("#source mark.passage").text_content()
+    expect(other.locator("#source mark.passage").first).to_be_in_viewport()
+    marks = other.locator("#source mark.passage").all_text_contents()
+    assert marks == page.locator("#source mark.passage").all_text_contents()
     assert nodes(other) == nodes(page)
     assert other.get_by_label("Words", exact=True).is_checked()
     other.goto(f"{address}?source=faq.md%232")  # of no search
-    expect(other.locator("#source mark.passage")).to_be_in_viewport()
+    expect(other.locator("#source mark.passage").first).to_be_in_viewport()
 
 
 def test_what_documents_hold_is_text(visit, odd):
@@ -393,15 +434,21 @@ def test_what_documents_hold_is_text(visit, odd):
         page.set_viewport_size(viewport)
         for node, row in rows.items():
             page.locator(f"#list .open[data-node='{node}']").click()
+            expect(page.locator("#source mark.passage").first).to_be_in_viewport()
+            assert not page.locator("#source-text").get_by_text("window.taken").count()
+            assert page.locator("#source script, #source img").count() == 0
+            if page.locator("#written").is_visible():
+                page.click("#written")
             passage = page.locator("#source mark.passage")
-            expect(passage).to_be_in_viewport()
+            expect(passage).to_have_count(1)
             assert passage.text_content() == row["text"]
             assert page.locator("#source mark.passage mark.term").all_text_contents() == [
                 row["text"][start:end] for start, end in sqlrag.highlight("zebra", [row["text"]], path)[0]
             ]
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            if page.locator("#written").is_visible():
+                page.click("#written")
             page.click("#close")
-        # The list shows what a reader of the page sees, the source its text as it is.
         assert not page.locator("#list").get_by_text("window.taken").count()
         assert page.evaluate("window.taken") is None
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -414,7 +461,7 @@ def test_a_long_document_opens_at_its_passage(visit, odd):
     (row,) = sqlrag.lexical_query("okapi", path, include_source_docs=True)
     page.locator("#list .open").click()
     expect(page.locator("#source mark.passage mark.term")).to_have_text("okapi")
-    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    expect(page.locator("#source mark.passage").first).to_be_in_viewport()
     assert page.locator("#source mark.passage").text_content() == row["text"]
     assert page.locator("#source-text").text_content() == row["source_doc"]["text"]
 
@@ -464,6 +511,7 @@ def test_the_other_files_of_the_server_can_be_chosen(visit, odd, tmp_path):
         expect(page.locator("#files option:checked")).to_have_text("okapis")
         page.go_back()
         expect(page.locator("#files option:checked")).to_have_text("odd")
+        expect(page.locator("#list li").first).to_be_visible()  # nothing is asked for any more when the server ends
 
 
 def test_the_page_allows_no_script_but_its_own(visit, address):
@@ -534,9 +582,139 @@ def test_fault_U2_a_page_of_another_origin_reads_and_writes_only_where_it_is_nam
 
 
 def test_its_files_name_no_other_address():
-    for file in PAGE.iterdir():
+    for file in filter(Path.is_file, PAGE.iterdir()):
         text = file.read_text("utf-8").replace("xmlns='http://www.w3.org/2000/svg'", "")
         assert not re.search(r"https?:|//\w+\.|innerHTML|insertAdjacent|document\.write|eval\(", text), file.name
+
+
+def test_the_files_of_others_are_the_published_ones():
+    told = (PAGE / "vendor" / "README.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| `([\w.-]+\.js)` .* `([0-9a-f]{64})` \|$", told, re.M))
+    assert listed == {file.name: sha256(file.read_bytes()).hexdigest() for file in (PAGE / "vendor").glob("*.js")}
+    for licence in re.findall(r"`(LICENSE-[\w.-]+)`", told):
+        assert (PAGE / "vendor" / licence).is_file()
+
+
+ACTING = """# Of okapis
+
+An okapi <script>window.taken = 1</script> <img src="http://127.0.0.1:1/x.png" onerror="window.taken = 2"> [tame]
+
+![an okapi in a picture](http://127.0.0.1:1/picture.png) <a href="javascript:window.taken=3">okapi by script</a>
+<b onclick="window.taken = 4" style="position: fixed" id="list" class="open" data-node="x#0">bold okapi</b>
+[by the web](https://example.org/okapi) [by script](javascript:alert(1)) [by data](data:text/html,x) [here](other.md)
+
+<iframe src="http://127.0.0.1:1/"></iframe><form action="http://127.0.0.1:1/"><input><button>Send</button></form>
+<svg onload="window.taken = 5"><script>window.taken = 6</script></svg><style>body { display: none }</style>
+<math><mtext><table><mglyph><style><img src=x onerror="window.taken = 7"></style></mglyph></table></mtext></math>
+
+### Numbers
+
+| okapi | number |
+|:------|-------:|
+| one   |      1 |
+
+```js
+okapi("<b>not bold</b>");
+```
+"""
+
+
+def test_markdown_is_rendered_and_does_nothing(visit, tmp_path):
+    path = build(tmp_path, okapi_md=ACTING)
+    with server(path) as address:
+        page = visit(f"{address}?q=okapi&mode=words&source=okapi.md%230")
+        text = page.locator("#source-text")
+        expect(text.locator("mark.term")).not_to_have_count(0)
+        assert text.locator("script, img, iframe, form, input, button, svg, math, style, link, object").count() == 0
+        assert (
+            text.evaluate("""(root) => [...root.querySelectorAll("*")].flatMap((one) => one.getAttributeNames())
+            .filter((name) => /^on|style|^id$|^src|data-node/.test(name))""")
+            == []
+        )
+        assert [link.get_attribute("href") for link in text.locator("a").all()] == [
+            *(None,), "https://example.org/okapi", None,
+        ]  # fmt: skip
+        outward = text.get_by_role("link")
+        assert (outward.get_attribute("rel"), outward.get_attribute("target")) == (
+            "noopener noreferrer nofollow",
+            "_blank",
+        )
+        assert text.locator("h3, h4").all_text_contents() == ["Of okapis", "Numbers"]
+        assert text.locator("pre code").text_content() == 'okapi("<b>not bold</b>");\n'
+        aligned = "cells => cells.map((cell) => getComputedStyle(cell).textAlign.replace('-webkit-', ''))"
+        assert text.locator("td").evaluate_all(aligned) == ["left", "right"]
+        expect(text).to_contain_text("an okapi in a picture")
+        assert page.evaluate("window.taken") is None
+        assert violations(page) == []
+        page.get_by_role("button", name="As written").click()
+        assert text.text_content() == ACTING
+
+
+def test_a_passage_within_a_paragraph_is_marked_alone(visit, tmp_path):
+    sentences = [f"Sentence {n} is of [okapis](okapis.md) and **zebras**, number {n}." for n in range(40)]
+    path = build(tmp_path, long_md="# Long\n\n" + " ".join(sentences), options={"chunk_size": 60, "chunk_overlap": 0})
+    with server(path) as address, sqlrag.Store(path) as store:
+        chunks = store.cursor().execute("SELECT node_id, text, shown FROM documents ORDER BY chunk_index").fetchall()
+        assert len(chunks) > 3
+        for node, text, shown in (chunks[1], chunks[-1]):
+            page = visit(f"{address}?source={node.replace('#', '%23')}")
+            marks = page.locator("#source mark.passage")
+            expect(marks.first).to_be_in_viewport()
+            expect(page.locator("#corpus")).to_contain_text("1 document")
+            assert visible_words(" ".join(marks.all_text_contents())) == visible_words(shown or text)
+
+
+DROP = """([name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name, { type: "text/markdown" }));
+    for (const kind of ["dragover", "drop"]) {
+        document.body.dispatchEvent(new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true }));
+    }
+}"""
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_documents_are_added_and_their_originals_offered(visit, tmp_path, viewport):
+    path = build(tmp_path, old_md="# Old\n\nA zebra.")
+    with server(path, write=True, keep_originals=True) as address:
+        page = visit(f"{address}?q=okapi&mode=words", viewport)
+        expect(page.locator("#status")).to_contain_text("Nothing was found")
+        page.evaluate(DROP, ["okapi.md", "# Okapi\r\n\r\nAn okapi has stripes."])
+        report = page.get_by_role("list", name="What became of the documents")
+        expect(report.get_by_role("listitem")).to_have_text(["Added: okapi.md"])
+        expect(page.locator("#upload-state")).to_have_text("1 document stored, 1 chunk.")
+        expect(page.locator("#list .open")).to_have_text("Okapi")
+        expect(page.locator("#corpus")).to_contain_text("2 documents")
+        files = [
+            {"name": "old.md", "mimeType": "", "buffer": b"# Old\n\nA quagga."},
+            {"name": "no.pdf", "mimeType": "", "buffer": b"okapi"},
+        ]
+        page.get_by_label("Drop files anywhere").set_input_files(files)
+        expect(report.get_by_role("listitem")).to_have_count(2)
+        expect(report).to_contain_text("Not used: no.pdf – ")
+        expect(report).to_contain_text("Replaced: old.md")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert violations(page) == []
+        page.locator("#list .open").click()
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name="Original").click()
+        assert waiting.value.suggested_filename == "okapi.md"
+        assert Path(waiting.value.path()).read_bytes() == b"# Okapi\r\n\r\nAn okapi has stripes."
+        assert violations(page) == []
+        page.click("#close")
+        page.get_by_role("button", name="Add", exact=True).click()
+        expect(page.locator("#upload")).to_be_hidden()
+
+
+def test_nothing_can_be_added_to_a_file_that_is_read(visit, odd):
+    page = visit(odd[0])
+    expect(page.locator("#corpus")).to_contain_text("documents")
+    expect(page.get_by_role("button", name="Add", exact=True)).to_have_count(0)
+    page.evaluate(DROP, ["new.md", "# New"])
+    expect(page.locator("#upload")).to_be_hidden()
+    page.goto(f"{odd[0]}?source=titled.md%230")
+    expect(page.locator("#source-text")).to_contain_text("zebra")
+    expect(page.locator("#original")).to_be_hidden()
 
 
 def test_a_server_that_is_gone_is_told_and_tried_again(visit, odd):
@@ -628,16 +806,19 @@ def test_an_answer_is_streamed_and_cites(visit, address, chat):
     page = visit(f"{address}?q={QUESTION}")
     page.get_by_role("button", name="Answer from these documents").click()
     text = page.locator("#answer-text")
-    expect(text).to_have_text(chat.reply)
     expect(page.locator("#answer-state")).to_contain_text("By small, from")
-    assert text.locator("a").all_text_contents() == ["1", "2"]
+    said = "Use tags_any [1] or tags_all [2, 99]; code [1] is none. one [2]"
+    expect(text).to_have_text(said)
+    assert text.locator("strong, code, li").all_text_contents() == ["tags_any", "code [1]", "one [2]"]
+    assert page.evaluate("window.taken") is None
+    assert text.locator("a").all_text_contents() == ["1", "2", "2"]
     expect(page.locator("#answer-notices")).to_contain_text("99")
     expect(page.get_by_role("list", name="Sources that the answer cites").get_by_role("listitem")).to_have_count(2)
     others = page.locator("#answer-sources details")
     expect(others.get_by_role("link").first).to_be_hidden()
     others.get_by_text("that the answer does not cite").click()
     expect(others.get_by_role("link").first).to_be_visible()
-    cite = text.get_by_role("link", name="Source 2")
+    cite = text.get_by_role("link", name="Source 2").first
     cite.click()
     marks = page.locator("#source mark.passage")
     expect(marks.first).to_be_in_viewport()
@@ -647,7 +828,7 @@ def test_an_answer_is_streamed_and_cites(visit, address, chat):
     assert same.locator("#source mark.passage").all_text_contents() == cited
     page.keyboard.press("Escape")
     expect(cite).to_be_focused()
-    expect(text).to_have_text(chat.reply)  # the answer is still there
+    expect(text).to_have_text(said)  # the answer is still there
 
 
 def test_an_answer_that_fails_is_told_and_one_that_stalls_is_stopped(visit, address, chat):
@@ -693,7 +874,9 @@ def test_the_map_tells_and_opens_points_and_marks_results(visit, address, handbo
     expect(told).to_contain_text(row["heading_path"][-1])
     expect(told).to_contain_text("result 1")
     canvas.click(position=place_of(page, row["node_id"]))
-    expect(page.locator("#source mark.passage")).to_have_text(row["text"])
+    passages = page.locator("#source mark.passage")
+    expect(passages.first).to_be_visible()
+    assert visible_words(" ".join(passages.all_text_contents())) == visible_words(row["shown"])
     page.keyboard.press("Escape")
     expect(canvas).to_be_focused()
     page.mouse.move(0, 0)
@@ -703,7 +886,7 @@ def test_the_map_tells_and_opens_points_and_marks_results(visit, address, handbo
     page.keyboard.press("ArrowLeft")  # it is the rightmost point
     expect(told).not_to_contain_text("result 1")
     page.keyboard.press("Enter")
-    expect(page.locator("#source mark.passage")).to_be_in_viewport()
+    expect(page.locator("#source mark.passage").first).to_be_in_viewport()
     page.keyboard.press("Escape")
     listed.nth(1).click()
     expect(listed.nth(1)).to_have_attribute("aria-pressed", "true")
@@ -728,7 +911,7 @@ def test_a_map_of_documents_and_a_part_of_a_large_one(visit, tmp_path, monkeypat
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         expect(page.locator("#source-title")).to_be_focused()
-        expect(page.locator("#source mark.passage")).to_be_visible()
+        expect(page.locator("#source mark.passage").first).to_be_visible()
 
 
 def test_without_a_map_the_command_is_told(visit, odd):
@@ -770,7 +953,7 @@ def test_axe_finds_nothing(visit, address, viewport):
     expect(page.locator("#answer-state")).to_contain_text("By small")
     found["answer"] = violations(page)
     page.locator("#list .open").nth(1).click()
-    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source mark.passage").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found["source"] = violations(page)
     page.click("#close")
@@ -843,7 +1026,7 @@ def test_a_row_shows_its_columns(visit, rows, viewport):
     assert page.evaluate("window.taken") is None
     page.keyboard.press("Escape")
     page.locator("[data-node='pump.md#0']").click()
-    expect(page.locator("#source mark.passage")).to_be_visible()
+    expect(page.locator("#source mark.passage").first).to_be_visible()
     expect(page.locator("#source-row")).to_be_empty()
 
 

@@ -237,6 +237,23 @@ class TestPictures:
         assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
         assert all(axes.get_window_extent().x0 <= box.x0 and box.x1 <= axes.get_window_extent().x1 for box in boxes)
 
+    @pytest.mark.parametrize("dots_per_inch", [80, 120], ids=["in a notebook", "as it is"])
+    def test_fault_U12_sixteen_labels_in_a_crowd_stand_apart(self, dots_per_inch):
+        plot = pytest.importorskip("sqlrag.explore.plot", reason="needs matplotlib")
+        figure, axes, colours = plot._figure("light", 10, 7)
+        places = np.random.default_rng(7).normal(0.5, 0.03, (16, 2))
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        labels = [plot.Label(f"window, function_{n}, über", x, y, "C0", "o") for n, (x, y) in enumerate(places)]
+        plot.place_labels(axes, labels, colours)
+        figure.set_dpi(dots_per_inch)
+        figure.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert [text.get_text() for text in axes.texts] == [label.text for label in labels]
+        assert [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])] == []
+        points = axes.transData.transform(places)
+        far = [np.hypot(*(np.clip(at, box.min, box.max) - at)) for at, box in zip(points, boxes, strict=True)]
+        assert max(far) < axes.get_window_extent().height / 4
+
     def test_lengths(self, path):
         axes = sqlrag.plot_lengths(path).axes[0]
         assert sum(bar.get_height() for bar in axes.patches) == 12

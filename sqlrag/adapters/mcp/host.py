@@ -20,8 +20,8 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 from pydantic import Field, ValidationError
 
 from sqlrag import adapters
-from sqlrag.adapters.server import AsProblems, BodyInTime, Guard, Refused, RequestIds, for_clients
-from sqlrag.arguments import shortened, shown
+from sqlrag.adapters.server import AsProblems, BodyInTime, Guard, Refused, RequestIds, for_clients, wrong_fields
+from sqlrag.arguments import shortened, with_commands
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.network import in_url, is_loopback, without_folders
 from sqlrag.normalize import without_surrogates
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from sqlrag.adapters.server import Workers
     from sqlrag.search.open import AnyStores
-
-_MOST_REPORTED = 10
 
 
 def description(function: Callable[..., Any]) -> str:
@@ -67,24 +65,13 @@ def text_of(function: Callable[..., Any], argument: str) -> str:
     return f"{', '.join(names)}: {_plain(text)}" if len(names) > 1 else _plain(text)
 
 
-def refusal(tool: str, error: ValidationError, properties: Mapping[str, Any]) -> str:
+def refusal(tool: str, error: ValidationError, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Return what is wrong with a call: which arguments, what they must be, and what was given.
 
-    ``properties`` are those of the tool's input schema.
+    ``schema`` is that of the tool's input.
     """
-    lines = []
-    for one in error.errors(include_url=False)[:_MOST_REPORTED]:
-        name = shortened(".".join(map(str, one["loc"])))
-        if one["type"] == "missing":
-            lines.append(f"{name} is missing")
-            continue
-        spec = properties.get(str(one["loc"][0]), {})
-        ranges = [part for part in (spec, *spec.get("anyOf", ())) if {"minimum", "maximum"} <= part.keys()]
-        must = re.sub(r"^\w+ should", "must", one["msg"])
-        if ranges and one["type"] in ("greater_than_equal", "less_than_equal"):
-            must = f"must be from {ranges[0]['minimum']} to {ranges[0]['maximum']}"
-        lines.append(f"{name} {must}, not {shown(one['input'])}")
-    return f"{tool} cannot be called with these arguments: {'; '.join(lines)}."
+    wrong = wrong_fields(error.errors(include_url=False), arguments, schema)
+    return f"{tool} cannot be called with these arguments: {wrong}."
 
 
 def _plain(text: str) -> str:
@@ -138,7 +125,7 @@ def reporting(
 
     Over HTTP the client may be on another machine, see :func:`sqlrag.adapters.server.for_clients`.
     """
-    told = for_clients if over_http else lambda error, *folders: without_folders(str(error), *folders)
+    told = for_clients if over_http else lambda error, *folders: without_folders(with_commands(str(error)), *folders)
     places = db_path.values() if isinstance(db_path, Mapping) else [db_path]
     folders = [file.parent for place in places for file in files_of(place)]
 
@@ -200,7 +187,7 @@ class StrictServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(refusal(name, error.__cause__, known)) from error
+                raise ToolError(refusal(name, error.__cause__, arguments, schemas[name])) from error
             raise
 
     async def run_stdio_async(self) -> None:

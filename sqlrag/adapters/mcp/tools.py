@@ -369,7 +369,7 @@ def read(
         row = sqlrag.get_source_documents([id], store)[0] if place else store.sources([id]).get(id)
     if row is None:
         raise sqlrag.NotFoundError(f"There is no passage and no document {id!r}; search and sources give ids.")
-    text, (chunk_start, chunk_end, _) = row["text"], place[0] if place else (None, None, None)
+    text, (chunk_start, chunk_end) = row["text"], place[0][:2] if place else (None, None)
     if start is None:
         around = max_characters - (chunk_end - chunk_start) if chunk_end else 0
         start = max(0, chunk_start - max(0, around) // 2) if chunk_end else 0

@@ -30,6 +30,8 @@ class ServerOptions:
         The one cross-encoder that requests may name.
     input_dir
         The folder of ``/update_embeddings``. None: it is refused.
+    keep_originals
+        Whether the bytes of uploads are kept, in ``FILE.originals`` beside the file, until their document is removed.
     hosts
         Allowed names in the header ``Host``, in addition to those of this machine. "*" allows any.
     cors
@@ -60,7 +62,7 @@ class ServerOptions:
     ------
     InputError
         The key is too short, a number is out of its range, or an origin is none; or pages of any origin could change
-        the file, since ``cors`` has "*" and there is no key.
+        the file, since ``cors`` has "*" and there is no key; or originals are to be kept without write access.
     """
 
     write: bool = False
@@ -69,6 +71,7 @@ class ServerOptions:
     chat_base_url: str | None = None
     rerank_model: str | None = None
     input_dir: str | os.PathLike[str] | None = None
+    keep_originals: bool = False
     hosts: tuple[str, ...] = ()
     cors: tuple[str, ...] = ()
     threads: int = max(2, os.cpu_count() or 2)
@@ -93,6 +96,8 @@ class ServerOptions:
             raise InputError(
                 'With "*" pages of any site could change the file: name the origins, set a key, or serve without write.'
             )
+        if self.keep_originals and not self.write:
+            raise InputError("Originals are kept of uploads, which need write access: set write as well (--write).")
         for name in self.__dataclass_fields__:
             if (name.startswith("max_") or name in _ABOVE_ZERO) and not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)!r}.")

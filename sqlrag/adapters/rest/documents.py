@@ -20,6 +20,7 @@ from sqlrag.adapters.rest.routes import PROBLEMS, UNFINISHED, described, refuse_
 from sqlrag.adapters.rest.schemas import Plain, model_of, request_model, to_plain, to_python
 from sqlrag.adapters.server import Refused, as_json
 from sqlrag.arguments import shortened
+from sqlrag.engines.duckdb.originals import keep, original_of
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.formats.ragfile import write_ragfile
 from sqlrag.formats.ragmd import write_ragmd
@@ -28,6 +29,7 @@ from sqlrag.ranking.results import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from fastapi import FastAPI
     from starlette.types import Scope
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from sqlrag.engines.contents import Batch
 
 RAGMD = "application/vnd.rag-markdown"
+
+_BINARY = {"type": "string", "format": "binary"}
 
 _CHOOSING = ("collection", "tags_any", "tags_all", "metadata")
 
@@ -52,7 +56,7 @@ _EXPORTS = {
 def add_exports(app: FastAPI, service: Service) -> None:
     """Add the routes of exports that are one file."""
     for name, (_, types, _) in _EXPORTS.items():
-        schema = {"schema": {"type": "string", "format": "binary"}}
+        schema = {"schema": _BINARY}
         app.add_api_route(
             f"/{name}",
             _endpoint(name, service),
@@ -143,6 +147,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     _add_get(app, service)
     _add_failures(app, service)
     _add_upload(app, service)
+    _add_original(app, service)
 
 
 def _add_list(app: FastAPI, service: Service) -> None:
@@ -260,18 +265,50 @@ def _add_upload(app: FastAPI, service: Service) -> None:
         given = {name: await file.read() for name, file in zip(_names_of(files, doc_ids), files, strict=True)}
 
         def work(store: Store) -> bytes:
-            report = sqlrag.add_documents(
-                given,
-                store.path,
-                collection=collection,
-                max_bytes=options.max_upload_bytes,
-                skip_duplicates=skip_duplicates,
-                embedder=store.loaded_embedder,
-            )
+            try:
+                report = sqlrag.add_documents(
+                    given,
+                    store.path,
+                    collection=collection,
+                    max_bytes=options.max_upload_bytes,
+                    skip_duplicates=skip_duplicates,
+                    embedder=store.loaded_embedder,
+                )
+            finally:
+                if options.keep_originals:  # also of what was stored before a model failed
+                    keep(store.cursor(), store.path, given.values())
             return as_json(to_plain(report))
 
         content = await service.changing(request, work)
         return Response(content, media_type="application/json")
+
+
+def _add_original(app: FastAPI, service: Service) -> None:
+    @app.get(
+        "/originals/{doc_id:path}",
+        operation_id="get_original",
+        response_class=FileResponse,
+        responses={200: {"content": {"application/octet-stream": {"schema": _BINARY}}}, **PROBLEMS},
+    )
+    async def get_original(request: Request, doc_id: str) -> FileResponse:
+        """Return the bytes of a document as they were uploaded, where the server keeps them (`--keep-originals`)."""
+
+        def work(store: Store) -> Path:
+            checksum = store.checksums([doc_id]).get(doc_id, "")
+            found = original(store, checksum)
+            if found is None:
+                raise sqlrag.NotFoundError(f"No original of {doc_id!r} was kept.")
+            return found
+
+        path = await service.on_store(request, work)
+        return FileResponse(
+            path, filename=doc_id.replace(":", "/").rpartition("/")[2], media_type="application/octet-stream"
+        )
+
+
+def original(store: Store, checksum: str) -> Path | None:
+    """Return the original of a document by its checksum; None where none is kept beside the files of the store."""
+    return next(filter(None, (original_of(path, checksum) for path in store.paths)), None)
 
 
 def _refuse_other_fields(form: Iterable[str]) -> None:

@@ -13,12 +13,14 @@ from starlette.staticfiles import StaticFiles
 
 import sqlrag
 from sqlrag import adapters
+from sqlrag.adapters.rest.documents import original
 from sqlrag.adapters.rest.routes import PROBLEMS, typed, with_etag
 from sqlrag.adapters.rest.schemas import request_model
 from sqlrag.adapters.server import Refused, as_json
 from sqlrag.engines.duckdb.rows import counted_names
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.errors import InputError, NotFoundError, SqlragError
+from sqlrag.links import is_markdown
 from sqlrag.ranking.results import exact
 from sqlrag.telemetry import current_request
 
@@ -56,7 +58,11 @@ def add_facets(app: FastAPI, service: Service) -> None:
 
     @app.get("/passage", operation_id="passage", response_model=None, responses=PROBLEMS)
     async def passage(request: Request, node_id: Annotated[str, Query(description="The id of a chunk.")]) -> Response:
-        """Return the place of a chunk in its document: its spans in characters, empty if unknown, and its page."""
+        """Return the place of a chunk in its document: its spans in characters, empty if unknown, and its page.
+
+        `body_start` is where the text of Markdown begins, behind its front matter; null in what is no Markdown.
+        `original`: whether `/originals` has the document.
+        """
         content = await service.on_store(request, lambda store: as_json(_passage(store, node_id)))
         return with_etag(request, content)
 
@@ -91,6 +97,7 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
         "name": service.shared_store.name,
         "databases": list(service.names),
         "chat_model": service.options.chat_model,
+        "write": service.options.write,
         "collections": listed("collections"),
         "tags": listed("tags"),
         "row_sources": exact(store.row_sources()),
@@ -101,8 +108,14 @@ def _passage(store: Store, node_id: str) -> dict[str, Any]:
     found = store.select("serving/passage", node_id=node_id)
     if not found:
         raise NotFoundError(f"The file has no chunk {node_id!r}.")
-    start, end, page = found[0]
-    return {"node_id": node_id, "spans": [] if start is None else [[start, end]], "page": page}
+    start, end, page, mime, body_start, checksum = found[0]
+    return {
+        "node_id": node_id,
+        "spans": [] if start is None else [[start, end]],
+        "page": page,
+        "body_start": body_start if is_markdown(mime) else None,
+        "original": original(store, checksum or "") is not None,
+    }
 
 
 MOST_POINTS = 20_000

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 
 from sqlrag import errors
 from sqlrag.adapters.rest.schemas import to_plain
-from sqlrag.adapters.server import Refused, for_clients, problem
-from sqlrag.arguments import shortened
+from sqlrag.adapters.server import Refused, for_clients, problem, wrong_fields
 from sqlrag.telemetry import current_request
 
 if TYPE_CHECKING:
@@ -75,14 +75,20 @@ def install(app: FastAPI, *folders: str | os.PathLike[str]) -> None:
         return PlainTextResponse(str(error.detail), error.status_code, error.headers)  # for AsProblems
 
     async def invalid(request: Request, error: Any) -> Response:
-        # Pydantic's copy of the input and its links are left out: the input may be large, or not valid JSON.
         found = error.errors()
-        details = [f"{shortened('.'.join(map(str, one['loc']))) or 'body'}: {one['msg']}" for one in found[:10]]
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         unread = any(tuple(one["loc"]) == ("body",) and one["type"] != "missing" for one in found)
         if unread and kind != "application/json" and not kind.endswith("+json"):
-            details = [f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."]
-        return problem(422, "; ".join(details))
+            return problem(
+                422, f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."
+            )
+        below = [{**one, "loc": one["loc"][1:]} for one in found]  # without "body" or "query"
+        in_body = any(one["loc"][0] == "body" for one in found)
+        field = request.scope["route"].body_field if in_body else None
+        model = field.field_info.annotation if field else None
+        schema = model.model_json_schema() if isinstance(model, type) and issubclass(model, BaseModel) else {}
+        given = error.body if in_body else dict(request.query_params)
+        return problem(422, f"{wrong_fields(below, {} if given is None else given, schema)}.")
 
     async def database(_: Request, error: Any) -> Response:
         logger.error("[%s] The file could not be read", current_request(), exc_info=error)

@@ -16,6 +16,7 @@ import duckdb
 
 from sqlrag.arguments import counted
 from sqlrag.cancellation import checkpoint
+from sqlrag.engines.duckdb import originals
 from sqlrag.engines.duckdb.blocks import copy_file, damaged_blocks, descriptor, give_rights, identity, write_journal
 from sqlrag.engines.duckdb.definitions import changes
 from sqlrag.engines.duckdb.failures import damaged, reported, was_closed
@@ -711,6 +712,8 @@ class Database:
             except BaseException:
                 _roll_back(con)
                 raise
+            if handle.in_place:
+                originals.remove_lost(con, handle.path)
         if handle.in_place and handle.log_bytes() > _LOG_BYTES:
             self.checkpoint()
 

@@ -15,7 +15,7 @@ import duckdb
 
 from sqlrag.arguments import counted, flag
 from sqlrag.cancellation import checkpoint, last_step
-from sqlrag.engines.duckdb import row_tables
+from sqlrag.engines.duckdb import originals, row_tables
 from sqlrag.engines.duckdb.blocks import (
     UnknownLayoutError,
     damaged_blocks,
@@ -74,6 +74,7 @@ def new_file(output: Path, *, overwrite: bool) -> Iterator[Path]:
             for beside in (log_of(output), journal_of(output)):
                 beside.unlink(missing_ok=True)
             put_in_place(temporary, output, overwrite)
+            originals.remove_all(output)
 
 
 @contextmanager

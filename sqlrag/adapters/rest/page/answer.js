@@ -1,12 +1,12 @@
 /** A streamed answer whose citations link to the sources. */
 
+import { rendered } from "./markdown.js";
 import { written } from "./state.js";
-import { count, element, titleOf } from "./text.js";
+import { count, element, textNodes, titleOf } from "./text.js";
 
 const $ = (id) => document.getElementById(id);
 // Brackets that contain only numbers of sources, as sqlrag.answer parses them.
 const CITATION = /[[【](?:source\s*)?[\^#]?\d+(?:(?:\s*[,;–-]\s*|\s+(?:and|to)\s+|\s*,\s*and\s+)(?:source\s*)?[\^#]?\d+)*(?:†[^\]】]*)?[\]】]/giu;
-const CODE = /(```[\s\S]*?(?:```|$)|`[^`\n]*`)/;
 
 /** Show an empty answer. */
 export function begin() {
@@ -21,11 +21,14 @@ export function state(words) {
   $("answer-state").textContent = words;
 }
 
-/** Show the text so far; numbers of sources become links. */
+/** Show the text so far, which is Markdown; numbers of sources become links, but for those in code. */
 export function write(text, sources, hrefOf) {
   const byNumber = new Map(sources.map((source) => [`${source.number}`, source]));
-  const nodes = text.split(CODE).flatMap((part, index) => (index % 2 ? [part] : cited(part, byNumber, hrefOf)));
-  $("answer-text").replaceChildren(...nodes);
+  const answer = rendered(text);
+  for (const node of textNodes(answer)) {
+    if (!node.parentElement?.closest("a, code")) node.replaceWith(...cited(node.data, byNumber, hrefOf));
+  }
+  $("answer-text").replaceChildren(answer);
 }
 
 function cited(text, byNumber, hrefOf) {

@@ -4,9 +4,9 @@ const KEY = "sqlrag-key";
 
 /** The failure of a request; `status` is that of HTTP, 0 without a response. */
 export class Problem extends Error {
-  constructor(status, title, detail = "", retryAfter = null) {
+  constructor(status, title, detail = "", retryAfter = null, report = null) {
     super(detail || title);
-    Object.assign(this, { status, title, detail, retryAfter });
+    Object.assign(this, { status, title, detail, retryAfter, report });
   }
 }
 
@@ -27,6 +27,12 @@ export function authorization() {
 export const get = async (path, signal) => (await send(path, { signal })).json();
 
 export const post = async (path, body, signal) => (await send(path, { ...json(body), signal })).json();
+
+/** Send a form, such as one with files. */
+export const postForm = async (path, body) => (await send(path, { method: "POST", body })).json();
+
+/** Fetch a file. */
+export const blob = async (path) => (await send(path, {}, "*/*")).blob();
 
 /** Yield the events of an answer as `{type, data}`. */
 export async function* events(path, body, signal) {
@@ -100,5 +106,5 @@ async function problem(response) {
   const retry = Number(response.headers.get("Retry-After"));
   const body = await response.json().catch(() => ({}));
   const detail = typeof body.detail === "string" ? body.detail : "";
-  return new Problem(response.status, body.title ?? `HTTP ${response.status}`, detail, retry > 0 ? retry : null);
+  return new Problem(response.status, body.title ?? `HTTP ${response.status}`, detail, retry > 0 ? retry : null, body.report ?? null);
 }

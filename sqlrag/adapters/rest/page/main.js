@@ -1,16 +1,17 @@
 /** The search page: the address has the state, every change goes through `go`. */
 
 import * as answer from "./answer.js";
-import { askForKeyBy, events, get, post } from "./api.js";
+import { askForKeyBy, blob, events, get, post } from "./api.js";
 import * as filters from "./filters.js";
 import { askForKey } from "./key.js";
 import { listen } from "./keyboard.js";
 import * as map from "./map.js";
-import { items } from "./results.js";
+import { headingsOf, items } from "./results.js";
 import { typesOf } from "./row.js";
 import * as source from "./source.js";
 import { address, filters as asFilters, more, read, spansAt, STEP } from "./state.js";
 import { count, element, toUnits } from "./text.js";
+import * as upload from "./upload.js";
 import { sentence, showProblem } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -97,8 +98,11 @@ async function search(wanted) {
     const most = PER_DOCUMENT * Math.ceil(asked.count / STEP); // more results are more of each document, too
     const body = { query_text: asked.query, top_k: asked.count, per_document: most, context: "neighbours", ...asFilters(asked) };
     const found = await post(ROUTES[asked.mode], body, signal);
-    const [parts, columns] = await Promise.all([found.results.length ? snippets(asked, found, signal) : [], tables(found, signal)]);
-    show(asked, found, parts, columns);
+    const titles = headingsOf(found.results);
+    const [parts, columns, spans] = found.results.length
+      ? await Promise.all([snippets(asked, found, signal), tables(found, signal), marks(asked, titles, found.notices, signal)])
+      : [[]];
+    show(asked, found, parts, columns, new Map(spans?.map((own, at) => [titles[at], own])));
   } catch (error) {
     if (error.name === "AbortError") return;
     shown = null;
@@ -151,13 +155,13 @@ async function marks(asked, texts, notices, signal) {
   }
 }
 
-function show(asked, found, parts, columns = new Map()) {
+function show(asked, found, parts, columns = new Map(), words = new Map()) {
   rows = found.results;
   map.mark(rows);
   const blank = !asked.query.trim();
   $("results").hidden = blank;
   showHelp();
-  $("list").replaceChildren(...items(rows, parts, asked.mode, hrefOf, found.further ?? {}, columns));
+  $("list").replaceChildren(...items(rows, parts, asked.mode, hrefOf, found.further ?? {}, columns, words));
   $("notices").replaceChildren(...found.notices.map((notice) => element("li", {}, notice)));
   $("status").textContent = blank ? "" : rows.length ? `${count(rows.length, "result")} for “${asked.query.trim()}”` : nothing(asked);
   $("timings").textContent = times(found.timings);
@@ -194,15 +198,15 @@ async function openSource(asked) {
   $("source-title").focus({ preventScroll: true });
   try {
     const wanted = [post("get_source_documents", { chunk_ids: [node] }, signal), get(`passage?${new URLSearchParams({ node_id: node })}`, signal)];
-    const [{ documents: [document_] }, { spans: chunk, page }] = await Promise.all(wanted);
+    const [{ documents: [document_] }, place] = await Promise.all(wanted);
     const length = document_.text.length; // in units, so at least the number of characters
     const named = spansAt(asked.at, length);
-    const spans = named.length ? named : chunk;
+    const spans = named.length ? named : place.spans;
     const texts = toUnits(document_.text, spans).map(([start, end]) => document_.text.slice(start, end));
     const found = asked.query.trim() && texts.length ? await marks(asked, texts, [], signal) : [];
     const terms = found.flatMap((part, at) => part.map(([start, end]) => [start + spans[at][0], end + spans[at][0]]));
     const types = document_.row ? typesOf((await offered()).row_sources).get(document_.doc_id.split("/", 1)[0]) : undefined;
-    source.show(document_, spans, terms, page, types);
+    source.show(document_, spans, terms, place, types);
   } catch (error) {
     if (error.name !== "AbortError") source.failed(sentence(error));
   }
@@ -317,8 +321,9 @@ async function describe() {
     const { total_documents: documents } = facts.source_documents;
     const { total_chunks: chunks } = facts.chunks;
     canAnswer = Boolean(choice.chat_model);
-    $("corpus").textContent = `${choice.name} · ${count(documents, "document")} · ${count(chunks, "chunk")} · ${facts.embedding.model}`;
+    $("corpus").textContent = `${choice.name} · ${count(documents, "document")} · ${count(chunks, "chunk")}`;
     filters.offer(choice.collections, choice.tags);
+    upload.offer(choice.write, choice.collections);
     files(choice.databases);
     filters.tick(state);
     $("ask").hidden = !canAnswer || rows.length === 0;
@@ -367,7 +372,28 @@ window.addEventListener("popstate", () => {
 });
 narrow.addEventListener("change", () => layout(opened !== null));
 
+/** Save the original of a document, as it was sent. */
+async function save(docId) {
+  try {
+    const url = URL.createObjectURL(await blob(`originals/${docId.split("/").map(encodeURIComponent).join("/")}`));
+    element("a", { href: url, download: docId.replace(/^.*[/:]/s, "") }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10_000); // some browsers read it after the click only
+  } catch (error) {
+    source.failed(sentence(error));
+  }
+}
+
+/** Show the file as it is after a change. */
+function changed() {
+  choices = null;
+  shown = null;
+  void describe();
+  render();
+}
+
 askForKeyBy(askForKey);
+source.listen((docId) => void save(docId));
+upload.listen(changed);
 listen(() => go({ source: null }), help);
 map.listen((node) => {
   opener = $("map-canvas");

@@ -11,21 +11,32 @@ const LEGS = [
 
 /**
  * Return the items of the list. `snippets` has the text to show of each, with its marks; `hrefOf(id)` returns the address of a source; `further`
- * has the ids of the passages that are not shown, by document; `tables` the columns of rows, as `{row, types}`, by document.
+ * has the ids of the passages that are not shown, by document; `tables` the columns of rows, as `{row, types}`, by document; `words` the spans
+ * of the words in what `headings` returns.
  */
-export function items(rows, snippets, mode, hrefOf, further, tables) {
+export function items(rows, snippets, mode, hrefOf, further, tables, words) {
   const legs = LEGS.filter(([leg]) => mode === "hybrid" || leg === (mode === "words" ? "lexical" : "vector"));
   const best = Math.max(...rows.map((row) => row.lexical_score ?? 0), Number.MIN_VALUE);
   const last = new Map(rows.map((row, index) => [row.doc_id, index]));
   return rows.map((row, index) => {
     const others = last.get(row.doc_id) === index ? (further[row.doc_id] ?? []) : [];
-    return item(row, snippets[index], index + 1, legs, best, hrefOf, others, tables.get(row.doc_id));
+    return item(row, snippets[index], index + 1, legs, best, hrefOf, others, tables.get(row.doc_id), words);
   });
 }
 
-function item(row, snippet, rank, legs, best, hrefOf, others, table) {
+/** Return the titles and the other headings of a result. */
+const headings = (row) => [...new Set([...titlesOf(row), ...row.heading_path])];
+
+/** Return the texts above the results, in which words can be marked. */
+export const headingsOf = (rows) => [...new Set(rows.flatMap(headings))];
+
+/** A title or heading with its words marked, in its own direction. */
+const isolated = (text, words, properties = {}) => element("bdi", properties, ...marked(text, toUnits(text, words.get(text) ?? [])));
+
+function item(row, snippet, rank, legs, best, hrefOf, others, table, words) {
   const titles = titlesOf(row);
-  const link = element("a", { href: hrefOf(row.node_id), className: "open", dir: "auto" }, titles.join(" › "));
+  const parts = titles.flatMap((title, at) => [at ? " › " : "", isolated(title, words)]);
+  const link = element("a", { href: hrefOf(row.node_id), className: "open" }, ...parts);
   link.dataset.node = row.node_id;
   return element(
     "li",
@@ -34,7 +45,7 @@ function item(row, snippet, rank, legs, best, hrefOf, others, table) {
       "article",
       {},
       element("h3", {}, element("span", { className: "rank", ariaHidden: "true" }, `${rank}`), link),
-      element("p", { className: "place" }, ...place(row, titles)),
+      element("p", { className: "place" }, ...place(row, titles, words)),
       element("p", { className: "excerpt", dir: "auto" }, ...excerpt(snippet)),
       table ? columns(table.row, table.types) : null,
       around(row),
@@ -56,10 +67,10 @@ function more(others, hrefOf) {
 }
 
 /** The id of the document, the headings that are not in the title, and the page. */
-function place(row, titles) {
-  const parts = titles.includes(row.doc_id) ? [] : [element("span", { className: "path", dir: "auto" }, row.doc_id)];
+function place(row, titles, words) {
+  const parts = titles.includes(row.doc_id) ? [] : [element("bdi", { className: "path" }, row.doc_id)];
   for (const heading of row.heading_path.filter((one) => !titles.includes(one))) {
-    parts.push(element("span", { className: "crumb", dir: "auto" }, heading));
+    parts.push(isolated(heading, words, { className: "crumb" }));
   }
   if (row.page !== null) parts.push(element("span", { className: "page" }, `page ${row.page}`));
   return parts;

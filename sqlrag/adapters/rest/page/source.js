@@ -1,12 +1,21 @@
 /** The panel with a whole document, scrolled to the found passages. */
 
+import * as markdown from "./markdown.js";
 import { columns } from "./row.js";
 import { element, marked, titleOf, toUnits } from "./text.js";
 
 const PART = 4000;
 const LONGEST = 16000; // a longer part is cut within a line, since a browser lays out whole lines
 const FRAMES = 10;
+const MOST_RENDERED = 500_000; // characters: a longer document is shown as it is written
 const $ = (id) => document.getElementById(id);
+
+let asWritten = false; // whether Markdown is shown as its text
+
+/** Listen; `original(docId)` fetches the original of a document. */
+export function listen(original) {
+  $("original").addEventListener("click", ({ currentTarget }) => original(currentTarget.dataset.document));
+}
 
 /** Show that a document is loading. */
 export function waiting(title) {
@@ -16,7 +25,7 @@ export function waiting(title) {
   $("source-text").replaceChildren();
   $("source-row").replaceChildren();
   $("source-state").textContent = "Loading the document …";
-  $("passage").hidden = true;
+  for (const id of ["passage", "written", "original"]) $(id).hidden = true;
 }
 
 /** Show why the document could not be loaded. */
@@ -25,23 +34,37 @@ export function failed(words) {
 }
 
 /**
- * Show a document. `passages` are spans of its text, `terms` the words within them, both in characters; `types` are those of the columns of
- * the row that it is of.
+ * Show a document. `passages` are spans of its text, `terms` the words within them, both in characters; `place` is the answer of `passage`;
+ * `types` are those of the columns of the row that it is of.
  */
-export function show(source, passages, terms, page, types) {
+export function show(source, passages, terms, place, types) {
+  const { page } = place;
   const title = titleOf(source);
   $("source-title").textContent = title;
   $("source-place").textContent = [source.doc_id === title ? "" : source.doc_id, page === null ? "" : `page ${page}`].filter(Boolean).join(", ");
   $("source-state").textContent = passages.length ? "" : "The place of this passage in the document is unknown.";
   $("source-row").replaceChildren(...[columns(source.row, types)].filter(Boolean));
-  $("source-text").replaceChildren(...whole(source.text, passages, terms));
-  passage(0, passages.length);
+  $("original").hidden = !place.original;
+  $("original").dataset.document = source.doc_id;
+  const [borders, words] = [toUnits(source.text, passages), toUnits(source.text, terms)];
+  const isMarkdown = place.body_start !== null && source.text.length <= MOST_RENDERED;
+  const draw = () => {
+    const [start] = toUnits(source.text, [[place.body_start, 0]])[0];
+    const nodes = isMarkdown && !asWritten ? markdown.whole(source.text, start, borders, words) : whole(source.text, borders, words);
+    $("source-text").replaceChildren(...nodes);
+    $("written").setAttribute("aria-pressed", asWritten);
+    passage(0, passages.length);
+  };
+  $("written").hidden = !isMarkdown;
+  $("written").onclick = () => {
+    asWritten = !asWritten;
+    draw();
+  };
+  draw();
 }
 
 /** Return the text in parts of some lines, so that the browser lays out only visible parts. */
-function whole(text, passages, terms) {
-  const borders = toUnits(text, passages);
-  const words = toUnits(text, terms);
+function whole(text, borders, words) {
   const nodes = [];
   for (let start = 0; start < text.length; ) {
     const end = partEnd(text, start, borders);

@@ -1,4 +1,4 @@
-/** Text with marks. Nothing here parses HTML: documents are untrusted and shown as plain text. */
+/** Text with marks. Nothing here parses HTML: documents are untrusted, and what is shown of them by this is plain text. */
 
 /** Create an element with properties and children; strings become text. */
 export function element(name, properties = {}, ...children) {
@@ -26,6 +26,14 @@ export function titlesOf(row) {
   const heading = titleOf({ heading_path: row.heading_path });
   const titles = [...new Set([document_, heading])].filter(Boolean);
   return titles.length ? titles : [titleOf(row)];
+}
+
+/** Return the nodes of text below another, in their order. */
+export function textNodes(root) {
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  const nodes = [];
+  while (walker.nextNode()) nodes.push(walker.currentNode);
+  return nodes;
 }
 
 /** Convert sorted spans of characters to spans of UTF-16 units, which index JavaScript strings. */

@@ -19,9 +19,16 @@ const SENTENCES = {
   504: ["The search took too long.", "Try again, with fewer words or with filters."],
 };
 
-/** Return a problem in one or two sentences. */
-export function sentence(error) {
-  const [what, remedy] = SENTENCES[error.status] ?? [error.title ?? "The page failed.", ""];
+const OF_UPLOADS = {
+  413: ["These documents are too large together.", "Send fewer at once."],
+  422: ["The server refuses these documents.", ""],
+  504: ["Storing them took too long.", "Send fewer at once."],
+};
+
+/** Return a problem of a search, or of an upload, in one or two sentences. */
+export function sentence(error, of = "search") {
+  const known = of === "upload" ? { ...SENTENCES, 409: ["", ""], ...OF_UPLOADS } : SENTENCES;
+  const [what, remedy] = known[error.status] ?? [error.title ?? "The page failed.", ""];
   const wait = error.retryAfter ? `Try again in ${error.retryAfter} s.` : remedy;
   const detail = error.status === 0 ? "" : (error.detail ?? error.message);
   return [what, detail, wait].filter(Boolean).join(" ");
