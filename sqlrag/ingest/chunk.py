@@ -427,12 +427,16 @@ def iter_chunks(
     window: int | None = None,
 ) -> Iterator[Chunk]:
     """Yield the chunks of :func:`chunk` one by one."""
+    check_policy(policy)
     cutting = _Cutting(document, policy, token_offsets, window)
     yield from (cutting.chunk(index, *one) for index, one in enumerate(cutting.slices()))
 
 
 class Chunks(Sequence[Chunk]):
-    """The chunks of :func:`chunk`, each made whenever it is asked for: a long document's are not all in memory."""
+    """The chunks of :func:`chunk`, each made whenever it is asked for: a long document's are not all in memory.
+
+    The policy was checked by the caller.
+    """
 
     def __init__(
         self,
@@ -480,7 +484,6 @@ class _Cutting:
         token_offsets: TokenOffsets | None,
         window: int | None,
     ) -> None:
-        check_policy(policy)
         if token_offsets is None and (policy.chunk_unit == "tokens" or window is not None):
             raise InputError(
                 "token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone"
