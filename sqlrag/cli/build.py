@@ -12,7 +12,6 @@ from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
     Collection,
-    Db,
     DbInstead,
     EngineName,
     FormatName,
@@ -22,6 +21,7 @@ from sqlrag.cli.options import (
     TagsAny,
     Unit,
     Wait,
+    files_here,
     from_environment,
     metadata_fields,
     only_file_here,
@@ -83,9 +83,9 @@ def prepare_embeddings(
         option("--header-weight", help="Weight of a word in the headings, relative to the text.", show_default=True),
     ] = 3,
     collection: Annotated[
-        str,
-        option("--collection", metavar="NAME", help="Collection of these documents, for filters.", show_default=True),
-    ] = "default",
+        str | None,
+        option("--collection", metavar="NAME", help="Collection of these documents, for filters. [default]"),
+    ] = None,
     stemmer: Annotated[
         str, option("--stemmer", help="porter, english, german, russian … or none.", show_default=True)
     ] = "porter",
@@ -130,7 +130,7 @@ def prepare_embeddings(
     """
     from sqlrag.ingest.build import prepare_file
 
-    first, *others = config.sources(folder, None if collection == "default" else collection, pattern, ignore)
+    first, *others = config.sources(folder, collection, pattern, ignore)
     prepared = prepare_file(
         first.folder,
         output,
@@ -429,7 +429,7 @@ def _file_and_folder(places: Sequence[Path]) -> tuple[Path | None, Path | None]:
     "sqlrag delete --db kb.duckdb --collection drafts --metadata year=2019",
 )
 def delete(
-    db: Db,
+    db: DbInstead = None,
     doc_id: Annotated[list[str] | None, typer.Argument(metavar="[DOC_ID]...", help="Documents.")] = None,
     checksum: Annotated[str | None, option("--checksum", help="SHA-256 of the document's file.")] = None,
     collection: Collection = None,
@@ -445,7 +445,7 @@ def delete(
     from sqlrag.search.change import delete_documents
 
     report = delete_documents(
-        db,
+        one_file(None, db),
         doc_ids=doc_id or None,
         checksum=checksum,
         collection=collection or None,
@@ -473,5 +473,5 @@ def one_file(file: Path | None, db: Path | None) -> Path:
         raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
     named = file or db
     if named is None:
-        raise typer.BadParameter("Name a file, such as kb.duckdb.")
+        raise typer.BadParameter(f"Name a file, such as kb.duckdb.{files_here()}")
     return named

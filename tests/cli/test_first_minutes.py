@@ -73,6 +73,10 @@ def test_build_search_and_update_need_no_file_to_be_named(here):
     done = run("search", "kiwi")
     assert done.exit_code == 2
     assert "Here are b.duckdb, kb.duckdb." in words(done)
+    for command in (["check"], ["delete", "docs/mango.md"]):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert "Name a file, such as kb.duckdb. Here are b.duckdb, kb.duckdb." in words(done)
 
 
 def test_search_is_the_search_of_its_mode(here):
