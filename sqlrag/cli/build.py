@@ -284,7 +284,7 @@ def update(
     from sqlrag.ingest.update import folders_of
 
     given, named = _file_and_folder(places or [])
-    path = one_file(given, db) if given or db else only_file_here()[0]
+    path = one_file(given, db)
     known, has_rows = folders_of(path, wait_seconds=wait)
     wanted = _folders(path, known, has_rows, named, collection, pattern, ignore)
     of_folders = {
@@ -445,7 +445,7 @@ def delete(
     from sqlrag.search.change import delete_documents
 
     report = delete_documents(
-        one_file(None, db),
+        one_file(None, db, or_here=False),
         doc_ids=doc_id or None,
         checksum=checksum,
         collection=collection or None,
@@ -466,12 +466,14 @@ def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
     return where(files or db or from_environment() or only_file_here())
 
 
-def one_file(file: Path | None, db: Path | None) -> Path:
-    """Return the file that was named, as an argument or else by --db or SQLRAG_DB."""
+def one_file(file: Path | None, db: Path | None, *, or_here: bool = True) -> Path:
+    """Return the file that was named, as an argument or else by --db or SQLRAG_DB, or the only one here."""
     by_option = str(db) != os.environ.get("SQLRAG_DB")
     if file and db and by_option and os.path.realpath(file) != os.path.realpath(db):
         raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
     named = file or db
+    if named is None and or_here:
+        return only_file_here()[0]  # type: ignore[no-any-return]
     if named is None:
         raise typer.BadParameter(f"Name a file, such as kb.duckdb.{files_here()}")
     return named
