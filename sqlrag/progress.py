@@ -73,6 +73,7 @@ class Bar:
         self._known, self._work_known = total, float(total)
         self._made, self._work_made = 0, 0.0
         self._now, self._work_now = 0, 0.0
+        self._free, self._work_free = 0, 0.0
         self._is_last = False
         self._off = not _shown.get() if off is None else off
         self._bar: Any = None
@@ -104,6 +105,11 @@ class Bar:
         self._work_now += count if work is None else work
         self._show()
 
+    def known(self, count: int, work: float | None = None) -> None:
+        """Note that so many of the units of the present batch took no time, so that the speed is that of the others."""
+        self._free += count
+        self._work_free += count if work is None else work
+
     def made(self, count: int, work: float | None = None) -> None:
         """Note that a batch of so many units is finished, whatever of it was under way."""
         self._now, self._work_now = 0, 0.0
@@ -119,6 +125,11 @@ class Bar:
         self._show()
 
     @property
+    def finished(self) -> int:
+        """How many units are in batches that are finished."""
+        return self._made
+
+    @property
     def done(self) -> int:
         """How many units are done."""
         return min(self._made + self._now, self._known)
@@ -131,10 +142,11 @@ class Bar:
     @property
     def seconds_left(self) -> float | None:
         """The time that the rest takes if it goes on as it went on average; None where that is not known."""
-        work = min(self._work_made + self._work_now, self._work_known)
-        if not work or self._is_last:
+        done = min(self._work_made + self._work_now, self._work_known)
+        work = done - self._work_free
+        if work <= 0 or self._is_last:
             return None
-        return (time.monotonic() - self._began) * max(self._work_known * self._scale / work - 1, 0.0)
+        return (time.monotonic() - self._began) * max(self._work_known * self._scale - done, 0.0) / work
 
     @property
     def _scale(self) -> float:
@@ -157,15 +169,21 @@ class Bar:
 
     def line(self) -> str:
         """Return how far the work is, in one line."""
+        return ", ".join([f"{self.title}: {self.done:,} of {self.extent}", *self._facts()])
+
+    @property
+    def extent(self) -> str:
+        """How many there are, in words."""
         about = "about " if self._scale > 1 else ""
-        return ", ".join([f"{self.title}: {self.done:,} of {about}{self.total:,} {self.unit}s", *self._facts()])
+        return f"{about}{self.total:,} {self.unit}s"
 
     def _facts(self) -> list[str]:
         facts, left = [], self.seconds_left
         if self._read < self.documents:
             facts.append(f"{self._read:,}/{self.documents:,} documents read")
         if left is not None:
-            facts.append(f"{self.done / max(time.monotonic() - self._began, 1e-9):,.1f} {self.unit}s/s")
+            made = max(self.done - self._free, 0)
+            facts.append(f"{made / max(time.monotonic() - self._began, 1e-9):,.1f} {self.unit}s/s")
             facts.append(f"{_duration(left)} left")
         return facts
 

@@ -1,8 +1,6 @@
 -- Adds the staged words (see stage_tokens.sql) of the chunks in staged_chunks.
 
-UPDATE fts_main_documents.words AS w SET df = w.df + n.df
-FROM (SELECT word, count(*) AS df FROM staged_tokens GROUP BY word) AS n
-WHERE n.word = w.word;
+INSERT INTO staged_words SELECT word, count(*) FROM staged_tokens GROUP BY word;
 
 -- Terms that are new get the next numbers, in the order of the alphabet.
 INSERT INTO fts_main_documents.dict

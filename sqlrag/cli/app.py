@@ -236,7 +236,8 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
     """Report an error and return the exit code, 2 for a bad value; re-raise it where the traceback is wanted."""
     if _interrupted or isinstance(error, (KeyboardInterrupt, Stopped)):
-        write_message("Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated.")
+        ended = "Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated."
+        write_message("\n".join([ended, *getattr(error, "__notes__", ())]))
         return 128 + (_interrupted or signal.SIGINT)
     if _debug:
         raise error
@@ -247,7 +248,7 @@ def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
         named = next((arguments[name] for name in ("db", "file") if arguments.get(name)), "The store")
         error = failure(named[0] if isinstance(named, list) else named, error)
     if isinstance(error, SqlragError):
-        write_message(f"error: {error}")
+        write_message("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))
     else:
         write_message(
             f"error: {type(error).__name__}: {error}\nThis error was not expected; --debug shows the traceback."

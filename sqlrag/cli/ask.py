@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from sqlrag.cli.app import command
 from sqlrag.cli.options import NO_FILES, Dbs, FormatName, Text, chosen, option, where, with_options
 from sqlrag.cli.printing import Format, write, write_csv, write_json, write_message, write_part
@@ -63,8 +65,9 @@ ContextWindow = Annotated[
 def ask(
     question: Text,
     chat_model: Annotated[
-        str, option("--chat-model", metavar="NAME", envvar="SQLRAG_CHAT_MODEL", help="The model, by the server's name.")
-    ],
+        str | None,
+        option("--chat-model", metavar="NAME", envvar="SQLRAG_CHAT_MODEL", help="The model, by the server's name."),
+    ] = None,
     db: Dbs = NO_FILES,
     base_url: Annotated[
         str | None,
@@ -108,6 +111,11 @@ def ask(
     """
     from sqlrag.answers.answer import answer
 
+    if not chat_model:
+        raise typer.BadParameter(
+            "Name the model of a server, such as --chat-model llama3.2 --chat-base-url http://localhost:11434/v1 for "
+            "Ollama. `sqlrag prompt` needs none: it prints what a model would be asked."
+        )
     events = answer(
         question,
         where(db),

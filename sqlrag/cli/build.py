@@ -12,7 +12,6 @@ from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
     Collection,
-    Db,
     DbInstead,
     EngineName,
     FormatName,
@@ -22,6 +21,7 @@ from sqlrag.cli.options import (
     TagsAny,
     Unit,
     Wait,
+    files_here,
     from_environment,
     metadata_fields,
     only_file_here,
@@ -83,9 +83,9 @@ def prepare_embeddings(
         option("--header-weight", help="Weight of a word in the headings, relative to the text.", show_default=True),
     ] = 3,
     collection: Annotated[
-        str,
-        option("--collection", metavar="NAME", help="Collection of these documents, for filters.", show_default=True),
-    ] = "default",
+        str | None,
+        option("--collection", metavar="NAME", help="Collection of these documents, for filters. [default]"),
+    ] = None,
     stemmer: Annotated[
         str, option("--stemmer", help="porter, english, german, russian … or none.", show_default=True)
     ] = "porter",
@@ -130,7 +130,7 @@ def prepare_embeddings(
     """
     from sqlrag.ingest.build import prepare_file
 
-    first, *others = config.sources(folder, None if collection == "default" else collection, pattern, ignore)
+    first, *others = config.sources(folder, collection, pattern, ignore)
     prepared = prepare_file(
         first.folder,
         output,
@@ -284,7 +284,7 @@ def update(
     from sqlrag.ingest.update import folders_of
 
     given, named = _file_and_folder(places or [])
-    path = one_file(given, db) if given or db else only_file_here()[0]
+    path = one_file(given, db)
     known, has_rows = folders_of(path, wait_seconds=wait)
     wanted = _folders(path, known, has_rows, named, collection, pattern, ignore)
     of_folders = {
@@ -429,7 +429,7 @@ def _file_and_folder(places: Sequence[Path]) -> tuple[Path | None, Path | None]:
     "sqlrag delete --db kb.duckdb --collection drafts --metadata year=2019",
 )
 def delete(
-    db: Db,
+    db: DbInstead = None,
     doc_id: Annotated[list[str] | None, typer.Argument(metavar="[DOC_ID]...", help="Documents.")] = None,
     checksum: Annotated[str | None, option("--checksum", help="SHA-256 of the document's file.")] = None,
     collection: Collection = None,
@@ -445,7 +445,7 @@ def delete(
     from sqlrag.search.change import delete_documents
 
     report = delete_documents(
-        db,
+        one_file(None, db, or_here=False),
         doc_ids=doc_id or None,
         checksum=checksum,
         collection=collection or None,
@@ -466,12 +466,14 @@ def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
     return where(files or db or from_environment() or only_file_here())
 
 
-def one_file(file: Path | None, db: Path | None) -> Path:
-    """Return the file that was named, as an argument or else by --db or SQLRAG_DB."""
+def one_file(file: Path | None, db: Path | None, *, or_here: bool = True) -> Path:
+    """Return the file that was named, as an argument or else by --db or SQLRAG_DB, or the only one here."""
     by_option = str(db) != os.environ.get("SQLRAG_DB")
     if file and db and by_option and os.path.realpath(file) != os.path.realpath(db):
         raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
     named = file or db
+    if named is None and or_here:
+        return only_file_here()[0]  # type: ignore[no-any-return]
     if named is None:
-        raise typer.BadParameter("Name a file, such as kb.duckdb.")
+        raise typer.BadParameter(f"Name a file, such as kb.duckdb.{files_here()}")
     return named

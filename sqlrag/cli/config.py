@@ -72,15 +72,48 @@ class _Option(NamedTuple):
     default: Any = None
     help: str = ""
 
-    def example(self) -> str:
-        """Return the default, else a value of the right type, as TOML."""
-        value = self.default
-        if value in (None, inspect.Parameter.empty):
-            usual = {int: 1, float: 1.0, bool: True}.get(self.kind, "")
-            value = next(iter(self.kind)) if issubclass(self.kind, Enum) else usual
-            value = [] if self.many else "MY_API_KEY" if self.parameter.endswith("_env") else value
-        return json.dumps(value.value if isinstance(value, Enum) else value)
+    def example(self, key: str) -> str:
+        """Return the default, else an example that says that it is one, as TOML."""
+        if self.default in (None, inspect.Parameter.empty):
+            return f"{json.dumps(_EXAMPLES[key])}  # an example"
+        return json.dumps(self.default.value if isinstance(self.default, Enum) else self.default)
 
+
+# What ``init`` shows of the keys that have no default of their own.
+_EXAMPLES: dict[str, Any] = {
+    "api_key_env": "MY_API_KEY",
+    "memory_limit": "2GB",
+    "wait": 10,
+    "model": "BAAI/bge-small-en-v1.5",
+    "base_url": "http://localhost:11434/v1",
+    "chunk_overlap": 64,
+    "markdown": True,
+    "headers": True,
+    "pattern": ["*.md"],
+    "ignore": ["drafts/"],
+    "vector_top_k": 100,
+    "lexical_top_k": 100,
+    "collection": ["guides"],
+    "tags_any": ["howto", "faq"],
+    "tags_all": ["howto"],
+    "metadata": ["year=2024"],
+    "heading_weight": 3,
+    "field": ["text"],
+    "min_similarity": 0.3,
+    "chat_model": "qwen3:4b",
+    "chat_base_url": "http://localhost:11434/v1",
+    "rerank": "cosine",
+    "diversity": 0.3,
+    "template": "./prompt.jinja",
+    "system": "Answer in one paragraph.",
+    "temperature": 0.2,
+    "stop": ["END"],
+    "allow_host": ["search.example.org"],
+    "cors": ["http://localhost:3000"],
+    "access_log": "./access.log",
+    "input_dir": "docs",
+    "threads": 4,
+}
 
 # Keys that are no option of a command.
 NO_OPTIONS = {

@@ -220,10 +220,16 @@ def only_file_here() -> list[Any]:
     """Return the one file of the working folder that may be a store, and say so; refuse to choose among several."""
     here = sorted(Path().glob("*.duckdb"))
     if len(here) != 1:
-        among = f" Here are {', '.join(map(str, here[:5]))}{' …' * bool(here[5:])}." if here else ""
-        raise typer.BadParameter(f"Name a file, such as --db kb.duckdb, or set SQLRAG_DB.{among}")
+        raise typer.BadParameter(f"Name a file, such as --db kb.duckdb, or set SQLRAG_DB.{files_here()}")
     write_message(f"note: the file is {here[0]}, the only one here")
     return list(here)
+
+
+def files_here() -> str:
+    """Return a sentence with the files of the working folder that may be stores, "" where there is none."""
+    here = sorted(Path().glob("*.duckdb"))
+    verb = "are" if here[1:] else "is"
+    return f" Here {verb} {', '.join(map(str, here[:5]))}{' …' * bool(here[5:])}." if here else ""
 
 
 def where(files: list[Path]) -> Any:

@@ -54,7 +54,8 @@ def init(
     """Write sqlrag.toml into the working folder: the file, a collection for each folder, and every key as a comment."""
     lines = [
         "# Defaults of sqlrag's command line. Options and environment variables come before them. No passwords and no",
-        "# keys, only names of environment variables. Paths begin at the folder of this file.",
+        "# keys, only names of environment variables. Paths begin at the folder of this file. Behind a # is the",
+        "# default, or an example where it says so.",
     ]
     for table, keys in config.known_keys().items():
         lines += ["", f"[{table}]"]
@@ -63,7 +64,7 @@ def init(
             is_file = (table, key) == ("store", "file")
             lines += [
                 f"# {one.help}",
-                f"file = {_toml(output.as_posix())}" if is_file else f"# {key} = {one.example()}",
+                f"file = {_toml(output.as_posix())}" if is_file else f"# {key} = {one.example(key)}",
             ]
     for path in folder or [Path("docs")]:
         mark = "" if folder else "# "
@@ -101,8 +102,8 @@ def watch(
         typer.Argument(metavar="[FOLDER]...", help="[the collections of sqlrag.toml]", show_default=False),
     ] = None,
     collection: Annotated[
-        str, option("--collection", metavar="NAME", help="The collection of the folders.", show_default=True)
-    ] = "default",
+        str | None, option("--collection", metavar="NAME", help="The collection of the folders. [default]")
+    ] = None,
     pattern: Annotated[
         list[str] | None, option("--pattern", metavar="GLOB", help="Only files whose name or path matches. Repeatable.")
     ] = None,
@@ -129,8 +130,10 @@ def watch(
     if not db.exists():
         raise NotFoundError(f"{db} does not exist. Build it first: sqlrag build FOLDER -o {db}")
     places: list[Path | None] = [*(folder or ())] or [None]
-    only = None if collection == "default" else collection
-    wanted = [one for each in places for one in config.sources(each, only, pattern, ignore)]
+    wanted = [one for each in places for one in config.sources(each, collection, pattern, ignore)]
+    for source in wanted:
+        if not source.folder.is_dir():
+            raise NotFoundError(f"{source.folder} is not a folder. One that goes away later is waited for.")
     options = {"prune": prune, "skip_duplicates": skip_duplicates, "max_bytes": max_bytes, "wait_seconds": wait}
     watched = [_Watched(db, one._replace(folder=one.folder.absolute()), options) for one in wanted]
     write_message(f"Watching {', '.join(str(one.folder) for one in wanted)} for {db}; Ctrl-C ends it.")
@@ -295,15 +298,21 @@ def doctor(file: Files = None, db: DbsInstead = None, form: FormatName = Format.
     findings += [*_models(), *_servers(values)]
     if not named and "file" in values.get("store", {}):
         named = [Path(values["store"]["file"])]
-    for one in named:
+    here = [] if named else sorted(Path().glob("*.duckdb"))
+    if here[1:]:
+        among = ", ".join(map(str, here[:5])) + " …" * bool(here[5:])
+        findings.append(_Finding("file", "note", f"none is named; here are {among}", f"sqlrag doctor {here[0]}"))
+    for one in named or here[:1] * (len(here) == 1):
         findings += _file(one)
+    rows = [one._asdict() for one in findings]
+    findings = [*_in_short(findings)]
     width = max(len(one.topic) for one in findings)
     lines = [f"{one.state:<7}{one.topic:<{width}}  {one.found}" for one in findings]
     lines = [
         line + (f"\n{'':<{width + 9}}{one.remedy}" if one.remedy else "")
         for line, one in zip(lines, findings, strict=True)
     ]
-    write_rows([one._asdict() for one in findings], list(_Finding._fields), form, "\n".join(lines))
+    write_rows(rows, list(_Finding._fields), form, "\n".join(lines))
     return 1 if any(one.state == "broken" for one in findings) else 0
 
 
@@ -336,6 +345,17 @@ def _extras() -> Iterator[_Finding]:
         if packages:
             command = f"pip install 'sqlrag-duckdb[{extra}]'"
             yield _Finding(f"extra {extra}", "note", f"not installed: {', '.join(packages)}", command)
+
+
+def _in_short(findings: list[_Finding]) -> Iterator[_Finding]:
+    """Yield the findings with one for all extras that are not installed; JSON and CSV have the packages of each."""
+    missing = [one.topic.removeprefix("extra ") for one in findings if one.topic.startswith("extra ")]
+    for one in findings:
+        if not one.topic.startswith("extra "):
+            yield one
+        elif missing and one.topic == f"extra {missing[0]}":
+            names = missing[0] if not missing[1:] else "NAME"
+            yield _Finding("", "note", f"not installed: {', '.join(missing)}", f"pip install 'sqlrag-duckdb[{names}]'")
 
 
 def _models() -> Iterator[_Finding]:

@@ -198,8 +198,8 @@ class _Sending:
                     raise
                 length //= 2
                 continue
-            self._keep([position], vectors)
             self.cut(position, length)
+            self._keep([position], vectors)
             return
         raise refusal
 

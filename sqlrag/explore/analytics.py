@@ -250,7 +250,8 @@ def cluster(
         Their number, 1 to 1000; there are fewer where rows coincide. None: the square root of half the number of rows,
         at most 16.
     by
-        A column of dates or times to count by, one of the ``columns`` that were read.
+        A column of dates or times to count by, one of the ``columns`` that were read; of a file ``created_at``,
+        ``modified_at`` or a metadata field.
     period
         What is counted together; a week begins on Monday. Times with a zone are taken in UTC.
 
@@ -281,8 +282,8 @@ def cluster(
     """
     count = None if clusters is None else whole("clusters", clusters, 1, _MOST_CLUSTERS)
     choice("period", period, PERIODS)
-    table = rows_of("rows", rows)
-    moments, notes = (None, []) if by is None else _moments(table, arguments.text("by", by))
+    table = rows_of("rows", rows, () if by is None else [arguments.text("by", by)])
+    moments, notes = (None, []) if by is None else _moments(table, by)
     vectors, width = table.vectors, table.vectors.shape[1]
     if len(table):
         scores = principal_components(lambda: _blocks(vectors), width)
@@ -671,6 +672,11 @@ def _label_vectors(rows: EmbeddedRows, labels: object) -> tuple[list[str], NDArr
     width = rows.vectors.shape[1]
     for name in names:
         value = given.get(name, name)
+        if value is None:
+            raise InputError(
+                f"The label {name!r} is None. Give a text that says what it means, a list of examples, or vectors; or "
+                "pass the labels alone, as a list."
+            )
         if isinstance(value, str):
             value = [value]
         if isinstance(value, (list, tuple)) and any(isinstance(one, str) for one in value):

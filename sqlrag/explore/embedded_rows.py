@@ -262,12 +262,15 @@ def embed_rows(
     return read
 
 
-def rows_of(name: str, rows: object) -> EmbeddedRows:
-    """Return the rows of an option: what :func:`embed_rows` returned, or the chunks of a file of sqlrag."""
+def rows_of(name: str, rows: object, columns: Sequence[str] = ()) -> EmbeddedRows:
+    """Return the rows of an option: what :func:`embed_rows` returned, or the chunks of a file of sqlrag.
+
+    The ``columns`` are read from the file; of rows that were read before they are those that were named then.
+    """
     if isinstance(rows, EmbeddedRows):
         return rows
     if _is_store(rows, None):
-        return embed_rows(rows)
+        return embed_rows(rows, columns=columns)
     raise InputError(
         f"{name} must be what embed_rows returned, which reads the texts or vectors of a table, or a file of sqlrag, "
         f"not {shown(rows)}."
@@ -465,7 +468,7 @@ def _chunks(
     columns = {name: table[f"c{place}"] for place, name in enumerate(names)}
     for name, column in columns.items():
         if name not in _TIMES and column.null_count == len(column) and len(column):
-            raise InputError(f"No chunk of {store.path} has the metadata field {name!r} (columns).")
+            raise InputError(f"No chunk of {store.path} has the metadata field {name!r}.")
     path = store.path
     remedy = "with. Pass embedder to embed_rows."
     load = (lambda: model or load_stored(path, identity, remedy)) if known else None

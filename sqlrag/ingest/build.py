@@ -21,6 +21,7 @@ from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest.chunk import check_policy
 from sqlrag.ingest.folder import MAX_BYTES, document_id, find_files, read_document
+from sqlrag.ingest.kept import Kept
 from sqlrag.ingest.run import (
     Duplicate,
     Prepared,
@@ -90,8 +91,9 @@ def prepare_file(
     """Read a folder of documents into one searchable DuckDB file: Markdown, text, PDF, HTML, Office and others.
 
     One unreadable document never stops the run: it is in the report and in the table ``ingest_failures``. The file is
-    built beside its place and renamed at the end, so that it is there whole or not at all. The same folder gives the
-    same rows, wherever it is.
+    built beside its place and renamed at the end, so that it is there whole or not at all. A run that is interrupted
+    keeps its vectors in a file beside it, ``.embedded`` after its name, which the next one uses and removes. The same
+    folder gives the same rows, wherever it is.
 
     Parameters
     ----------
@@ -252,6 +254,7 @@ def prepare_file(
     )
     settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates, patterns)
     with (
+        Kept(output, report.warnings) as run.kept,
         new_file(output, overwrite=overwrite) as temporary,
         Database.create(temporary, model.dimensions) as database,
         run.at_work(files, temporary),
@@ -296,6 +299,8 @@ def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settin
     compatible = settings.llama_index_compatible
     begin(database, run, settings.header_weight, settings.stemmer, llama_index_compatible=compatible)
     with Bar("embedding", "chunk", documents=len(files), off=bar_off) as run.bar:
+        if run.kept is not None:
+            run.kept.how_far = lambda count: f"{max(run.bar.done, count):,} of {run.bar.extent} are"
         written = _store(database, run, settings, _cuts(run, files, settings.skip_duplicates))
         run.bar.goes_on("indexing the words")
         _finish(database, run, files, settings, written)
@@ -329,9 +334,12 @@ def begin(
 
     if getattr(run.model, "tests_itself", False):
         self_test(run.model)
+    identity = run.probe()
+    if run.kept is not None:
+        run.kept.identity = identity
     initialize(
         database,
-        run.probe(),
+        identity,
         run.policy,
         heading_weight=heading_weight,
         stemmer=stemmer,
@@ -379,7 +387,8 @@ def _store(database: Database, run: Run, settings: _Settings, cuts: Iterable[Cut
                 complete=part.complete,
             )
         report.chunks += len(chunks)
-        run.bar.made(len(part.chunks), cost(part.chunks))
+        if run.outage is None:
+            run.bar.made(len(part.chunks), cost(part.chunks))
         if part.complete:
             report.documents += len(kept)
             written.update(document.doc_id for document in kept)

@@ -427,13 +427,17 @@ def iter_chunks(
     window: int | None = None,
 ) -> Iterator[Chunk]:
     """Yield the chunks of :func:`chunk` one by one."""
+    check_policy(policy)
     cutting = _Cutting(document, policy, token_offsets, window)
     for index, (start, end, path) in enumerate(cutting.slices()):
         yield cutting.chunk(index, start, end, path, cutting.shown(start, end))
 
 
 class Chunks(Sequence[Chunk]):
-    """The chunks of :func:`chunk`, each made whenever it is asked for: a long document's are not all in memory."""
+    """The chunks of :func:`chunk`, each made whenever it is asked for: a long document's are not all in memory.
+
+    The policy was checked by the caller.
+    """
 
     def __init__(
         self,
@@ -487,7 +491,6 @@ class _Cutting:
         token_offsets: TokenOffsets | None,
         window: int | None,
     ) -> None:
-        check_policy(policy)
         if token_offsets is None and (policy.chunk_unit == "tokens" or window is not None):
             raise InputError(
                 "token_offsets is needed to count tokens; pass the embedder's, or chunk_unit='chars' alone"

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from sqlrag.arguments import counted
@@ -33,6 +34,7 @@ from sqlrag.engines.duckdb.schema import create_objects, read_sql
 from sqlrag.engines.duckdb.statements import detach, register
 from sqlrag.errors import StoreError
 from sqlrag.ingest.chunk import chunk
+from sqlrag.ingest.kept import Kept
 from sqlrag.ingest.run import Report, cost, fit_to_window, show_embedded, window_of
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.vectors import unit_vectors
@@ -117,7 +119,7 @@ def reembed(
     Documents that were read from files are rechunked from their stored texts, since tokens are those of the model;
     chunks that a program made are embedded as they are. Everything else is kept, but stored vectors of questions and
     the map, which are of the old model. It goes into a new file, which replaces the old one at the end; other
-    processes can search the old one meanwhile.
+    processes can search the old one meanwhile. After an interruption the same call goes on where it stopped.
 
     Parameters
     ----------
@@ -161,8 +163,8 @@ def reembed(
     Database.open(path, wait_seconds=wait).close()
     model = load_embedder(model_name, provider=provider) if embedder is None else as_embedder(embedder)
     report = ReembedReport(path, model.model_name, model.dimensions)
-    with replacement(path, wait, memory_limit) as (con, _):
-        work = _Reembedding(con, path, model, report)
+    with Kept(path, report.warnings) as kept, replacement(path, wait, memory_limit) as (con, _):
+        work = _Reembedding(con, path, model, report, kept)
         work.run(bar_is_off(progress, verbose=verbose))
         work.finish(began)
     return report
@@ -171,10 +173,13 @@ def reembed(
 class _Reembedding:
     """The rewriting of the file attached as ``old`` into ``new``."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, path: Path, model: Embedder, report: ReembedReport) -> None:
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, path: Path, model: Embedder, report: ReembedReport, kept: Kept
+    ) -> None:
         self.con = con
         self.model = model
         self.report = report
+        self.kept = kept
         self.started = now()
         self.old_metadata = self._from_old(lambda: read_metadata(con))
         self.window = window_of(model)
@@ -190,7 +195,8 @@ class _Reembedding:
         """Create the new file, and write every document with its new vectors, batch by batch."""
         from sqlrag.embedders import probe
 
-        identity = probe(self.model)
+        identity = self.kept.identity = probe(self.model)
+        self.kept.how_far = lambda count: f"{max(self.bar.done, count):,} of {self.bar.extent} are"
         create_objects(self.con, identity.dimensions)
         self.report.left_out = not_copied(self.con)
         values = initial_metadata(
@@ -302,24 +308,30 @@ class _Reembedding:
         from sqlrag.embedders import embed_texts
 
         texts = [one.embedding_text(self.policy.include_headers) for one in chunks]
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        unique = list(places)
+        vectors, cut_off = self.kept.known(list(dict.fromkeys(texts)))
+        known = [text for text in texts if text in vectors]
+        missing = [text for text in dict.fromkeys(texts) if text not in vectors]
+        times = Counter(texts)
 
         def cut(position: int, characters: int) -> None:
-            one = next(one for one, text in zip(chunks, texts, strict=True) if text == unique[position])
+            cut_off[missing[position]] = characters
+
+        def done(positions: list[int], rows: Vectors) -> None:
+            their_texts = [missing[position] for position in positions]
+            made = unit_vectors(rows, self.model.dimensions)
+            vectors.update(zip(their_texts, made, strict=True))
+            self.kept.keep(their_texts, made, cut_off)
+            show_embedded(self.bar, their_texts, times)
+
+        embed_texts(self.model, missing, kind="document", cut=cut, made=done)
+        self.report.embedded += len(missing)
+        self.bar.known(len(known), sum(map(len, known)))
+        for text, characters in cut_off.items():
+            one = chunks[texts.index(text)]
             self.report.warnings.append(
                 f"{one.node_id}: the model takes no more than its first {characters} characters."
             )
-
-        self.report.embedded += len(places)
-        times = Counter(texts)
-
-        def done(positions: list[int], _: Vectors) -> None:
-            show_embedded(self.bar, [unique[position] for position in positions], times)
-
-        made = embed_texts(self.model, unique, kind="document", cut=cut, made=done)
-        vectors = unit_vectors(made, self.model.dimensions)
-        return vectors[[places[text] for text in texts]]
+        return np.array([vectors[text] for text in texts], np.float32).reshape(len(texts), self.model.dimensions)
 
     def _from_old(self, read: Callable[[], Any]) -> Any:
         """Run a function that reads from the default database while that is the old one."""

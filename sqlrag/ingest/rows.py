@@ -31,6 +31,7 @@ from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
+from sqlrag.ingest.kept import Kept, noting
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
 from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window, model_of_new_file
 from sqlrag.ingest.update import Plan, Update
@@ -195,6 +196,7 @@ def index_rows(
         staging = _staging(run, folder.path, definition, source, connection, None)
         with closing(staging), ExitStack() as opened:
             if path.exists():
+                run.kept = opened.enter_context(Kept(path, report.warnings, reading=True))
                 opened.enter_context(opened_file := Database.open(path, read_only=False, wait_seconds=wait_seconds))
                 update = _RowUpdate(opened_file, run, report, given, embed_model_name)
                 update.choose_policy({})
@@ -202,11 +204,16 @@ def index_rows(
                 if not report.files:
                     raise InputError(f"{definition} has no rows, so no file was made.")
                 model = given or model_of_new_file(embed_model_name, embedding_provider, report.warnings, stacklevel=4)
-                temporary = opened.enter_context(new_file(check_output(path, overwrite=False), overwrite=False))
+                output = check_output(path, overwrite=False)
+                run.kept = opened.enter_context(Kept(output, report.warnings))
+                run.kept.how_far = lambda count: f"{counted(count, 'text')} of {counted(report.files, 'row')} are"
+                temporary = opened.enter_context(new_file(output, overwrite=False))
                 made = opened.enter_context(Database.create(temporary, model.dimensions))
                 made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))
                 update = _begin(made, run, report, model)
             update.apply(staging, definition, options)
+            if not update.is_new:
+                run.stop_if_down(_STOPPED)
             update.end(opened)
     run.stop_if_down(_STOPPED)
     return report
@@ -342,11 +349,15 @@ def _again(
     with closing(scratch.Folder()) as folder:
         run, report = _run(name, definition)
         staging = _staging(run, folder.path, definition, source, connection, at)
-        with closing(staging), Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file:
+        with (
+            closing(staging),
+            Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file,
+            Kept(opened_file.path, report.warnings, reading=True) as run.kept,
+        ):
             update = _RowUpdate(opened_file, run, report, embedder, None)
             update.choose_policy({})
             update.apply(staging, definition, options)
-    run.stop_if_down(_STOPPED)
+            run.stop_if_down(_STOPPED)
     return report
 
 
@@ -483,7 +494,10 @@ class _RowUpdate(Update):
 
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
         run, size = self.state, ROWS_AT_ONCE
-        with Bar("rows", "row", total, off=bar_is_off(options.progress, verbose=options.verbose)) as bar:
+        with (
+            Bar("rows", "row", total, off=bar_is_off(options.progress, verbose=options.verbose)) as bar,
+            noting(lambda: "" if self.is_new else self._how_far(bar)),
+        ):
             for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):
                 written = self._group(rows, values, mime)
                 bar.made(len(rows))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlrag.ingest.folder import SkippedFile
+    from sqlrag.ingest.kept import Kept
     from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Vectors
 
 # How many names of each kind a report prints; its lists have all of them.
@@ -71,9 +72,9 @@ class Report:
 
     ``files`` is how many were found to be read, ``documents`` how many of them were written, ``chunks`` how many chunks
     they have. ``embedded`` is how many texts went to the model (equal ones once), in ``embedding_calls`` batches;
-    ``reused`` how many chunks have a vector that the file had already. ``duplicates`` have the bytes of another file.
-    ``seconds`` is by stage: find, read, chunk, embed, store, index. ``run_id`` names the run in ``ingest_log`` and in
-    the log.
+    ``reused`` how many chunks have a vector that the file or an interrupted run had already. ``duplicates`` have the
+    bytes of another file. ``seconds`` is by stage: find, read, chunk, embed, store, index. ``run_id`` names the run in
+    ``ingest_log`` and in the log.
     """
 
     files: int = 0
@@ -245,6 +246,8 @@ class Run:
         self.embedder: Embedder | None = None
         self.read: Callable[[Path, Path], Document] = read_document
         self.known: Callable[[Mapping[str, str]], dict[str, Vectors]] = lambda _: {}
+        # What keeps the vectors in case that the run is interrupted.
+        self.kept: Kept | None = None
         # Why embedding was stopped, where it was.
         self.outage: SqlragError | None = None
         # How the provider fails on several documents at a time where it does not fail on each of them.
@@ -414,6 +417,10 @@ class Run:
         texts = [self._text(c) for c in chunks]
         unique = {text: one.headed_text(self.policy.include_headers) for text, one in zip(texts, chunks, strict=True)}
         found = self.known(unique)
+        if self.kept is not None:
+            again, cut_off = self.kept.known([text for text in unique if text not in found])
+            found.update(again)
+            self.cut_off.update(cut_off)
         missing = [text for text in unique if text not in found and text not in made]
         if missing and self.outage is not None:
             raise self.outage
@@ -423,14 +430,19 @@ class Run:
             self.report.embedding_calls += 1
             self.report.embedded += len(positions)
             rows = unit_vectors(vectors, self.model.dimensions)
-            made.update(zip((missing[position] for position in positions), rows, strict=True))
-            show_embedded(self.bar, [missing[position] for position in positions], times)
+            their_texts = [missing[position] for position in positions]
+            made.update(zip(their_texts, rows, strict=True))
+            if self.kept is not None:
+                self.kept.keep(their_texts, rows, self.cut_off)
+            show_embedded(self.bar, their_texts, times)
 
         def cut(position: int, characters: int) -> None:
             self.cut_off[missing[position]] = characters
 
         embed_texts(self.model, missing, kind="document", made=keep, cut=cut)
-        self.report.reused += sum(text in found for text in texts)
+        known = [text for text in texts if text in found]
+        self.report.reused += len(known)
+        self.bar.known(len(known), sum(map(len, known)))
         return np.array([found[text] if text in found else made[text] for text in texts], np.float32).reshape(
             len(texts), self.model.dimensions
         )

@@ -38,6 +38,7 @@ from sqlrag.ingest.folder import (
     matches,
     read_document,
 )
+from sqlrag.ingest.kept import Kept, noting
 from sqlrag.ingest.readers.sections import name_title
 from sqlrag.ingest.run import (
     Failure,
@@ -445,7 +446,10 @@ def update_embeddings(
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
-    with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
+    with (
+        Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database,
+        Kept(database.path, report.warnings, reading=True) as run.kept,
+    ):
         update = Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
         wanted = {
             "strategy": None if use_markdown_chunking is None else "markdown" if use_markdown_chunking else "size",
@@ -470,7 +474,7 @@ def update_embeddings(
         update.run(plan, planner, stemmer, bar_is_off(progress, verbose=verbose))
         with run.timed("store"):
             update.finish(plan, planner)
-    run.stop_if_down("What was finished stays; the next update does the rest.")
+        run.stop_if_down("What was finished stays; the next update does the rest.")
     return report
 
 
@@ -519,6 +523,8 @@ class Update:
         self.report = report
         self.metadata = required_metadata(database)
         self.identity = model_identity(self.metadata)
+        if run.kept is not None:
+            run.kept.identity = self.identity
         self.policy = chunk_policy_of(database.path, self.metadata)
         self.stemmer = self.metadata["stemmer"]
         self._given = embedder
@@ -575,7 +581,10 @@ class Update:
         if not plan.work and not rest:
             return
 
-        with Bar("embedding", "chunk", documents=len(plan.work) + len(rest), off=bar_off) as bar:
+        with (
+            Bar("embedding", "chunk", documents=len(plan.work) + len(rest), off=bar_off) as bar,
+            noting(lambda: self._how_far(bar)),
+        ):
             self.state.bar = bar
             if first is not None:
                 bar.read()
@@ -590,6 +599,11 @@ class Update:
                 bar.made(len(cut), cost(cut))
                 if self.state.outage is not None:
                     return
+
+    def _how_far(self, bar: Bar) -> str:
+        """Return what an interrupted update says, "" where nothing is written yet."""
+        done = f"{bar.finished:,} of {bar.extent} are in {self.database.path}"
+        return f"{done}; the next update goes on from there." if bar.finished else ""
 
     def finish(self, plan: Plan, planner: Planner) -> None:
         """Remove what is gone, and record the results of the run."""

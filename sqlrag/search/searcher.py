@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +25,7 @@ from sqlrag.engines.base import NoLexicalIndexError
 from sqlrag.engines.duckdb.legs import EXPANSION_CHUNKS, EXPANSION_WEIGHT, moved_vector
 from sqlrag.engines.duckdb.lexical import marks, weighed_words
 from sqlrag.engines.duckdb.metadata import model_identity
-from sqlrag.engines.duckdb.rows import as_row, rows_of
+from sqlrag.engines.duckdb.rows import as_row, counted_names, rows_of
 from sqlrag.errors import (
     InputError,
     MissingExtraError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from sqlrag.engines.base import Engine
     from sqlrag.ranking.explanation import Explanation
+    from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.plan import SearchOptions
     from sqlrag.search.query_log import QueryLog
     from sqlrag.types import Embedder, ModelIdentity
@@ -351,6 +353,26 @@ class Run:
             self.trust = Trust.of(sample, self.terms.known)
         return self.trust
 
+    def _unknown_names(self, filters: Filters) -> Iterator[str]:
+        """Yield a sentence for each collection and tag of the filters that no chunk has."""
+        asked = filters.parameters()
+        for kind, what, names in (
+            ("collections", "collection", asked.get("collection", ())),
+            ("tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
+        ):
+            if not names:
+                continue
+            rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
+            known = [row["name"] for row in rows]
+            for name in dict.fromkeys(names):
+                if name in known or len(known) == _MOST_KNOWN:
+                    continue
+                near = get_close_matches(name, known, 3, 0.6)
+                there = f"did you mean {_listed(near)}?" if near else f"there is {_listed(known[:5])}" + (
+                    f" and {len(known) - 5:,} more." if known[5:] else "."
+                )  # fmt: skip
+                yield f"No chunk has the {what} {name!r}" + (f"; {there}" if known else ".")
+
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
         plan = self.plan
@@ -360,7 +382,7 @@ class Run:
             return
         any_passes = not self.filters or self.engine.any_passes(self.filters)
         if not any_passes:
-            hints = self.engine.filter_hints(plan.filters)
+            hints = [*self._unknown_names(plan.filters), *self.engine.filter_hints(plan.filters)]
             self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"
@@ -505,6 +527,14 @@ def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHi
         taken[hit.doc_id] += 1
         (further if most and taken[hit.doc_id] > most else kept).append(hit)
     return kept, further
+
+
+# Beyond so many names it is not said that one is unknown.
+_MOST_KNOWN = 10_000
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"{shortened(name)!r}" for name in names)
 
 
 def _unknown_words(unknown: Mapping[str, Sequence[str]], *, all_told: bool) -> list[str]:

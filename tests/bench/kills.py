@@ -8,8 +8,9 @@ of the n-th call; "power_all" and "power_some" besides lose what was not flushed
 many seeds each, in place of random ones.
 
 After each the file has to be sound, hold what it held before or what it holds afterwards, document by document where
-the job works document by document, and the next run has to finish the work and leave nothing beside the files. Prints
-JSON: the tries, kills and outcomes by job and mode, and every failure. Needs Linux and gcc.
+the job works document by document, and the next run has to finish the work and leave nothing beside the files. A job
+that embeds may have kept its vectors until then, no other one. Prints JSON: the tries, kills and outcomes by job and
+mode, and every failure. Needs Linux and gcc.
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ def faiss(folder):
 _ALL = (build, rebuild, update, add, delete, compact, reembed, map_, import_, ragmd, ragfile, parquet, faiss)
 
 JOBS = {job.__name__.removesuffix("_"): job for job in _ALL}
+
+EMBEDDING = ("build", "rebuild", "reembed")  # they keep what they have embedded until they have succeeded
 
 OUTPUTS = {"ragmd": "out.ragmd", "ragfile": "out.rag", "parquet": "out.parquet", "faiss": "vectors-out.faiss"}
 
@@ -299,6 +302,8 @@ def attempt(base, mode, call, seed, moment, folder):
     kept = any(name.endswith(".kept") and (folder / name).stat().st_nlink > 1 for name in left)
     if disk and (kept or any("building" in name for name in left)):
         wrong.append(f"left over after an error: {left}")
+    if "kb.duckdb.embedded" in left and base.job not in EMBEDDING:
+        wrong.append(f"vectors were kept by a job that has nothing to keep: {left}")
     status_after, _, (found, _) = fork(aftermath, folder, base.job)
     if status_after != 0:
         return "lost", status == -signal.SIGKILL, [*wrong, f"it is not sound, or the next run fails: {found}"]

@@ -11,6 +11,7 @@ import pytest
 
 from sqlrag import InputError, Store
 from sqlrag.cli import config
+from sqlrag.ingest.update import folders_of
 from tests.cli.test_cli import sqlrag_process
 from tests.support.embedding_server import KEY, EmbeddingServer, serving
 from tests.support.helpers import write
@@ -280,6 +281,18 @@ class TestKey:
         assert KEY.encode() not in (project / "kb.duckdb").read_bytes()
 
 
+def test_a_collection_of_the_name_default_is_one_of_several(tmp_path):
+    write(tmp_path, docs__mango_md="The mango is sweet.", other__kiwi_md="The kiwi is green.")
+    (tmp_path / "sqlrag.toml").write_text(
+        '[collections.default]\nfolder = "docs"\n[collections.other]\nfolder = "other"\n'
+    )
+    hashing = ("--provider", "hashing", "--model", "hashing-64")
+    run("build", "-o", "kb.duckdb", "--collection", "default", *hashing, cwd=tmp_path)
+    assert [one.collection for one in folders_of(tmp_path / "kb.duckdb")[0]] == ["default"]
+    run("build", "-o", "kb.duckdb", "--overwrite", *hashing, cwd=tmp_path)
+    assert [one.collection for one in folders_of(tmp_path / "kb.duckdb")[0]] == ["default", "other"]
+
+
 class TestInit:
     def test_what_it_writes_is_read(self, tmp_path):
         write(tmp_path, docs__mango_md="The mango is sweet.")
@@ -304,5 +317,9 @@ class TestInit:
         assert {name: [*keys] for name, keys in tables.items() if name != "collections"} == {
             table: [*keys] for table, keys in config.known_keys().items()
         }
+        # What is no default says so, and none of it is a mere placeholder.
+        examples = [line for line in active.splitlines() if line.endswith("# an example")]
+        assert examples
+        assert not re.search(r'^\w+ = (""|\[\]|null)', active, re.MULTILINE)
         path.write_text(active)
         config.load(path)

@@ -59,6 +59,28 @@ def test_a_missing_package_is_named_with_its_command(home, monkeypatch):
     assert ("note", "not installed: fastapi", "pip install 'sqlrag-duckdb[rest]'") in of(findings(), "extra rest")
 
 
+def test_what_is_not_installed_is_one_line_for_people(home, monkeypatch):
+    from sqlrag.cli import workspace
+
+    def version(name):
+        if name in ("fastapi", "watchfiles"):
+            raise workspace.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(workspace, "version", version)
+    text = CliRunner().invoke(app, ["doctor"]).stdout
+    assert re.findall(r"note .*not installed: (.*)", text) == ["rest, watch"]
+    assert text.count("pip install 'sqlrag-duckdb[NAME]'") == 1
+
+
+def test_the_only_file_here_is_looked_at(home):
+    kb = build(home, a_md="mango")
+    assert of(findings(), kb.name)[0] == ("ok", "opens; schema 6", "")
+    (home / "other.duckdb").write_bytes(kb.read_bytes())
+    (row,) = of(findings(), "file")
+    assert row == ("note", "none is named; here are kb.duckdb, other.duckdb", "sqlrag doctor kb.duckdb")
+
+
 def test_a_file_in_order(home):
     kb = build(home, a_md="mango")
     assert of(findings(kb), str(kb)) == [

@@ -73,6 +73,22 @@ def test_build_search_and_update_need_no_file_to_be_named(here):
     done = run("search", "kiwi")
     assert done.exit_code == 2
     assert "Here are b.duckdb, kb.duckdb." in words(done)
+    for command in (["check"], ["delete", "docs/mango.md"]):
+        done = run(*command)
+        assert done.exit_code == 2
+        assert "Here are b.duckdb, kb.duckdb." in words(done)
+    (here / "b.duckdb").unlink()
+    assert "the file is kb.duckdb, the only one here" in run("check").stderr
+    done = run("delete", "docs/mango.md")  # what removes something has to be told where
+    assert done.exit_code == 2
+    assert "Name a file, such as kb.duckdb. Here is kb.duckdb." in words(done)
+
+
+def test_ask_without_a_model_says_what_to_name(here):
+    done = run("ask", "a", "sweet", "mango")
+    assert done.exit_code == 2
+    assert "--chat-model llama3.2 --chat-base-url http://localhost:11434/v1" in words(done)
+    assert "sqlrag prompt" in words(done)
 
 
 def test_search_is_the_search_of_its_mode(here):

@@ -180,9 +180,12 @@ def test_what_cannot_begin(tmp_path):
     done = sqlrag_process("watch", "docs", "--db", "none.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
     assert done.returncode == 1
     assert "none.duckdb does not exist. Build it first" in done.stderr
+    (tmp_path / "kb.duckdb").write_text("no database, but a text")
+    done = sqlrag_process("watch", "dcos", "--db", "kb.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
+    assert done.returncode == 1
+    assert "dcos is not a folder" in done.stderr
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("mango")
-    (tmp_path / "kb.duckdb").write_text("no database, but a text")
     done = sqlrag_process("watch", "docs", "--db", "kb.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
     assert done.returncode == 1
     assert "not a DuckDB" in done.stderr

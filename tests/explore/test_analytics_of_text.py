@@ -38,7 +38,7 @@ from sqlrag import (
 )
 from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.explore import nearest
-from tests.support.helpers import Recorder, python
+from tests.support.helpers import Recorder, build, python
 
 HASHING = HashingEmbedder("hashing-64")
 
@@ -377,6 +377,16 @@ class TestCluster:
         found = cluster(empty, by="day")
         assert (values(found), values(found.sizes), values(found.periods)) == ([], [], [])
 
+    def test_a_file_is_read_with_the_column(self, tmp_path):
+        kb = build(tmp_path, a_md="---\nday: 2024-01-05\n---\nzebra", b_md="---\nday: 2024-03-01\n---\nlion")
+        periods = cluster(kb, clusters=1, by="day").periods
+        assert [(row["period"], row["count"]) for row in periods] == [
+            (dt.date(2024, 1, 1), 1), (dt.date(2024, 2, 1), 0), (dt.date(2024, 3, 1), 1)
+        ]  # fmt: skip
+        assert sum(row["count"] for row in cluster(kb, by="modified_at").periods) == 2
+        with pytest.raises(InputError, match=r"No chunk of .* has the metadata field 'dya'\."):
+            cluster(kb, by="dya")
+
     def test_columns_that_are_no_dates(self):
         rows = rows_of([[1.0, 2]], day=pa.array(["2024-01-01"]))
         with pytest.raises(
@@ -494,6 +504,7 @@ class TestClassify:
             ([], "labels is empty"),
             ("billing", "labels must be a list"),
             (["billing", "Billing "], r"label 'Billing ' is there twice"),
+            ({"a": None}, "The label 'a' is None. Give a text that says what it means"),
             (["billing", " "], "A label must be a text that is not blank"),
             ({"a": []}, "label 'a' has no example"),
             ({"a": [1.0, 2], "b": [2.0, 4]}, "labels 'a' and 'b' have the same vector"),

@@ -474,11 +474,14 @@ class TestWholeOrNotAtAll:
             (OSError(28, "No space left"), StoreError),
         ],
     )
-    def test_an_error_in_the_middle_leaves_nothing(self, tmp_path, monkeypatch, error, raised):
-        interrupt(monkeypatch, error)
-        with pytest.raises(raised):
-            build(tmp_path, a_md="alpha")
-        assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+    def test_an_error_in_the_middle_leaves_nothing_but_what_was_embedded(self, tmp_path, monkeypatch, error, raised):
+        with monkeypatch.context() as patch:
+            interrupt(patch, error)
+            with pytest.raises(raised):
+                build(tmp_path, a_md="alpha")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "kb.duckdb.embedded"]
+        build(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "kb.duckdb"]
 
     def test_an_error_in_the_middle_leaves_the_old_file(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="alpha")

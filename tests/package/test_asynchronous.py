@@ -57,15 +57,18 @@ def cancelled(call, after):
 
 class TestBuild:
     @pytest.mark.parametrize("after", [0, 0.02, 0.05, 0.1, 0.2, 0.3])
-    def test_fault_S30_no_file_and_no_left_over(self, tmp_path, docs, after):
+    def test_fault_S30_no_file_and_nothing_but_what_was_embedded(self, tmp_path, docs, after):
         model = Slow()
         cancelled(
             lambda: sqlrag.aprepare_embeddings(docs, tmp_path / "x.duckdb", embedder=model, progress="off"), after
         )
-        assert [file.name for file in tmp_path.iterdir()] == ["docs"]
+        # Of the calls the first is the probe; a batch may have been made whose vectors nobody waited for.
+        left = sorted(file.name for file in tmp_path.iterdir())
+        assert left in (["docs"], ["docs", "x.duckdb.embedded"])
+        assert model.calls > 1 or left == ["docs"]
         calls = model.calls
         time.sleep(0.1)
-        assert ([file.name for file in tmp_path.iterdir()], model.calls) == (["docs"], calls)
+        assert (sorted(file.name for file in tmp_path.iterdir()), model.calls) == (left, calls)
 
     def test_fault_S30_a_file_that_was_to_be_replaced_stays(self, tmp_path, docs):
         path = build(tmp_path, folder="others", a_md="plum")

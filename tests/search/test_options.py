@@ -302,6 +302,9 @@ def tagged(tmp_path_factory):
         yield store
 
 
+NO_TAG = "No chunk passes the filters: {'tags_any': ['c']}. No chunk has the tag 'c'; there is 'a', 'b'."
+
+
 class TestNothingFound:
     """The notice names what is the cause."""
 
@@ -311,11 +314,11 @@ class TestNothingFound:
             ('"zebra and lion"', {}, []),
             ('"zebra and lion"', {"tags_any": ["b"]},
              ['No chunk that passes the filters holds "zebra and lion"; others do. Filters: {\'tags_any\': [\'b\']}.']),
-            ('"zebra and lion"', {"tags_any": ["c"]}, ["No chunk passes the filters: {'tags_any': ['c']}."]),
+            ('"zebra and lion"', {"tags_any": ["c"]}, [NO_TAG]),
             ('"lion lion"', {"tags_any": ["b"]},
              ['No chunk holds "lion lion". Leave the quotes out to look for the words alone.']),
             ('"lion lion"', {}, ['No chunk holds "lion lion". Leave the quotes out to look for the words alone.']),
-            ("zebra", {"tags_any": ["c"]}, ["No chunk passes the filters: {'tags_any': ['c']}."]),
+            ("zebra", {"tags_any": ["c"]}, [NO_TAG]),
             ("zebra", {"tags_any": ["b"]}, []),
             ("owl", {}, ["No chunk holds any of the words."]),
             ("owl zebra", {"conjunctive": True}, ['No chunk holds "owl".', "No chunk holds all of the words."]),
@@ -323,6 +326,19 @@ class TestNothingFound:
     )  # fmt: skip
     def test_lexical(self, tagged, query, options, notices):
         assert tagged.lexical_query(query, **options).notices == notices
+
+    def test_names_that_are_nowhere_are_told_with_those_that_are_near(self, tmp_path):
+        path = build(tmp_path, options={"collection": "guides"}, a_md="---\ntags: [howto, faq]\n---\nzebra")
+        for options, told in (
+            ({"collection": "guide"}, "No chunk has the collection 'guide'; did you mean 'guides'?"),
+            ({"collection": ["xyz", "uvw"]}, "No chunk has the collection 'xyz'; there is 'guides'. No chunk has the"),
+            ({"tags_any": ["howtos"]}, "No chunk has the tag 'howtos'; did you mean 'howto'?"),
+            ({"tags_all": ["faq", "Howto"]}, "No chunk has the tag 'Howto'; did you mean 'howto'?"),
+        ):
+            (notice,) = sqlrag.lexical_query("zebra", path, **options).notices
+            assert notice.split("}. ")[1].startswith(told)
+        # Of several, one that is there is enough.
+        assert sqlrag.lexical_query("zebra", path, collection=["guides", "guide"]).notices == []
 
     def test_plain_words(self, tmp_path):
         path = build(tmp_path, a_md="---\ntags: [a]\n---\nzebra", b_md="---\ntags: [b]\n---\nlion")
@@ -336,7 +352,7 @@ class TestNothingFound:
     @pytest.mark.parametrize("search", ["hybrid_query", "vector_query"])
     def test_vector(self, tagged, search):
         ask = getattr(tagged, search)
-        assert ask("zebra", tags_any=["c"]).notices == ["No chunk passes the filters: {'tags_any': ['c']}."]
+        assert ask("zebra", tags_any=["c"]).notices == [NO_TAG]
         words = ["No chunk holds any of the words."] if search == "hybrid_query" else []
         assert ask("xyz", min_similarity=0.999).notices == ["No chunk has a cosine of 0.999 or more.", *words]
         assert ask("xyz", min_similarity=0.999, tags_any=["a"]).notices == [
