@@ -290,6 +290,8 @@ class ManyEngine:
     """
 
     lexical_score = "bm25"
+    parallel = True
+    note = ""
 
     def __init__(self, parts: Sequence[FileEngine]) -> None:
         self.parts = list(parts)

@@ -92,17 +92,19 @@ class Store(Writes):
         threads: int | None = None,
         memory_limit: str | None = None,
         trust: bool | None = None,
+        resident: bool | None = None,
         settings: Settings | None = None,
     ) -> None:
         arguments.path("path", path)
         read_only = arguments.flag("read_only", read_only)
+        resident = None if resident is None else arguments.flag("resident", resident)
         check_memory_limit(memory_limit)
         threads = None if threads is None else arguments.whole("threads", threads, 1, 1024)
         settings = checked_settings(settings)
         wait = settings.wait_seconds if wait_seconds is None else Settings(wait_seconds=wait_seconds).wait_seconds
         trust = settings.trust if trust is None else trust
         database = Database.open(path, read_only=read_only, wait_seconds=wait, trust=trust)
-        self._use(database, embedder, threads, memory_limit, settings)
+        self._use(database, embedder, threads, memory_limit, settings, resident)
 
     @classmethod
     def create(
@@ -182,6 +184,7 @@ class Store(Writes):
         threads: int | None,
         memory_limit: str | None,
         settings: Settings,
+        resident: bool | None = None,
     ) -> None:
         self._database = database
         self.path = database.path
@@ -191,7 +194,7 @@ class Store(Writes):
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
             wrapped = None if embedder is None else as_embedder(embedder)
-            self._engine = FileEngine(database)
+            self._engine = _engine(database, resident, settings.resident_mb)
             self._searcher = Searcher(self._engine, wrapped, record)
         except BaseException:
             database.close()
@@ -217,7 +220,7 @@ class Store(Writes):
     def close(self) -> None:
         """Close the file. What other threads are searching for then ends with a StoreError."""
         try:
-            self._database.close()
+            self._engine.close()
         finally:
             self._searcher.close()
 
@@ -272,6 +275,16 @@ class Store(Writes):
         """
         with self._database.working():
             return check.run_checks(self._database, self.dimensions, quick=quick)
+
+
+def _engine(database: Database, resident: bool | None, resident_mb: int) -> FileEngine:
+    """Return what searches the file: with its arrays in memory at once (True), after some questions (None) or never."""
+    if resident is False or not resident_mb:
+        return FileEngine(database)
+    from sqlrag.engines.resident.follow import QUESTIONS, FollowedEngine, residence_of
+
+    residence = residence_of(database.path, resident_mb)
+    return FollowedEngine(database, residence, 0 if resident or residence.stays else QUESTIONS)
 
 
 def summary(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> tuple[dict[str, str], list[str]]:

@@ -215,11 +215,13 @@ class FileEngine:
     """An :class:`~sqlrag.engines.base.Engine` over an open database, which it closes."""
 
     lexical_score = "bm25"
+    parallel = True
+    note = ""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, metadata: dict[str, str] | None = None) -> None:
         self.database = database
         self.path = database.path
-        self.metadata = required_metadata(database)
+        self.metadata = required_metadata(database) if metadata is None else metadata
         self._counted = (-1, 0)
 
     @property

@@ -77,6 +77,8 @@ class PostgresEngine(Engine):
     """An engine over a server, or, inside of :meth:`read`, over one transaction on it."""
 
     lexical_score = "ts_rank_cd"
+    parallel = True
+    note = ""
 
     def __init__(self, server: Server, metadata: dict[str, str], con: Connection | None = None) -> None:
         self._server = server
