@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sqlrag import Settings, SqlragError, Store
+from sqlrag.engines.resident import follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +30,13 @@ def in_memory(path: Path, resident_mb: int = 2000, **options: Any) -> Store:
 def settle(store: Store) -> None:
     """Wait until the arrays of a store that is to have them are there."""
     engine: Any = store._engine
-    engine.residence.index(engine.database)
-    engine.residence.wait(WAIT)
+    until = time.monotonic() + WAIT
+    while time.monotonic() < until:
+        index, reason = engine.residence.index(engine.database)
+        if index is not None or reason not in follow.ON_THEIR_WAY:
+            return
+        engine.residence.wait(0.01)
+        time.sleep(0.01)
 
 
 _HYBRID: tuple[dict[str, Any], ...] = (

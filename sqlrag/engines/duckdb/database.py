@@ -631,7 +631,7 @@ class Database:
         except OSError:
             return None
         stats = (found, log) if log else (found,)
-        return _commits[handle.path], *((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats)
+        return _commits[handle.path], *((s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
 
     def shared(self) -> Database:
         """Return the same open file for another thread, which closes it."""

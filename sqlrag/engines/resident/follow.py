@@ -38,7 +38,10 @@ _TICK_SECONDS = 0.05
 # A file that changes all the time is being read a fifth of the time at most.
 _REST = 4
 
-_LOADING = "it is being read into memory"
+_LOADING, _RESTING = "it is being read into memory", "the file has just been changed"
+
+# Why arrays are not there that will be.
+ON_THEIR_WAY = (_LOADING, _RESTING)
 
 
 class _StoppedError(Exception):
@@ -77,7 +80,7 @@ class Residence:
             if self._thread is not None and self._thread.is_alive():
                 return None, _LOADING
             if time.monotonic() < self._rest_until:
-                return None, "the file has just been changed"
+                return None, _RESTING
             self._stopped.clear()
             self._thread = threading.Thread(target=self._load, args=(database.shared(), state), name="sqlrag-resident")
             self._thread.start()
@@ -175,7 +178,7 @@ class FollowedEngine(FileEngine):
             except Exception:
                 if self.database.state() == index.state:
                     raise
-            reason = reason or "the file has just been changed"
+            reason = reason or _RESTING
         engine = copy(self)
         engine.note = f"SQL, since {reason}"
         return super(FollowedEngine, engine).read(work)
