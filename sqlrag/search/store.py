@@ -11,7 +11,6 @@ from sqlrag.embedders.base import GIVEN, as_embedder
 from sqlrag.engines.duckdb import check, documents, lexical
 from sqlrag.engines.duckdb.chunks import FileRows
 from sqlrag.engines.duckdb.database import Database, check_replaceable
-from sqlrag.engines.duckdb.engine import FileEngine
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_memory_limit, check_output
 from sqlrag.engines.duckdb.legs import as_text
@@ -19,6 +18,7 @@ from sqlrag.engines.duckdb.metadata import initialize, now
 from sqlrag.engines.duckdb.rewrite import check_not_open, new_file
 from sqlrag.engines.duckdb.rows import read_documents
 from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.resident.follow import engine_of
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.normalize import is_blank, without_surrogates
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT, HEADING_WEIGHT
@@ -64,8 +64,14 @@ class Store(Writes):
     trust
         Open a file as well where a view or macro that searches run is not that of this release. None: as the settings
         say. What a file holds is kept from other files and the network in any case.
+    resident
+        Search in memory: True reads the file into memory in the background, as soon as it is open; None does when 20
+        questions have been asked; False never. SQL answers until then, and wherever memory cannot: while the file
+        changes, where its arrays take more than ``resident_mb`` of the settings, with filters, quotes or stars, and
+        ``exact=True``. The results are the same; ``methods`` of them says which answered, and why.
     settings
-        Where queries are logged, how long to wait and what to trust. None: what the environment variables say.
+        Where queries are logged, how long to wait, what to trust, and how much memory to take. None: what the
+        environment variables say.
 
     Raises
     ------
@@ -194,7 +200,7 @@ class Store(Writes):
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
             wrapped = None if embedder is None else as_embedder(embedder)
-            self._engine = _engine(database, resident, settings.resident_mb)
+            self._engine = engine_of(database, resident, settings.resident_mb)
             self._searcher = Searcher(self._engine, wrapped, record)
         except BaseException:
             database.close()
@@ -275,16 +281,6 @@ class Store(Writes):
         """
         with self._database.working():
             return check.run_checks(self._database, self.dimensions, quick=quick)
-
-
-def _engine(database: Database, resident: bool | None, resident_mb: int) -> FileEngine:
-    """Return what searches the file: with its arrays in memory at once (True), after some questions (None) or never."""
-    if resident is False or not resident_mb:
-        return FileEngine(database)
-    from sqlrag.engines.resident.follow import QUESTIONS, FollowedEngine, residence_of
-
-    residence = residence_of(database.path, resident_mb)
-    return FollowedEngine(database, residence, 0 if resident or residence.stays else QUESTIONS)
 
 
 def summary(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> tuple[dict[str, str], list[str]]:

@@ -14,13 +14,15 @@ import duckdb
 from sqlrag.engines.duckdb.definitions import changes
 from sqlrag.engines.duckdb.engine import FileEngine
 from sqlrag.engines.duckdb.failures import reported
+from sqlrag.engines.duckdb.files import real_path
 from sqlrag.engines.duckdb.metadata import read_metadata
 from sqlrag.engines.resident.engine import ResidentEngine
 from sqlrag.engines.resident.load import MB, UnfitError, load
 from sqlrag.locks import new_lock
+from sqlrag.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
     from pathlib import Path
 
     from sqlrag.engines.base import Engine
@@ -86,6 +88,12 @@ class Residence:
             self._thread.start()
         return None, _LOADING
 
+    def allow(self, most_bytes: int) -> None:
+        """Let the arrays take so much, if that is more than before."""
+        with self._lock:
+            if most_bytes > self.most_bytes:
+                self.most_bytes, self._refused = most_bytes, None
+
     def wait(self, seconds: float) -> None:
         """Wait until nothing is being read, at most so long."""
         thread = self._thread
@@ -134,18 +142,48 @@ class Residence:
             self._rest_until = time.monotonic() + _REST * (time.monotonic() - began)
 
 
-_residences: weakref.WeakValueDictionary[tuple[Path, int], Residence] = weakref.WeakValueDictionary()
+_residences: weakref.WeakValueDictionary[Path, Residence] = weakref.WeakValueDictionary()
 
 _making = new_lock()
 
 
 def residence_of(path: Path, resident_mb: int) -> Residence:
-    """Return the arrays of a file in this process, for a budget in MB: the same for every store of it."""
+    """Return the arrays of a file in this process: the same for every store of it, with the greatest of their budgets.
+
+    That of a server is its own.
+    """
     with _making:
-        found = _residences.get((path, resident_mb))
+        found = _residences.get(path)
         if found is None:
-            found = _residences[path, resident_mb] = Residence(path, resident_mb * MB)
+            found = _residences[path] = Residence(path, resident_mb * MB)
+        elif not found.stays:
+            found.allow(resident_mb * MB)
         return found
+
+
+def kept_in_memory(files: Sequence[Path], resident_mb: int | None) -> list[Residence]:
+    """Return what keeps files in memory that a server opens and closes, for as long as it is referred to.
+
+    None: as the settings say. Several files together are not searched in memory.
+    """
+    budget = Settings.from_environment().resident_mb if resident_mb is None else resident_mb
+    kept = [residence_of(real_path(file), budget) for file in (files if len(files) == 1 else ())]
+    for residence in kept:
+        residence.stays, residence.most_bytes = True, budget * MB
+    return kept
+
+
+def engine_of(database: Database, resident: bool | None, resident_mb: int) -> FileEngine:
+    """Return what searches a file: from memory as soon as can be (True), after some questions (None), or never.
+
+    What a server keeps has its own budget.
+    """
+    kept = _residences.get(database.path)
+    is_kept = kept is not None and kept.stays
+    if resident is False or not (kept.most_bytes if kept is not None and is_kept else resident_mb):
+        return FileEngine(database)
+    residence = residence_of(database.path, resident_mb)
+    return FollowedEngine(database, residence, 0 if resident or is_kept else QUESTIONS)
 
 
 class FollowedEngine(FileEngine):

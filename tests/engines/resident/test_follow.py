@@ -19,11 +19,13 @@ from tests.support.helpers import ROOT
 from tests.support.residence import WAIT, in_memory, settle
 
 DIMENSIONS = 16
-WORDS = "pump valve ferry harbour lantern winch anchor rope sail keel".split()
+WORDS = ["pump", "valve", "ferry", "harbour", "lantern", "winch", "anchor", "rope", "sail", "keel"]
 
 
 def chunk(number):
-    return Chunk(f"d{number // 4}.md", number % 4, f"The {WORDS[number % 10]} number{number} of {WORDS[number // 10 % 10]}")
+    return Chunk(
+        f"d{number // 4}.md", number % 4, f"The {WORDS[number % 10]} number{number} of {WORDS[number // 10 % 10]}"
+    )
 
 
 def vector(number):
@@ -120,7 +122,7 @@ def test_a_file_that_is_replaced_is_answered_by_sql_and_then_by_its_own_arrays(p
     with in_memory(path) as old:
         with Store.create(tmp_path / "new.duckdb", DIMENSIONS) as store:
             put(store, range(40, 60))
-        os.replace(tmp_path / "new.duckdb", path)
+        (tmp_path / "new.duckdb").replace(path)
         found = ask(old)
         assert found[0]["node_id"] == chunk(5).node_id  # as the store shows the file that it has opened
         assert "has been replaced" in engine_of(found)
