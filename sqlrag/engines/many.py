@@ -290,7 +290,6 @@ class ManyEngine:
     """
 
     lexical_score = "bm25"
-    parallel = True
     note = ""
 
     def __init__(self, parts: Sequence[FileEngine]) -> None:
@@ -363,6 +362,9 @@ class ManyEngine:
 
     def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
         return []
+
+    def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
+        return True
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         each = self._ask(lambda _, con: legs.passing_filters(con, filters))

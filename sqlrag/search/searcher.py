@@ -597,7 +597,7 @@ class Searcher:
             if plan.mode == "lexical":
                 run.lexical()
             else:
-                beside = plan.mode == "hybrid" and engine.parallel
+                beside = plan.mode == "hybrid" and engine.parallel(plan)
                 with self._beside(run.lexical) if beside else nullcontext():
                     run.embed()
                     run.vector()

@@ -215,7 +215,6 @@ class FileEngine:
     """An :class:`~sqlrag.engines.base.Engine` over an open database, which it closes."""
 
     lexical_score = "bm25"
-    parallel = True
     note = ""
 
     def __init__(self, database: Database, metadata: dict[str, str] | None = None) -> None:
@@ -249,6 +248,9 @@ class FileEngine:
 
     def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
         return []
+
+    def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
+        return True
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         return legs.passing_filters(self.cursor(), filters)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _IN_MEMORY = "in memory: "
 
+# Up to so many chunks a leg takes less than what a second thread costs.
+_QUICK = 300_000
+
 
 class ResidentEngine(FileEngine):
     """An :class:`~sqlrag.engines.base.Engine` over the arrays of a file in one state, for one search.
@@ -34,7 +37,6 @@ class ResidentEngine(FileEngine):
     Quotes, stars, filters and ``exact=True`` are left to the SQL of the file, as is what the arrays have no room for.
     """
 
-    parallel = False
     note = "memory"
 
     def __init__(self, engine: FileEngine, index: Index) -> None:
@@ -44,6 +46,9 @@ class ResidentEngine(FileEngine):
 
     def chunks(self) -> int:
         return self._index.chunks
+
+    def parallel(self, plan: SearchOptions) -> bool:
+        return plan.exact or bool(plan.filters.parameters()) or self.chunks() > _QUICK
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
         if filters or plan.exact:

@@ -248,10 +248,9 @@ class Index:
     def sampled(self, terms: Terms, nth: int) -> Rows:
         """Return the rows that are sampled: every ``nth`` by its hash. Not all of them hold one of the terms."""
         spans = [self.postings.of(termid) for termid in terms.termids]
-        if sum(span.stop - span.start for span in spans) < self.chunks:
-            held = np.unique(np.concatenate([_NO_ROWS, *(self.postings.rows[span] for span in spans)]))
-            chosen: Rows = held[self.hashes[held] % np.uint64(nth) == 0]
-            return chosen
+        if sum(span.stop - span.start for span in spans) < self.chunks // 4:
+            held = np.concatenate([_NO_ROWS, *(self.postings.rows[span] for span in spans)])
+            return np.unique(held[self.hashes[held] % np.uint64(nth) == 0])
         rows = self._sampled.get(nth, _NO_ROWS)
         if not len(rows):
             rows = np.flatnonzero(self.hashes % np.uint64(nth) == 0)
