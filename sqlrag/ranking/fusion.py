@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Annotated, NamedTuple, TypeVar, get_args
 
 from sqlrag import arguments
@@ -86,14 +87,14 @@ class Trust(NamedTuple):
         without a cosine do not count. The sums are of whole billionths and exact, so that no order of adding changes
         them.
         """
-        pairs = [(round(cosine * 1e9), round(bm25 * 1e9)) for cosine, bm25 in sample if cosine is not None]
-        n = len(pairs)
-        x, y = sum(cosine for cosine, _ in pairs), sum(bm25 for _, bm25 in pairs)
-        spread = n * sum(bm25 * bm25 for _, bm25 in pairs) - y * y
+        pairs = [(cosine, bm25) for cosine, bm25 in sample if cosine is not None]
+        cosines, scores = [round(cosine * 1e9) for cosine, _ in pairs], [round(bm25 * 1e9) for _, bm25 in pairs]
+        n, x, y = len(pairs), sum(cosines), sum(scores)
+        spread = n * sum(map(mul, scores, scores)) - y * y
         if n < LEAST_SAMPLE or not spread:
             return cls(chunks=n, known=known)
-        width = n * sum(cosine * cosine for cosine, _ in pairs) - x * x
-        shared = n * sum(cosine * bm25 for cosine, bm25 in pairs) - x * y
+        width = n * sum(map(mul, cosines, cosines)) - x * x
+        shared = n * sum(map(mul, cosines, scores)) - x * y
         rho = round(shared / (math.sqrt(width) * math.sqrt(spread)), DECIMALS) if width else 0.0
         least = TRUSTED if known < LEAST_KNOWN else LEAST_TRUST
         return cls(min(1.0, max(least, rho / FULL_CORRELATION)), rho, n, known)

@@ -93,16 +93,17 @@ class ResidentEngine(FileEngine):
         wanted = index.rows_of(rids)
         sampled = index.sampled(terms, legs.sampled_nth(terms, self.chunks())) if sample is not None else wanted[:0]
         rows = np.union1d(wanted, sampled)
-        cosines = [None if cosine != cosine else cosine for cosine in index.cosines(vector, rows).tolist()]
+        cosines: list[float | None] = index.cosines(vector, rows).tolist()
         scores, held = index.bm25(terms, bm25, rows)
-        pairs = list(zip(cosines, scores.tolist(), strict=True))
+        known = (None if cosine != cosine else cosine for cosine in cosines)  # NaN is that of a damaged vector
+        pairs = list(zip(known, scores.tolist(), strict=True))
         if sample is not None:
             sample.extend(pairs[place] for place in (rows.searchsorted(sampled)).tolist() if held[place])
         return {rid: pairs[place] for rid, place in zip(rids, rows.searchsorted(wanted).tolist(), strict=True)}
 
     def chunk_rows(self, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         rows = [self._rows.get(node_id, -1) for node_id in node_ids]
-        if not self._index.contents or -1 in rows:
+        if self._index.contents is None or -1 in rows:
             return super().chunk_rows(node_ids)
         found = self._index.shown(rows)
         for chunk in found:

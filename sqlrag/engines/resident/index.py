@@ -73,7 +73,7 @@ class Index:
 
     ``order`` is the place of each row by ``doc_id, chunk_index``, ``hashes`` are DuckDB's of these two, by which pairs
     are sampled. ``names`` has ``node_id, doc_id, chunk_index`` of each row, ``contents`` what else results show of it,
-    both by column; the latter is empty where there was no room. ``longest`` is the length of the longest of
+    None where there was no room. ``longest`` is the length of the longest of
     the vectors. ``terms`` is in the order of the alphabet. ``codes`` are the signs of the vectors, 64
     dimensions to a word, ``[words, chunks]``.
     """
@@ -88,8 +88,8 @@ class Index:
     hashes: NDArray[np.uint64]
     lengths: NDArray[np.int32]
     heading_lengths: NDArray[np.int32]
-    names: dict[str, pa.Array]
-    contents: dict[str, pa.Array]
+    names: pa.RecordBatch
+    contents: pa.RecordBatch | None
     vectors: NDArray[np.float32]
     longest: float
     codes: NDArray[np.uint64]
@@ -107,7 +107,7 @@ class Index:
     @cached_property
     def bytes(self) -> int:
         """How much memory the arrays take."""
-        held = (*vars(self).values(), *vars(self.postings).values(), *self.names.values(), *self.contents.values())
+        held = (*vars(self).values(), *vars(self.postings).values())
         return sum(one.nbytes for one in held if hasattr(one, "nbytes"))
 
     def rows_of(self, rids: Sequence[int]) -> Rows:
@@ -117,13 +117,13 @@ class Index:
 
     def named(self, rows: Rows) -> tuple[list[int], list[str], list[str], list[int]]:
         """Return ``rid, node_id, doc_id, chunk_index`` of rows, a list for each."""
-        node_ids, doc_ids, numbers = (column.take(pa.array(rows)).to_pylist() for column in self.names.values())
+        node_ids, doc_ids, numbers = (column.to_pylist() for column in self.names.take(pa.array(rows)).columns)
         return self.rids[rows].tolist(), node_ids, doc_ids, numbers
 
     def shown(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return what results show of rows; there must be ``contents``."""
-        places = pa.array(rows, pa.int64())
-        columns = {name: column.take(places).to_pylist() for name, column in (self.names | self.contents).items()}
+        parts = [part.take(pa.array(rows, pa.int64())) for part in (self.names, self.contents) if part is not None]
+        columns = {name: part[name].to_pylist() for part in parts for name in part.schema.names}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:

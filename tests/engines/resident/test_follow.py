@@ -178,7 +178,7 @@ def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
     residence.most_bytes = 20_000  # the vectors and postings, without the texts
     with in_memory(path, resident_mb=3) as store, Store(path, resident=False) as by_sql:
         assert engine_of(ask(store)) == "memory"
-        assert residence._index.contents == {}
+        assert residence._index.contents is None
         assert ask(store, top_k=30) == ask(by_sql, top_k=30)
     residence = follow.residence_of(path, 4)
     residence.most_bytes = 2_000
