@@ -20,7 +20,7 @@ from sqlrag.ranking.terms import idf
 from sqlrag.ranking.vectors import query_code
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -184,9 +184,9 @@ class Index:
             for word, codes in enumerate(self.codes):
                 np.bitwise_xor(codes[start : start + _BLOCK], signs[word], out=x)
                 np.bitwise_and(x, low[word], out=y)
-                part += _bit_count(y, count)
+                part += _bit_count(y, out=count)
                 np.bitwise_and(x, high[word], out=y)
-                part += np.add(_bit_count(y, count), count, out=count)
+                part += np.add(_bit_count(y, out=count), count, out=count)
         return distances
 
     def cosines(self, vector: NDArray[np.float32], rows: Rows) -> Floats:
@@ -363,14 +363,13 @@ def _halves(words: Sequence[int]) -> NDArray[np.uint64]:
     return np.array([half for word in words for half in ((word >> 64) & _HALF, word & _HALF)], dtype=np.uint64)
 
 
-if hasattr(np, "bitwise_count"):
+_BITS = np.array([number.bit_count() for number in range(2**8)], dtype=np.uint8)
 
-    def _bit_count(values: NDArray[np.uint64], out: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        counted: NDArray[np.uint8] = np.bitwise_count(values, out=out)
-        return counted
 
-else:  # numpy 1.26
-    _BITS = np.array([number.bit_count() for number in range(2**16)], dtype=np.uint8)
+def counted_by_table(values: NDArray[np.uint64], out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return how many bits of each number are 1, also with numpy 1.26."""
+    counted: NDArray[np.uint8] = np.sum(_BITS[values.view(np.uint8)].reshape(-1, 8), axis=1, dtype=np.uint8, out=out)
+    return counted
 
-    def _bit_count(values: NDArray[np.uint64], out: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return np.sum(_BITS[values.view(np.uint16)].reshape(-1, 4), axis=1, dtype=np.uint8, out=out)
+
+_bit_count: Callable[..., NDArray[np.uint8]] = getattr(np, "bitwise_count", counted_by_table)
