@@ -59,24 +59,35 @@ def load(
         con.execute("ROLLBACK")
 
 
+def size(con: duckdb.DuckDBPyConnection, dimensions: int) -> int:
+    """Return how many bytes the arrays of a file will take, without what results show of the chunks."""
+    chunks, of_names, postings, of_terms = _row(con, "sizes")
+    # Of a chunk: its vector, its code and five numbers; of a posting: a row and two numbers of a byte, most often.
+    return int(chunks * (4 * dimensions + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms)
+
+
+def size_of_contents(con: duckdb.DuckDBPyConnection) -> int:
+    """Return how many bytes what results show of the chunks will take."""
+    (of_contents,) = _row(con, "size_of_contents")
+    return int(of_contents)
+
+
 def _load(
     con: duckdb.DuckDBPyConnection, state: Hashable, dimensions: int, most_bytes: int, go_on: Callable[[], None]
 ) -> Index:
-    chunks, of_names, postings, of_terms = _row(con, "sizes")
-    # Of a chunk: its vector, its code and five numbers; of a posting: a row and two numbers of a byte, most often.
-    needed = chunks * (4 * dimensions + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms
+    needed = size(con, dimensions)
     if needed > most_bytes:
         raise UnfitError(
             f"its arrays take {-(-needed // MB):,} MB, more than resident_mb, which is {most_bytes // MB:,}"
         )
-    (of_contents,) = _row(con, "size_of_contents")
+    has_contents = needed + size_of_contents(con) <= most_bytes
     go_on()
     table = _table(con, "rows")
     if table["len"].null_count:
         raise UnfitError("the word index does not hold every chunk")
     rids = _numbers(table, "rid")
     contents = None
-    if needed + of_contents <= most_bytes:
+    if has_contents:
         go_on()
         shown = _table(con, "contents")
         own = _numbers(shown, "rid")
