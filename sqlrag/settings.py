@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlrag.arguments import flag, number, shown
+from sqlrag.arguments import flag, number, shown, whole
 from sqlrag.errors import InputError
 
 QUERY_LOG = "SQLRAG_QUERY_LOG"
@@ -15,11 +15,15 @@ WAIT_SECONDS = "SQLRAG_WAIT_SECONDS"
 
 TRUST = "SQLRAG_TRUST"
 
+RESIDENT_MB = "SQLRAG_RESIDENT_MB"
+
 MAX_PAGES = "SQLRAG_MAX_PAGES"
 
 MAX_CHARACTERS = "SQLRAG_MAX_CHARACTERS"
 
 MAX_SECONDS = "SQLRAG_MAX_SECONDS"
+
+_MOST_MB = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,15 @@ class Settings:
     trust
         True opens files whose views or macros are not those of this release as well, and runs them. Environment:
         ``SQLRAG_TRUST``, 1 or 0.
+    resident_mb
+        How much memory a file may take that is searched in memory, in MB, a whole number from 0; 0: none ever is. See
+        ``resident`` of :class:`sqlrag.Store`. Environment: ``SQLRAG_RESIDENT_MB``.
 
     Raises
     ------
     InputError
-        ``wait_seconds`` is not a number of 0 or more, ``query_log`` not a path, or ``trust`` not True or False.
+        ``wait_seconds`` is not a number of 0 or more, ``query_log`` not a path, ``trust`` not True or False, or
+        ``resident_mb`` no whole number of 0 or more.
 
     Examples
     --------
@@ -52,12 +60,14 @@ class Settings:
     query_log: str | os.PathLike[str] | None = None
     wait_seconds: float = 2.0
     trust: bool = False
+    resident_mb: int = 256
 
     def __post_init__(self) -> None:
         if self.query_log is not None and not isinstance(self.query_log, (str, os.PathLike)):
             raise InputError(f"query_log must be a path, such as 'queries.duckdb', not {shown(self.query_log)}.")
         _check_wait(self.wait_seconds)
         flag("trust", self.trust)
+        whole("resident_mb", self.resident_mb, 0, _MOST_MB)
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -66,16 +76,26 @@ class Settings:
         Raises
         ------
         InputError
-            ``SQLRAG_WAIT_SECONDS`` is not a number of 0 or more, or ``SQLRAG_TRUST`` neither 1 nor 0.
+            ``SQLRAG_WAIT_SECONDS`` is not a number of 0 or more, ``SQLRAG_TRUST`` neither 1 nor 0, or
+            ``SQLRAG_RESIDENT_MB`` no whole number of 0 or more.
         """
-        log, wait, trust = (os.environ.get(name, "").strip() for name in (QUERY_LOG, WAIT_SECONDS, TRUST))
+        log, wait, trust, megabytes = (
+            os.environ.get(name, "").strip() for name in (QUERY_LOG, WAIT_SECONDS, TRUST, RESIDENT_MB)
+        )
         try:
             seconds = float(wait) if wait else cls.wait_seconds
         except ValueError as error:
             raise InputError(f"{WAIT_SECONDS} must be a number of seconds, not {wait!r}.") from error
         if trust not in {"", "0", "1"}:
             raise InputError(f"{TRUST} must be 1 or 0, not {trust!r}.")
-        return cls(query_log=Path(log) if log else None, wait_seconds=seconds, trust=trust == "1")
+        if megabytes and not megabytes.isdecimal():
+            raise InputError(f"{RESIDENT_MB} must be a whole number of MB, not {megabytes!r}.")
+        return cls(
+            query_log=Path(log) if log else None,
+            wait_seconds=seconds,
+            trust=trust == "1",
+            resident_mb=int(megabytes) if megabytes else cls.resident_mb,
+        )
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
     """Return the facts about an open store: its metadata; of one file also its size and the contents of its tables."""
     from sqlrag.engines.duckdb.model_fit import model_fit
+    from sqlrag.engines.resident import load as in_memory
     from sqlrag.ranking.results import exact
+    from sqlrag.settings import Settings
 
     metadata = {"path": str(store.path), **store.get_embedding_metadata()}
     if len(store.paths) != 1:
@@ -59,6 +61,11 @@ def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
             "GROUP BY collection ORDER BY collection"
         ),
         "row_sources": exact(store.row_sources()),
+        "memory": {
+            "bytes": in_memory.size(store.cursor(), store.dimensions),
+            "bytes_of_texts": in_memory.size_of_contents(store.cursor()),
+            "resident_mb": Settings.from_environment().resident_mb,
+        },
         "indexes": rows("SELECT index_name, chunks, indexed, in_step FROM index_status ORDER BY index_name"),
         "map": next(iter(rows("SELECT * EXCLUDE created_at FROM map_status")), None),
         "queries_embedded": rows("SELECT count(*) AS n FROM query_embeddings")[0]["n"],
@@ -77,7 +84,7 @@ def description(facts: Mapping[str, Any]) -> str:
         f"{c['collection']} ({counted(c['documents'], 'document')}, {counted(c['chunks'], 'chunk')})"
         for c in facts["collections"]
     ]
-    sizes = facts["chunks"]
+    sizes, memory = facts["chunks"], facts["memory"]
     headings = "embedded" if chunking["include_headers"] else "not embedded"
     indexes = [f"{i['index_name']} {'in step' if i['in_step'] else 'OUT OF STEP'}" for i in facts["indexes"]]
     table = {
@@ -94,6 +101,8 @@ def description(facts: Mapping[str, Any]) -> str:
         "words": f"{counted(corpus['terms'], 'term')}, stemmer {store['stemmer']}",
         "collections": ", ".join(collections) or "none",
         **({"tables": ", ".join(tables)} if (tables := list(map(_of_rows, facts["row_sources"]))) else {}),
+        "memory": f"{size(memory['bytes'])} to be searched there, {size(memory['bytes_of_texts'])} more with texts; "
+        f"resident_mb is {memory['resident_mb']:,}",
         "indexes": ", ".join(indexes),
         "map": _map(facts["map"]),
         "questions": f"{facts['queries_embedded']:,} embedded for the shell",

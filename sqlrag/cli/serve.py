@@ -38,6 +38,18 @@ Named = Annotated[
 ]
 
 
+Memory = Annotated[
+    int | None,
+    option(
+        "--memory",
+        metavar="MB",
+        min=0,
+        envvar="SQLRAG_RESIDENT_MB",
+        help="Search in memory what takes no more; 0: never. [256]",
+    ),
+]
+
+
 @command(
     "serve",
     "Serve a file over HTTP, with a search page.",
@@ -105,6 +117,7 @@ def serve(
     max_upload_mb: Annotated[
         int, option("--max-upload-mb", min=1, help="The largest upload, in MB.", show_default=True)
     ] = 64,
+    memory: Memory = None,
 ) -> None:
     """Serve a file over HTTP until Ctrl-C: REST, and a search page for browsers. Needs the extra "rest"."""
     try:
@@ -141,6 +154,7 @@ def serve(
         cors=tuple(cors or ()),
         seconds=timeout,
         max_upload_bytes=max_upload_mb * 2**20,
+        resident_mb=memory,
         **given,
     )
     app = create_app(path, options)
@@ -206,6 +220,7 @@ def mcp(
         list[str] | None,
         option("--allow-host", metavar="NAME", help="A host name of this server. Repeatable."),
     ] = None,
+    memory: Memory = None,
 ) -> None:
     """Serve the file to language models by the Model Context Protocol, until the client disconnects or Ctrl-C.
 
@@ -223,9 +238,9 @@ def mcp(
         _check_unused(host=host != "127.0.0.1", port=port != 8766, api_key_env=api_key_env, allow_host=allow_host)
         with logging_to_stderr():
             # Standard output belongs to the protocol; the SDK redirects other output to standard error.
-            create_server(path).run("stdio")
+            create_server(path, resident_mb=memory).run("stdio")
         return
-    app = create_app(path, host=host, hosts=allow_host or (), api_key=_key(api_key_env))
+    app = create_app(path, host=host, hosts=allow_host or (), api_key=_key(api_key_env), resident_mb=memory)
     with logging_to_stderr():
         run(
             app,

@@ -48,11 +48,13 @@ class SearchState(Protocol):
 class Engine(Protocol):
     """Answers the parts of a search. Safe to use from several threads at once.
 
-    ``lexical_score`` is the ``score_type`` of its lexical leg. ``filters`` are what :meth:`passing_filters` returned.
+    ``lexical_score`` is the ``score_type`` of its lexical leg; ``note`` says in words what answers, where that is not
+    always the same. ``filters`` are what :meth:`passing_filters` returned.
     A chunk's ``rid`` is a number that is unique within one :meth:`read`.
     """
 
     lexical_score: str
+    note: str
 
     @property
     def path(self) -> Path | str:
@@ -83,6 +85,10 @@ class Engine(Protocol):
 
     def without_effect(self, plan: SearchOptions) -> list[str]:
         """Return a notice for each option that this engine ignores and that is not at its default."""
+        ...
+
+    def parallel(self, plan: SearchOptions) -> bool:
+        """Return whether a leg takes long enough to be worth a thread of its own."""
         ...
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:

@@ -290,6 +290,7 @@ class ManyEngine:
     """
 
     lexical_score = "bm25"
+    note = ""
 
     def __init__(self, parts: Sequence[FileEngine]) -> None:
         self.parts = list(parts)
@@ -361,6 +362,9 @@ class ManyEngine:
 
     def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
         return []
+
+    def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
+        return True
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         each = self._ask(lambda _, con: legs.passing_filters(con, filters))

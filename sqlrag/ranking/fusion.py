@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Annotated, NamedTuple, TypeVar, get_args
 
 from sqlrag import arguments
@@ -86,14 +87,14 @@ class Trust(NamedTuple):
         without a cosine do not count. The sums are of whole billionths and exact, so that no order of adding changes
         them.
         """
-        pairs = [(round(cosine * 1e9), round(bm25 * 1e9)) for cosine, bm25 in sample if cosine is not None]
-        n = len(pairs)
-        x, y = sum(cosine for cosine, _ in pairs), sum(bm25 for _, bm25 in pairs)
-        spread = n * sum(bm25 * bm25 for _, bm25 in pairs) - y * y
+        pairs = [(cosine, bm25) for cosine, bm25 in sample if cosine is not None]
+        cosines, scores = [round(cosine * 1e9) for cosine, _ in pairs], [round(bm25 * 1e9) for _, bm25 in pairs]
+        n, x, y = len(pairs), sum(cosines), sum(scores)
+        spread = n * sum(map(mul, scores, scores)) - y * y
         if n < LEAST_SAMPLE or not spread:
             return cls(chunks=n, known=known)
-        width = n * sum(cosine * cosine for cosine, _ in pairs) - x * x
-        shared = n * sum(cosine * bm25 for cosine, bm25 in pairs) - x * y
+        width = n * sum(map(mul, cosines, cosines)) - x * x
+        shared = n * sum(map(mul, cosines, scores)) - x * y
         rho = round(shared / (math.sqrt(width) * math.sqrt(spread)), DECIMALS) if width else 0.0
         least = TRUSTED if known < LEAST_KNOWN else LEAST_TRUST
         return cls(min(1.0, max(least, rho / FULL_CORRELATION)), rho, n, known)
@@ -290,32 +291,25 @@ def fuse_legs(
             gap = gap_of(hit.score for hit in lexical_leg.values())
             of_legs = VECTOR_SHARE * max(LEAST_TRUST, trust), LEXICAL_SHARE * gap
         shares = _convex(known, *of_legs)
-    added = {rid: Parts(shares[0].get(rid, 0.0), shares[1].get(rid, 0.0)) for rid in union}
+    of_vectors, of_words = shares
+    added = {rid: Parts(of_vectors.get(rid, 0.0), of_words.get(rid, 0.0)) for rid in union}
+    sums = {rid: round(vector + lexical, DECIMALS) for rid, (vector, lexical, _) in added.items()}
     if fusion == "adaptive":
         leading = [vector_leg if trust >= TRUSTED else {}, lexical_leg if gap >= DISTINCT else {}]
-        added = _lifted(added, {next(iter(leg)) for leg in leading if leg})
+        lifted = _lifted(added, sums, {next(iter(leg)) for leg in leading if leg})
+        added |= lifted
+        sums |= {rid: round(sum(of_legs), DECIMALS) for rid, of_legs in lifted.items()}
     if parts is not None:
         parts.update(added)
 
     fused = []
-    for rid, hit in union.items():
-        in_vector, in_lexical = vector_leg.get(rid), lexical_leg.get(rid)
-        vector_score, lexical_score = known.get(rid) or (
-            in_vector.score if in_vector else None,
-            in_lexical.score if in_lexical else None,
-        )
-        fused.append(
-            FusedHit(
-                rid=rid,
-                doc_id=hit.doc_id,
-                chunk_index=hit.chunk_index,
-                score=round(sum(added[rid]), DECIMALS),
-                vector_score=vector_score,
-                vector_rank=in_vector.rank if in_vector else None,
-                lexical_score=lexical_score,
-                lexical_rank=in_lexical.rank if in_lexical else None,
-            )
-        )
+    for rid, (_, _, doc_id, chunk_index) in union.items():
+        vector_rank, vector_score = vector_leg[rid][:2] if rid in vector_leg else (None, None)
+        lexical_rank, lexical_score = lexical_leg[rid][:2] if rid in lexical_leg else (None, None)
+        if rid in known:
+            vector_score, lexical_score = known[rid]
+        scores = sums[rid], vector_score, vector_rank, lexical_score, lexical_rank
+        fused.append(FusedHit(rid, doc_id, chunk_index, *scores))
     return sorted(fused, key=lambda hit: (-hit.score, hit.doc_id, hit.chunk_index, hit.rid))
 
 
@@ -399,16 +393,13 @@ def _convex(exact: ExactScores, vector_share: float, lexical_share: float) -> li
     return [_times(vector_share, vector), _times(lexical_share, lexical)]
 
 
-def _lifted(added: Mapping[int, Parts], firsts: Collection[int]) -> dict[int, Parts]:
-    """Lift the firsts of the legs above as many others as let them be among the first five."""
-    others = sorted((round(sum(parts), DECIMALS) for rid, parts in added.items() if rid not in firsts), reverse=True)
+def _lifted(added: Mapping[int, Parts], sums: Mapping[int, float], firsts: Collection[int]) -> dict[int, Parts]:
+    """Return the firsts of the legs, lifted above as many others as let them be among the first five."""
+    others = sorted((score for rid, score in sums.items() if rid not in firsts), reverse=True)
     if len(others) <= FIRST_PLACES - len(firsts):
-        return dict(added)
+        return {}
     floor = others[FIRST_PLACES - len(firsts)] + 10**-DECIMALS
-    return {
-        rid: parts._replace(lift=max(0.0, floor - sum(parts))) if rid in firsts else parts
-        for rid, parts in added.items()
-    }
+    return {rid: added[rid]._replace(lift=max(0.0, floor - sum(added[rid]))) for rid in firsts}
 
 
 def _share_of_maximum(scores: Mapping[int, float], shift: float) -> dict[int, float]:

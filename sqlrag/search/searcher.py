@@ -452,7 +452,8 @@ class Run:
                 name: leg.method
                 for name, leg in (("vector", self.vector_hits), ("lexical", self.lexical_hits))
                 if leg.method
-            },
+            }
+            | ({"engine": self.engine.note} if self.engine.note else {}),
             candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
         )
         results.found = tuple(found)
@@ -626,9 +627,12 @@ class Searcher:
             if plan.mode == "lexical":
                 run.lexical()
             else:
-                with self._beside(run.lexical) if plan.mode == "hybrid" else nullcontext():
+                beside = plan.mode == "hybrid" and engine.parallel(plan)
+                with self._beside(run.lexical) if beside else nullcontext():
                     run.embed()
                     run.vector()
+                if plan.mode == "hybrid" and not beside:
+                    run.lexical()
             run.refine()
             return finish(run)
 

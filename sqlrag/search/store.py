@@ -11,7 +11,6 @@ from sqlrag.embedders.base import GIVEN, as_embedder
 from sqlrag.engines.duckdb import check, documents, lexical
 from sqlrag.engines.duckdb.chunks import FileRows
 from sqlrag.engines.duckdb.database import Database, check_replaceable
-from sqlrag.engines.duckdb.engine import FileEngine
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_memory_limit, check_output
 from sqlrag.engines.duckdb.legs import as_text
@@ -19,6 +18,7 @@ from sqlrag.engines.duckdb.metadata import initialize, now
 from sqlrag.engines.duckdb.rewrite import check_not_open, new_file
 from sqlrag.engines.duckdb.rows import read_documents
 from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.resident.follow import engine_of
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.normalize import is_blank, without_surrogates
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT, HEADING_WEIGHT
@@ -64,8 +64,14 @@ class Store(Writes):
     trust
         Open a file as well where a view or macro that searches run is not that of this release. None: as the settings
         say. What a file holds is kept from other files and the network in any case.
+    resident
+        Search in memory: True reads the file into memory in the background, as soon as it is open; None does when 20
+        questions have been asked; False never. SQL answers until then, and wherever memory cannot: while the file
+        changes, where its arrays take more than ``resident_mb`` of the settings, with filters, quotes or stars, and
+        ``exact=True``. The results are the same; ``methods`` of them says which answered, and why.
     settings
-        Where queries are logged, how long to wait and what to trust. None: what the environment variables say.
+        Where queries are logged, how long to wait, what to trust, and how much memory to take. None: what the
+        environment variables say.
 
     Raises
     ------
@@ -92,17 +98,19 @@ class Store(Writes):
         threads: int | None = None,
         memory_limit: str | None = None,
         trust: bool | None = None,
+        resident: bool | None = None,
         settings: Settings | None = None,
     ) -> None:
         arguments.path("path", path)
         read_only = arguments.flag("read_only", read_only)
+        resident = None if resident is None else arguments.flag("resident", resident)
         check_memory_limit(memory_limit)
         threads = None if threads is None else arguments.whole("threads", threads, 1, 1024)
         settings = checked_settings(settings)
         wait = settings.wait_seconds if wait_seconds is None else Settings(wait_seconds=wait_seconds).wait_seconds
         trust = settings.trust if trust is None else trust
         database = Database.open(path, read_only=read_only, wait_seconds=wait, trust=trust)
-        self._use(database, embedder, threads, memory_limit, settings)
+        self._use(database, embedder, threads, memory_limit, settings, resident)
 
     @classmethod
     def create(
@@ -182,6 +190,7 @@ class Store(Writes):
         threads: int | None,
         memory_limit: str | None,
         settings: Settings,
+        resident: bool | None = None,
     ) -> None:
         self._database = database
         self.path = database.path
@@ -191,7 +200,7 @@ class Store(Writes):
             database.limit_threads(threads)
             database.limit_memory(memory_limit)
             wrapped = None if embedder is None else as_embedder(embedder)
-            self._engine = FileEngine(database)
+            self._engine = engine_of(database, resident, settings.resident_mb)
             self._searcher = Searcher(self._engine, wrapped, record)
         except BaseException:
             database.close()
@@ -217,7 +226,7 @@ class Store(Writes):
     def close(self) -> None:
         """Close the file. What other threads are searching for then ends with a StoreError."""
         try:
-            self._database.close()
+            self._engine.close()
         finally:
             self._searcher.close()
 

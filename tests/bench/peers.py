@@ -3,7 +3,8 @@
 python -m tests.bench.peers [--sizes 10000,100000] [--systems …] [--work FOLDER] [--queries 100] [--reuse]
                             [--peers-python PATH] [--python NAME=PATH …]
 
-The harness (``../shared/bench``) has an adapter for each peer; ours is put beside them in a copy of it. Vectors are
+The harness (``../shared/bench``) has an adapter for each peer; ours are put beside them in a copy of it: ``sqlrag``
+answers by SQL, ``sqlrag_memory`` from memory. Vectors are
 hashed bags of words there, so the figures tell how fast and exact an index is, nothing of the quality of a search.
 Peers run with the Python of ``--peers-python``, one of them with another by ``--python``; they must have the packages:
 lancedb, sqlite-vec, apsw, tantivy, faiss-cpu, bm25s, PyStemmer, raghilda, and for the plain approach duckdb 1.5.5,
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HARNESS = ROOT.parent / "shared" / "bench"
 DOCUMENTS = ROOT.parent / "shared" / "data" / "docs"
 OURS = "sqlrag"
+IN_MEMORY = "sqlrag_memory"
 PEERS = "duckdb_naive,lancedb_flat,lancedb_ivf_refine,sqlite_vec_fts5,raghilda,tantivy_faiss,bm25s_numpy"
 REFERENCE = "bm25s_numpy"
 MODES = ("hybrid", "vector", "lexical")
@@ -50,7 +52,7 @@ HEADER = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="10000,100000")
-    parser.add_argument("--systems", default=f"{OURS},{PEERS}")
+    parser.add_argument("--systems", default=f"{OURS},{IN_MEMORY},{PEERS}")
     parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="for one system")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "sqlrag-peers")
@@ -64,7 +66,7 @@ def main() -> None:
     arguments.systems = arguments.systems.split(",")
     # A relative path of a virtual environment's Python must not be resolved: the link is what makes it that one.
     arguments.pythons = dict.fromkeys(arguments.systems, str(Path(arguments.peers_python).absolute()))
-    arguments.pythons[OURS] = sys.executable
+    arguments.pythons |= dict.fromkeys((OURS, IN_MEMORY), sys.executable)
     for pair in arguments.python:
         name, equals, path = pair.partition("=")
         if name not in arguments.pythons or not equals:
@@ -74,7 +76,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         harness = Path(folder) / "bench"
         shutil.copytree(HARNESS, harness)
-        shutil.copy(Path(__file__).with_name("sqlrag_adapter.py"), harness / "adapters" / f"{OURS}.py")
+        for system in (OURS, IN_MEMORY):
+            shutil.copy(Path(__file__).with_name(f"{system}_adapter.py"), harness / "adapters" / f"{system}.py")
         for size in map(int, arguments.sizes.split(",")):
             corpus = make_corpus(harness, size, arguments.work)
             results = measure(harness, corpus, arguments)
@@ -107,7 +110,7 @@ def measure_one(harness: Path, corpus: Path, system: str, arguments: argparse.Na
     """Return the harness' figures of one system, each phase run in a process of its own."""
     stores = arguments.work / "stores"
     store, kept, out = (stores / f"{corpus.name}.{system}{end}" for end in ("", ".json", ".result.json"))
-    reuse = arguments.reuse and system != OURS
+    reuse = arguments.reuse and system not in (OURS, IN_MEMORY)
     # A store without the record of a finished build was left by a run that was stopped.
     if not reuse:
         kept.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
 """How a server does under many clients: real ``sqlrag serve`` on the handbook, real model, requests without a pause.
 
-    python tests/bench/serving.py [--clients 50] [--seconds 60] [--threads N] [--write]
+    python tests/bench/serving.py [--clients 50] [--seconds 60] [--threads N] [--write] [--vectors] [--memory MB]
 
 Clients ask one question after another over connections that stay open: of ten, seven in hybrid mode, two by words and
-one by meaning; every third question is one that was asked before.
+one by meaning; every third question is one that was asked before. With ``--vectors`` each comes with its vector, so
+that nothing is embedded. ``--memory 0`` has the server answer by SQL alone.
 
 With ``--write`` four more clients upload documents, new ones and new versions of their own, and another one changes
 files of a folder and has it updated. Every fifth question is then for a document whose change had been confirmed
@@ -64,8 +65,10 @@ class Connection:
 class Load:
     """What the clients share: what they ask, what has been confirmed, and what came of it."""
 
-    def __init__(self, port: int, until: float, folder: Path | None) -> None:
-        self.port, self.until, self.folder = port, until, folder
+    def __init__(
+        self, port: int, until: float, folder: Path | None, vectors: dict[str, list[float]] | None = None
+    ) -> None:
+        self.port, self.until, self.folder, self.vectors = port, until, folder, vectors or {}
         self.asked = questions()
         self.times: list[float] = []
         self.answers: Counter = Counter()
@@ -79,16 +82,18 @@ class Load:
         connection = Connection(self.port)
         for number in itertools.count():
             question, path = luck.choice(self.asked), luck.choice(ROUTES)
+            given = {"query_vector": self.vectors[question]} if self.vectors and path != "/lexical_query" else {}
             if number % 3:
                 question += f" ({seed}-{number})"  # never asked before
             sought = luck.choice(list(self.confirmed)) if self.confirmed and number % 5 == 0 else None
             least = self.confirmed.get(sought, 0)
             if sought is not None:
-                question, path = word_of(sought), "/lexical_query"
+                question, path, given = word_of(sought), "/lexical_query", {}
             began = time.perf_counter()
             if began >= self.until:
                 return
-            status, body = await connection.ask(path, json.dumps({"query_text": question, "top_k": 5}).encode())
+            asked = json.dumps({"query_text": question, "top_k": 5, **given}).encode()
+            status, body = await connection.ask(path, asked)
             self.times.append(time.perf_counter() - began)
             self.answers[status] += 1
             if sought is not None and status == "200":
@@ -171,6 +176,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--vectors", action="store_true")
+    parser.add_argument("--memory", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = search_file(Path(folder))
@@ -179,6 +186,12 @@ def main() -> None:
         if docs is not None:
             docs.mkdir()
             command += ["--write", "--input-dir", str(docs)]
+        if given.memory is not None:
+            command += ["--memory", str(given.memory)]
+        vectors = {}
+        if given.vectors:
+            with sqlrag.Store(file) as store:
+                vectors = {question: store.query_vector(question).tolist() for question in questions()}
         if given.threads:
             command += ["--threads", str(given.threads)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -188,7 +201,7 @@ def main() -> None:
             try:
                 port = int(server.stdout.readline().rsplit(":", 1)[1].strip().strip("/"))
                 asyncio.run(Load(port, time.perf_counter() + 1, None).run(2))  # the model is loaded
-                load = Load(port, time.perf_counter() + given.seconds, docs)
+                load = Load(port, time.perf_counter() + given.seconds, docs, vectors)
                 seconds = asyncio.run(load.run(given.clients))
                 memory = Path(f"/proc/{server.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
             finally:

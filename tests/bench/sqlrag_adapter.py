@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 IMPORTS = ("sqlrag", "sqlrag.search.store")
-CHOICES = "one upsert per 50,000 chunks of whole documents; hybrid_query with all defaults (RRF, 50 + 50 candidates)"
+CHOICES = "one upsert per 50,000 chunks of whole documents; hybrid_query with all defaults, 50 + 50 candidates"
 
 BATCH = 50_000
 
@@ -55,7 +55,7 @@ class Adapter:
     def open(self) -> None:
         from sqlrag import Store
 
-        self.store = Store(self.file)
+        self.store = Store(self.file, resident=False)
 
     def vector(self, qvec: Any, n: int) -> list[str]:
         return _ids(self.store.vector_query(query_vector=qvec, top_k=n))

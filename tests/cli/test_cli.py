@@ -385,7 +385,15 @@ def test_source_documents_once_each_and_whole(kb):
 
 def test_info_names_model_counts_and_size(kb):
     text = run("info", kb).stdout
-    for fact in ("hashing-64", "64 dimensions", str(kb), "default (3 documents", "lexical in step", "stemmer porter"):
+    for fact in (
+        "hashing-64",
+        "64 dimensions",
+        str(kb),
+        "default (3 documents",
+        "lexical in step",
+        "stemmer porter",
+        "to be searched there",
+    ):
         assert fact in text
     assert run("info", "--db", kb).stdout == text
     facts = rows_of("info", kb)

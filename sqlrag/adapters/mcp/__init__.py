@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import sqlrag
+from sqlrag.engines.resident.follow import kept_in_memory
 from sqlrag.errors import MissingExtraError
 from sqlrag.ranking.plan import OPTIONS
+from sqlrag.search.open import files_of, is_open
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.types import ASGIApp
 
@@ -100,16 +103,20 @@ _TOOLS: tuple[tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Any]
 _READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-def create_server(db_path: AnyStores | Mapping[str, AnyStores]) -> host.StrictServer:
+def create_server(db_path: AnyStores | Mapping[str, AnyStores], *, resident_mb: int | None = None) -> host.StrictServer:
     """Return the server of a file or files, which each call opens and closes; ``.run("stdio")`` runs it.
 
     ``db_path`` is as in :func:`sqlrag.hybrid_query`; an open store stays open. Or several by their names, of which each
-    call names one as ``db``.
+    call names one as ``db``. ``resident_mb`` is how much memory each may take to be searched in memory, 0 for never;
+    None: as the settings say.
     """
-    return _server(db_path, over_http=False)
+    return _server(db_path, resident_mb, over_http=False)
 
 
-def _server(db_path: AnyStores | Mapping[str, AnyStores], *, over_http: bool) -> host.StrictServer:
+def _server(
+    db_path: AnyStores | Mapping[str, AnyStores], resident_mb: int | None, *, over_http: bool
+) -> host.StrictServer:
+    places = db_path.values() if isinstance(db_path, Mapping) else [db_path]
     server = host.StrictServer(
         "sqlrag", version=sqlrag.__version__, instructions=tools.INSTRUCTIONS, log_level="WARNING"
     )
@@ -123,6 +130,9 @@ def _server(db_path: AnyStores | Mapping[str, AnyStores], *, over_http: bool) ->
             annotations=_READS,
             structured_output=shape is not str,
         )
+    server.in_memory = [
+        one for place in places if not is_open(place) for one in kept_in_memory(files_of(place), resident_mb)
+    ]
     return server
 
 
@@ -132,6 +142,10 @@ def create_app(
     host: str = "127.0.0.1",
     hosts: Sequence[str] = (),
     api_key: str | None = None,
+    resident_mb: int | None = None,
 ) -> ASGIApp:
-    """Return the server as an ASGI application with the endpoint ``/mcp``; see :func:`host.guarded_app`."""
-    return guarded_app(_server(db_path, over_http=True), host, hosts, api_key)
+    """Return the server as an ASGI application with the endpoint ``/mcp``; see :func:`host.guarded_app`.
+
+    ``resident_mb`` is as in :func:`create_server`.
+    """
+    return guarded_app(_server(db_path, resident_mb, over_http=True), host, hosts, api_key)

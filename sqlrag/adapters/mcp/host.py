@@ -160,7 +160,12 @@ SECONDS = 30.0
 
 
 class StrictServer(MCPServer[Any]):
-    """A server that refuses unknown arguments and unreadable lines; the SDK would drop them silently."""
+    """A server that refuses unknown arguments and unreadable lines; the SDK would drop them silently.
+
+    ``in_memory`` keeps what it searches in memory there between two calls.
+    """
+
+    in_memory: Sequence[object] = ()
 
     async def list_tools(self) -> list[Tool]:
         """Return the tools whose result is a text: a model pays for the description of each."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlrag.errors import InputError
 from sqlrag.network import origin_of
+from sqlrag.settings import Settings
 
 MIB = 2**20
 
@@ -57,6 +58,9 @@ class ServerOptions:
         Into how many chunks ``/chunk`` cuts a document (413).
     idle_seconds
         After how many seconds without a request the file is closed.
+    resident_mb
+        How much memory the file may take to be searched in memory, in MB, 0 for never; it stays there while the file is
+        closed. None: as the settings say. Several files together are never searched in memory.
 
     Raises
     ------
@@ -86,6 +90,7 @@ class ServerOptions:
     max_question_chars: int = 10_000
     max_chunks: int = 20_000
     idle_seconds: float = 0.5
+    resident_mb: int | None = None
 
     def __post_init__(self) -> None:
         key = self.api_key
@@ -98,6 +103,8 @@ class ServerOptions:
             )
         if self.keep_originals and not self.write:
             raise InputError("Originals are kept of uploads, which need write access: set write as well (--write).")
+        if self.resident_mb is not None:
+            Settings(resident_mb=self.resident_mb)
         for name in self.__dataclass_fields__:
             if (name.startswith("max_") or name in _ABOVE_ZERO) and not getattr(self, name) > 0:
                 raise InputError(f"{name} must be above 0, not {getattr(self, name)!r}.")

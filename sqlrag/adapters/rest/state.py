@@ -14,6 +14,7 @@ import sqlrag
 from sqlrag import NotFoundError, StoreError
 from sqlrag.adapters.server import CLIENT_GONE, Refused, Workers, end, in_time, within
 from sqlrag.cancellation import Work, checkpoint
+from sqlrag.engines.resident.follow import kept_in_memory
 from sqlrag.search.open import files_of, is_address, is_open, name_of, open_store
 
 if TYPE_CHECKING:
@@ -56,10 +57,20 @@ class SharedStore:
         Open it for writing, and keep it open until :meth:`close`.
     idle_seconds
         How long it stays open after the last request.
+    resident_mb
+        How much memory the file may take, in MB, also while it is closed; None: as the settings say.
     """
 
-    def __init__(self, where: AnyStores, *, writable: bool = False, idle_seconds: float = 0.5) -> None:
+    def __init__(
+        self,
+        where: AnyStores,
+        *,
+        writable: bool = False,
+        idle_seconds: float = 0.5,
+        resident_mb: int | None = None,
+    ) -> None:
         self._files = files_of(where)
+        self._in_memory = [] if is_open(where) else kept_in_memory(self._files, resident_mb)
         stays = is_address(where) or is_open(where)
         self.where: Any = where if stays else self._files if isinstance(where, (list, tuple)) else self._files[0]
         self.name = name_of(where)
@@ -254,7 +265,12 @@ class Service:
         self.options = options
         self.names = names
         """Those of all stores of the server, if they have names."""
-        self.shared_store = SharedStore(db_path, writable=options.write, idle_seconds=options.idle_seconds)
+        self.shared_store = SharedStore(
+            db_path,
+            writable=options.write,
+            idle_seconds=options.idle_seconds,
+            resident_mb=options.resident_mb,
+        )
         self.workers = Workers(options.threads, options.waiting, options.seconds)
         # A thread of its own, so that /health responds while all others are busy.
         self._probes = Workers(1, options.waiting, _PROBE_SECONDS)

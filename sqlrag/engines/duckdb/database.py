@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -86,6 +86,7 @@ class Handle:
         self.writing = threading.RLock()
         # Odd while a commit is under way.
         self.commits = 0
+        self.log = log_of(path)
         self._checkpointing = threading.Lock()
 
     def checkpoint(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -166,6 +167,9 @@ def _checkpoint_by_itself(con: duckdb.DuckDBPyConnection) -> None:
 # Opening a file read-only fails while the same process has it open for writing, so handles are shared by real path.
 # There are several only where a file was replaced while it was open.
 _handles: dict[Path, list[Handle]] = {}
+
+# How often this process has committed to each file.
+_commits: Counter[Path] = Counter()
 
 # Files that this process is rewriting.
 _reserved: set[Path] = set()
@@ -605,6 +609,40 @@ class Database:
         handle = self._handle
         return handle.commits if handle else -1
 
+    def state(self) -> tuple[object, ...] | None:
+        """Return what every commit to the file changes, of any connection of any process; the same after reopening it.
+
+        None while this process commits, where the file is closed, or where another one has taken its place. While a
+        file is open for reading, no other process can write to it. Two commits of another process within the same tick
+        of the file system's clock, some milliseconds, may leave the same.
+        """
+        handle = self._handle
+        if handle is None or handle.commits % 2 or handle.process != os.getpid():
+            return None
+        try:
+            found = handle.path.stat()
+        except OSError:
+            return None
+        if (found.st_dev, found.st_ino) != handle.file:
+            return None
+        try:
+            log = handle.log.stat()
+        except FileNotFoundError:
+            log = None
+        except OSError:
+            return None
+        stats = (found, log) if log else (found,)
+        return _commits[handle.path], *((s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
+
+    def shared(self) -> Database:
+        """Return the same open file for another thread, which closes it."""
+        with _registry():
+            handle = self._handle
+            if handle is None:
+                raise was_closed(self.path)
+            handle.users += 1
+        return Database(handle, self.read_only)
+
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
@@ -708,6 +746,7 @@ class Database:
                         con.execute("COMMIT")
                     handle.share_log()
                 finally:
+                    _commits[handle.path] += 1
                     handle.commits += 1
             except BaseException:
                 _roll_back(con)

@@ -215,11 +215,12 @@ class FileEngine:
     """An :class:`~sqlrag.engines.base.Engine` over an open database, which it closes."""
 
     lexical_score = "bm25"
+    note = ""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, metadata: dict[str, str] | None = None) -> None:
         self.database = database
         self.path = database.path
-        self.metadata = required_metadata(database)
+        self.metadata = required_metadata(database) if metadata is None else metadata
         self._counted = (-1, 0)
 
     @property
@@ -247,6 +248,9 @@ class FileEngine:
 
     def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
         return []
+
+    def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
+        return True
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         return legs.passing_filters(self.cursor(), filters)

@@ -66,14 +66,17 @@ def vector_leg(
     asked, pool = pool, max(pool, k)
     options["pool"] = pool
     arguments.update({name: str(words) for name, words in query_code(vector)._asdict().items()})
-    if chunks <= pool:
-        method = f"exact: the pool of {pool:,} holds every chunk"
-    else:
-        method = f"sign codes, then the exact cosines of the best {pool:,}"
-        method += "; exact if the filters leave no more" if filters else ""
-    leg = _leg(con, "vector_search", arguments, options, method)
+    leg = _leg(con, "vector_search", arguments, options, method_of(chunks, pool, filters))
     leg.pool = asked
     return leg
+
+
+def method_of(chunks: int, pool: int, filters: Mapping[str, Any]) -> str:
+    """Return in words how a search with a pool of the sign codes compares vectors."""
+    if chunks <= pool:
+        return f"exact: the pool of {pool:,} holds every chunk"
+    method = f"sign codes, then the exact cosines of the best {pool:,}"
+    return f"{method}; exact if the filters leave no more" if filters else method
 
 
 def lexical_leg(
@@ -92,12 +95,8 @@ def lexical_leg(
     In a file that is one of several, ``totals`` are those of ``bm25_contributions.sql`` and ``postings`` is how many
     postings of the terms it has; the document frequencies are those of all files.
     """
-    if (
-        not terms.termids
-        or terms.unreachable
-        or (conjunctive and not terms.clauses and len(terms.termids) < terms.wanted)
-    ):
-        return Leg(method="nothing to look for")
+    if nothing_to_look_for(terms, conjunctive=conjunctive):
+        return Leg(method=NOTHING)
     arguments: dict[str, Any] = {"termids": terms.termids, "dfs": terms.dfs}
     options: dict[str, Any] = {"k": k, **bm25.parameters()}
     if totals is not None:
@@ -113,6 +112,15 @@ def lexical_leg(
     if plain or (sum(terms.dfs) if postings is None else postings) < PRUNE_FROM:
         return _leg(con, "lexical_search", arguments, {**options, **filters}, "every posting scored")
     return _pruned(con, terms, options)
+
+
+NOTHING = "nothing to look for"
+
+
+def nothing_to_look_for(terms: Terms, *, conjunctive: bool) -> bool:
+    """Return whether no chunk can hold what is asked for."""
+    lacks_some = conjunctive and not terms.clauses and len(terms.termids) < terms.wanted
+    return not terms.termids or terms.unreachable or lacks_some
 
 
 def _pruned(con: duckdb.DuckDBPyConnection, terms: Terms, options: dict[str, Any]) -> Leg:

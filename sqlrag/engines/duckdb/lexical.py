@@ -34,7 +34,7 @@ from sqlrag.ranking.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlrag.ranking.terms import Dictionary
 
@@ -196,15 +196,25 @@ class FileDictionary:
         return self.con.execute(read_sql("index/nearest_words"), {"word": word, "most": most}).fetchall()
 
 
-def asked(con: duckdb.DuckDBPyConnection, query_text: str, stemmer: str, *, syntax: bool = False) -> Asked:
-    """Split a question as the lexical index sees it. Stop words count only in quotes, or without other words."""
+def asked(
+    con: duckdb.DuckDBPyConnection,
+    query_text: str,
+    stemmer: str,
+    *,
+    syntax: bool = False,
+    stops: Collection[str] | None = None,
+) -> Asked:
+    """Split a question as the lexical index sees it. Stop words count only in quotes, or without other words.
+
+    ``stops`` are the stop words, where they are known; those of the file unless given.
+    """
     parsed = _with_single_words(con, parse(query_text)) if syntax else Parsed(query_text, [], [])
     words = list(dict.fromkeys(tokenize(con, parsed.text)))
     quoted = [_plain_words(con, phrase) for phrase in parsed.phrases]
     quoted = [phrase for phrase in quoted if phrase]
     kept = words
     if words:
-        stops = stop_words(con)
+        stops = stop_words(con) if stops is None else stops
         kept = [word for word in words if word not in stops]
         if not kept and not quoted and not parsed.prefixes:
             kept = words
@@ -223,16 +233,17 @@ def query_terms(
     conjunctive: bool = False,
     chunks: int | None = None,
     dictionary: Dictionary | None = None,
+    stops: Collection[str] | None = None,
 ) -> Terms:
     """Look up the terms of a question. Stop words count only in quotes, or where there is nothing else.
 
     With ``syntax``, quotes and stars mean phrases and prefixes; else they are punctuation. ``chunks`` is how many
-    there are, and ``dictionary`` their terms; those of the file unless given.
+    there are, ``dictionary`` their terms and ``stops`` the stop words; those of the file unless given.
     """
     dictionary = FileDictionary(con) if dictionary is None else dictionary
     if chunks is None:
         chunks = con.execute("SELECT count(*) FROM documents").fetchall()[0][0]
-    question = asked(con, query_text, stemmer, syntax=syntax)
+    question = asked(con, query_text, stemmer, syntax=syntax, stops=stops)
     quoted, prefixes = question.phrases, question.prefixes
     in_quotes = {stem_word(word, stemmer) for phrase in quoted for word in phrase}
     wanted = sorted(question.stems.keys() | in_quotes)

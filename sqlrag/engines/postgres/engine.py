@@ -77,6 +77,7 @@ class PostgresEngine(Engine):
     """An engine over a server, or, inside of :meth:`read`, over one transaction on it."""
 
     lexical_score = "ts_rank_cd"
+    note = ""
 
     def __init__(self, server: Server, metadata: dict[str, str], con: Connection | None = None) -> None:
         self._server = server
@@ -130,6 +131,9 @@ class PostgresEngine(Engine):
         default, given = BM25(), plan.bm25
         names = [name for name in ("k1", "b") if getattr(given, name) != getattr(default, name)]
         return [f"{name}={getattr(given, name)} has no effect in Postgres, which has no BM25." for name in names]
+
+    def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
+        return True
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         named = filters.parameters()

@@ -23,6 +23,7 @@ import sqlrag
 from sqlrag.cli import app
 from sqlrag.engines.duckdb.legs import default_pool
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
+from tests.support.residence import in_memory, random_questions, same
 
 ROOT = Path(__file__).parents[3]
 QUESTIONS = [json.loads(line)["text"] for line in (ROOT / "data" / "questions.jsonl").read_text("utf-8").splitlines()][
@@ -98,6 +99,19 @@ class OpenStore(Surface):
 
     def ask(self, question, mode, filters):
         return pairs(getattr(self.store, f"{mode}_query")(question, top_k=TOP_K, **filters))
+
+
+class InMemory(Surface):
+    """An open store whose arrays are in memory, with the same questions."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.store = self.stack.enter_context(in_memory(path))
+
+    def ask(self, question, mode, filters):
+        found = getattr(self.store, f"{mode}_query")(question, top_k=TOP_K, **filters)
+        assert found.methods["engine"] == "memory"
+        return pairs(found)
 
 
 class Coroutines(Surface):
@@ -254,7 +268,7 @@ class LlamaIndexVectorStore(Surface):
 SURFACES = {
     surface.__name__: surface
     for surface in (
-        OpenStore, Coroutines, Blocks, SqlMacro, CommandLine, Rest, Mcp, LangChain,
+        OpenStore, InMemory, Coroutines, Blocks, SqlMacro, CommandLine, Rest, Mcp, LangChain,
         LlamaIndexRetriever, LlamaIndexVectorStore,
     )
 }  # fmt: skip
@@ -291,6 +305,13 @@ def test_the_same_ids_order_and_scores(kb, expected, name, count):
                 questions = questions_of(way)[:count]
                 wanted = expected[way][: len(questions)]
                 assert differences(questions, wanted, answers(surface, way, questions)) == [], way
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(2000, marks=pytest.mark.slow)])
+def test_memory_answers_random_questions_with_random_options_as_sql_does(kb, count):
+    with sqlrag.Store(kb, resident=False) as by_sql, in_memory(kb) as by_memory:
+        asked = list(random_questions(by_sql, count))
+        assert [found for question in asked if (found := same(by_sql, by_memory, *question))] == []
 
 
 # Of rows of a table: filters on columns with types, and the same in SQL over the view of the rows.
@@ -364,6 +385,7 @@ def test_a_filter_chooses_what_sql_chooses(of_rows, way):
 # Where each surface is changed by hand: a function that returns results, or that writes them.
 SEAMS = {
     "OpenStore": ("sqlrag.search.queries", "Queries.hybrid_query"),
+    "InMemory": ("sqlrag.search.queries", "Queries.hybrid_query"),
     "Coroutines": ("sqlrag", "ahybrid_query"),
     "Blocks": ("sqlrag", "package"),
     "CommandLine": ("sqlrag.cli.search", "write_rows"),

@@ -1,0 +1,2 @@
+-- Every vector, as it is stored.
+SELECT rid, embedding FROM documents;

@@ -1,0 +1,132 @@
+"""Searches the arrays of a file, and asks its SQL for what they do not hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlrag.engines.duckdb import legs, row_tables
+from sqlrag.engines.duckdb.engine import FileEngine
+from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
+from sqlrag.engines.duckdb.rows import as_time
+from sqlrag.ranking.fusion import Leg, LegHit
+from sqlrag.ranking.terms import weighed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from sqlrag.engines.resident.index import Index, Ranked
+    from sqlrag.ranking.fusion import ExactScores
+    from sqlrag.ranking.plan import BM25, SearchOptions
+    from sqlrag.ranking.terms import Terms
+
+_IN_MEMORY = "in memory: "
+
+# Up to so many chunks a leg takes less than what a second thread costs.
+_QUICK = 300_000
+
+
+class ResidentEngine(FileEngine):
+    """An :class:`~sqlrag.engines.base.Engine` over the arrays of a file in one state, for one search.
+
+    Quotes, stars, filters and ``exact=True`` are left to the SQL of the file, as is what the arrays have no room for.
+    """
+
+    note = "memory"
+
+    def __init__(self, engine: FileEngine, index: Index) -> None:
+        super().__init__(engine.database, engine.metadata)
+        self._index = index
+        self._rows: dict[str, int] = {}
+
+    def chunks(self) -> int:
+        return self._index.chunks
+
+    def parallel(self, plan: SearchOptions) -> bool:
+        return plan.exact or bool(plan.filters.parameters()) or self.chunks() > _QUICK
+
+    def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
+        if filters or plan.exact:
+            return super().vector_leg(vector, k, filters, plan)
+        asked = plan.codes_pool or legs.default_pool(self.chunks(), len(vector), k)
+        pool = max(asked, k)
+        leg = self._leg(self._index.nearest(vector, k, pool), legs.method_of(self.chunks(), pool, {}))
+        leg.pool = asked
+        return leg
+
+    def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
+        con = self.cursor()
+        terms = query_terms(
+            con,
+            query_text,
+            self.metadata["stemmer"],
+            syntax=plan.syntax,
+            conjunctive=plan.conjunctive,
+            chunks=self.chunks(),
+            dictionary=_Dictionary(con, self._index),
+            stops=self._index.stops,
+        )
+        return terms if terms.texts else weighed(terms, self.chunks(), plan.bm25.k1 + 1)
+
+    def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
+        if filters or terms.clauses:
+            return super().lexical_leg(terms, k, plan, filters)
+        if legs.nothing_to_look_for(terms, conjunctive=plan.conjunctive):
+            return Leg(method=legs.NOTHING)
+        at_least = terms.wanted if plan.conjunctive else 1
+        return self._leg(self._index.best(terms, plan.bm25, k, at_least), "words by their postings")
+
+    def pair_scores(
+        self,
+        vector: NDArray[np.float32],
+        terms: Terms,
+        rids: Sequence[int],
+        bm25: BM25,
+        sample: list[tuple[float | None, float]] | None = None,
+    ) -> ExactScores:
+        index = self._index
+        wanted = index.rows_of(rids)
+        sampled = index.sampled(terms, legs.sampled_nth(terms, self.chunks())) if sample is not None else wanted[:0]
+        rows = np.union1d(wanted, sampled)
+        cosines: list[float | None] = index.cosines(vector, rows).tolist()
+        scores, held = index.bm25(terms, bm25, rows)
+        known = (None if cosine != cosine else cosine for cosine in cosines)  # NaN is that of a damaged vector
+        pairs = list(zip(known, scores.tolist(), strict=True))
+        if sample is not None:
+            sample.extend(pairs[place] for place in (rows.searchsorted(sampled)).tolist() if held[place])
+        return {rid: pairs[place] for rid, place in zip(rids, rows.searchsorted(wanted).tolist(), strict=True)}
+
+    def chunk_rows(self, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        rows = [self._rows.get(node_id, -1) for node_id in node_ids]
+        if self._index.contents is None or -1 in rows:
+            return super().chunk_rows(node_ids)
+        found = self._index.shown(rows)
+        for chunk in found:
+            chunk["metadata"] = json.loads(chunk["metadata"])
+            chunk["created_at"] = as_time(chunk["created_at"])
+        row_tables.add_keys(self.cursor(), found)
+        return {chunk["node_id"]: chunk for chunk in found}
+
+    def _leg(self, ranked: Ranked, method: str) -> Leg:
+        rids, node_ids, doc_ids, numbers = self._index.named(ranked.rows)
+        self._rows.update(zip(node_ids, ranked.rows.tolist(), strict=True))
+        return Leg(
+            hits=[LegHit(*hit) for hit in zip(rids, doc_ids, numbers, ranked.scores.tolist(), strict=True)],
+            node_ids=dict(zip(rids, node_ids, strict=True)),
+            method=f"{_IN_MEMORY}{method}",
+        )
+
+
+@dataclass(frozen=True)
+class _Dictionary(FileDictionary):
+    """The dictionary of the file, with the terms of a question from memory."""
+
+    index: Index
+
+    def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:
+        return self.index.look_up(terms)

@@ -1,0 +1,375 @@
+"""The arrays of a file in memory, and the two legs over them: the arithmetic of the search macros, in numpy.
+
+Rows are numbered from 0 in the order of their ``rid``. Every score is rounded where the macros round it, and sums of
+BM25 are of whole billionths, so that no order of adding changes them.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sqlrag.ranking.terms import idf
+from sqlrag.ranking.vectors import query_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from sqlrag.ranking.plan import BM25
+    from sqlrag.ranking.terms import Terms
+
+    Rows = NDArray[np.intp]
+    Floats = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+_BILLION = 1e9
+
+# Rows whose codes are compared at a time: what that needs stays in the cache of a processor.
+_BLOCK = 32_768
+
+# Up to this many postings the rarest terms are scored; beyond, common terms are looked up only where they matter.
+_PROBE = 30_000
+
+_HALF = 0xFFFF_FFFF_FFFF_FFFF
+
+
+class Ranked(NamedTuple):
+    """Rows, best first, and the score of each."""
+
+    rows: Rows
+    scores: Floats
+
+
+@dataclass(frozen=True)
+class Postings:
+    """The postings of a file, by term and row: those of ``termids[i]`` are at ``starts[i]`` to ``starts[i + 1]``."""
+
+    termids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    tf: NDArray[Any]
+    heading_tf: NDArray[Any]
+
+    def of(self, termid: int) -> slice:
+        """Return where the postings of a term are."""
+        place = int(self.termids.searchsorted(termid))
+        if place == len(self.termids) or self.termids[place] != termid:
+            return slice(0, 0)
+        return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a search reads of a file, as it was in one state of it. It never changes; safe to use in several threads.
+
+    ``order`` is the place of each row by ``doc_id, chunk_index``, ``hashes`` are DuckDB's of these two, by which pairs
+    are sampled. ``names`` has ``node_id, doc_id, chunk_index`` of each row, ``contents`` what else results show of it,
+    None where there was no room. ``longest`` is the length of the longest of
+    the vectors. ``terms`` is in the order of the alphabet. ``codes`` are the signs of the vectors, 64
+    dimensions to a word, ``[words, chunks]``.
+    """
+
+    state: Hashable
+    stops: frozenset[str]
+    num_docs: int
+    average_length: float
+    average_heading_length: float
+    rids: NDArray[np.int32]
+    order: NDArray[np.int32]
+    hashes: NDArray[np.uint64]
+    lengths: NDArray[np.int32]
+    heading_lengths: NDArray[np.int32]
+    names: pa.RecordBatch
+    contents: pa.RecordBatch | None
+    vectors: NDArray[np.float32]
+    longest: float
+    codes: NDArray[np.uint64]
+    terms: pa.Array
+    termids: NDArray[np.int32]
+    dfs: NDArray[np.int32]
+    postings: Postings
+    _sampled: dict[int, Rows] = field(default_factory=dict)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        return len(self.rids)
+
+    @cached_property
+    def bytes(self) -> int:
+        """How much memory the arrays take."""
+        held = (*vars(self).values(), *vars(self.postings).values())
+        return sum(one.nbytes for one in held if hasattr(one, "nbytes"))
+
+    def rows_of(self, rids: Sequence[int]) -> Rows:
+        """Return the rows of chunks, by their ``rid``."""
+        rows: Rows = self.rids.searchsorted(np.asarray(rids, dtype=np.int32))
+        return rows
+
+    def named(self, rows: Rows) -> tuple[list[int], list[str], list[str], list[int]]:
+        """Return ``rid, node_id, doc_id, chunk_index`` of rows, a list for each."""
+        node_ids, doc_ids, numbers = (column.to_pylist() for column in self.names.take(pa.array(rows)).columns)
+        return self.rids[rows].tolist(), node_ids, doc_ids, numbers
+
+    def shown(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what results show of rows; there must be ``contents``."""
+        parts = [part.take(pa.array(rows, pa.int64())) for part in (self.names, self.contents) if part is not None]
+        columns = {name: part[name].to_pylist() for part in parts for name in part.schema.names}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:
+        """Return ``(term, termid, df)`` of the terms that some chunk holds, in the order of the alphabet."""
+        found = []
+        for term in sorted(set(terms)):
+            place = bisect_left(range(len(self.terms)), term, key=lambda i: self.terms[i].as_py())
+            if place < len(self.terms) and self.terms[place].as_py() == term:
+                found.append((term, int(self.termids[place]), int(self.dfs[place])))
+        return found
+
+    # The vector leg.
+
+    def nearest(self, vector: NDArray[np.float32], k: int, pool: int, passing: Flags | None = None) -> Ranked:
+        """Return the ``k`` rows of the highest cosine among the ``pool`` whose signs differ least from the vector's.
+
+        ``passing``, ``[chunks]``, says which rows are searched; all unless given.
+        """
+        rows = self._best_by_code(vector, pool, passing)
+        rows = rows[self._likely(vector, rows, k)]
+        scores = self.cosines(vector, rows)
+        whole = ~np.isnan(scores)
+        return self._ranked(rows[whole], scores[whole], k)
+
+    def _likely(self, vector: NDArray[np.float32], rows: Rows, k: int) -> NDArray[np.intp] | slice:
+        """Return which of the rows may be among the ``k`` nearest: all but those that float32 puts well below them."""
+        if len(rows) <= k:
+            return slice(None)
+        products = np.einsum("ij,j->i", self.vectors[rows], vector)
+        if not np.isfinite(products).all():
+            return slice(None)
+        # More than the sums of float32 are off by.
+        slack = 2e-7 * len(vector) * self.longest * math.sqrt(float(vector @ vector))
+        return np.flatnonzero(products >= np.partition(products, len(rows) - k)[len(rows) - k] - slack)
+
+    def _best_by_code(self, vector: NDArray[np.float32], pool: int, passing: Flags | None) -> Rows:
+        searched = np.arange(self.chunks) if passing is None else np.flatnonzero(passing)
+        if len(searched) <= pool:
+            return searched
+        distances = self._distances(vector)
+        if passing is not None:
+            distances = distances[searched]
+        border = np.partition(distances, pool - 1)[pool - 1]
+        nearer = np.flatnonzero(distances < border)
+        tied = np.flatnonzero(distances == border)[: pool - len(nearer)]
+        best: Rows = searched[np.sort(np.concatenate([nearer, tied]))]
+        return best
+
+    def _distances(self, vector: NDArray[np.float32]) -> NDArray[Any]:
+        """Return how much the signs of each row differ from the vector's, weighed as in ``vector_search.sql``."""
+        signs, low, high = (_halves(words) for words in query_code(vector))
+        distances: NDArray[Any] = np.zeros(self.chunks, dtype=np.uint16 if len(vector) * 3 < 2**16 else np.uint32)
+        differing, weighed = np.empty((2, _BLOCK), dtype=np.uint64)
+        counts = np.empty(_BLOCK, dtype=np.uint8)
+        for start in range(0, self.chunks, _BLOCK):
+            part = distances[start : start + _BLOCK]
+            x, y, count = differing[: len(part)], weighed[: len(part)], counts[: len(part)]
+            for word, codes in enumerate(self.codes):
+                np.bitwise_xor(codes[start : start + _BLOCK], signs[word], out=x)
+                np.bitwise_and(x, low[word], out=y)
+                part += _bit_count(y, out=count)
+                np.bitwise_and(x, high[word], out=y)
+                part += np.add(_bit_count(y, out=count), count, out=count)
+        return distances
+
+    def cosines(self, vector: NDArray[np.float32], rows: Rows) -> Floats:
+        """Return the exact cosines of rows, NaN where a vector is damaged."""
+        searched = vector.astype(np.float64)
+        products = np.einsum("ij,j->i", self.vectors[rows].astype(np.float64), searched)
+        length = math.sqrt(_in_order(searched, searched))
+        with np.errstate(invalid="ignore", over="ignore"):
+            scaled = products / length * _BILLION
+            # The last bit of a sum depends on its order: where it may decide, the sum is made as DuckDB makes it.
+            for place in np.flatnonzero(np.abs(np.abs(scaled) % 1 - 0.5) < 1e-5):
+                scaled[place] = _in_order(self.vectors[rows[place]].astype(np.float64), searched) / length * _BILLION
+            return np.where(np.isfinite(scaled), np.clip(_rounded(scaled) / _BILLION, -1, 1), np.nan)
+
+    # The lexical leg.
+
+    def best(self, terms: Terms, bm25: BM25, k: int, at_least: int = 1, passing: Flags | None = None) -> Ranked:
+        """Return the ``k`` rows of the highest BM25 that hold ``at_least`` so many of the terms.
+
+        ``passing`` as in :meth:`nearest`. Without either condition the most common terms are scored only where they can
+        bring a row among the best, as MaxScore does (Turtle & Flood, 1995).
+        """
+        words = sorted(self._words(terms, bm25), key=lambda word: (word.length, word.termid))
+        if at_least > 1 or passing is not None:
+            rows, sums, matched = self._scored(words)
+            allowed = matched >= at_least
+            if passing is not None:
+                allowed &= passing[rows]
+            return self._highest(rows[allowed], sums[allowed], k)
+        probed = max(1, sum(total <= _PROBE for total in accumulate(word.length for word in words)))
+        rare = probed
+        while True:
+            rows, sums, _ = self._scored(words[:rare])
+            floor = _floor(sums, k)
+            bound, common = 0.0, len(words)
+            while common > rare and floor is not None and bound + words[common - 1].most < floor:
+                common -= 1
+                bound += words[common].most
+            if common == rare:
+                break
+            rare = common
+        for word in words[rare:]:
+            likely = sums + bound >= (floor or 0.0)
+            rows, sums = rows[likely], sums[likely]
+            sums = sums + self._added(word, rows)[0]
+            bound -= word.most
+            floor = _floor(sums, k)
+        return self._highest(rows, sums, k)
+
+    def bm25(self, terms: Terms, bm25: BM25, rows: Rows) -> tuple[Floats, Flags]:
+        """Return the BM25 of rows, and whether each holds one of the terms."""
+        sums, held = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        for word in self._words(terms, bm25):
+            added, holds = self._added(word, rows)
+            sums += added
+            held |= holds
+        return sums / _BILLION, held
+
+    def sampled(self, terms: Terms, nth: int) -> Rows:
+        """Return the rows that are sampled: every ``nth`` by its hash. Not all of them hold one of the terms."""
+        spans = [self.postings.of(termid) for termid in terms.termids]
+        if sum(span.stop - span.start for span in spans) < self.chunks // 4:
+            held = np.concatenate([_NO_ROWS, *(self.postings.rows[span] for span in spans)])
+            return np.unique(held[self.hashes[held] % np.uint64(nth) == 0])
+        rows = self._sampled.get(nth, _NO_ROWS)
+        if not len(rows):
+            rows = np.flatnonzero(self.hashes % np.uint64(nth) == 0)
+            if len(self._sampled) < _MOST_SAMPLES:
+                self._sampled[nth] = rows
+        return rows
+
+    def _words(self, terms: Terms, bm25: BM25) -> Iterator[_Word]:
+        k1, b, text_weight, heading_weight = bm25
+        average = text_weight * self.average_length + heading_weight * self.average_heading_length
+        base, slope = k1 * (1 - b), k1 * b / max(average, 1)
+        boosts = terms.boosts or [1.0] * len(terms.termids)
+        for termid, df, boost in zip(terms.termids, terms.dfs, boosts, strict=True):
+            weight = _BILLION * boost * (k1 + 1) * idf(df, self.num_docs)
+            yield _Word(termid, self.postings.of(termid), weight, base, slope, text_weight, heading_weight)
+
+    def _scored(self, words: Sequence[_Word]) -> tuple[Rows, Floats, Rows]:
+        """Return the rows that hold one of the words, the sum of what these add, and how many of them each holds."""
+        parts = [self._contributions(word, word.span) for word in words]
+        if not parts:
+            return _NO_ROWS, np.zeros(0), _NO_ROWS
+        rows = np.concatenate([of_word for of_word, _ in parts])
+        added = np.concatenate([added for _, added in parts])
+        sums = np.bincount(rows, added, self.chunks).astype(np.float64, copy=False)
+        matched = np.bincount(rows, minlength=self.chunks)
+        held: Rows = np.flatnonzero(matched)
+        return held, sums[held], matched[held]
+
+    def _contributions(self, word: _Word, span: slice | NDArray[np.intp]) -> tuple[NDArray[np.int32], Floats]:
+        """Return the rows of some postings of a word, and what it adds to each, in whole billionths."""
+        rows = self.postings.rows[span]
+        tf = word.text_weight * self.postings.tf[span] + word.heading_weight * self.postings.heading_tf[span]
+        counts = tf > 0
+        if not counts.all():
+            rows, tf = rows[counts], tf[counts]
+        lengths = word.text_weight * self.lengths[rows] + word.heading_weight * self.heading_lengths[rows]
+        return rows, _rounded(word.weight * tf / (tf + word.base + word.slope * lengths))
+
+    def _added(self, word: _Word, rows: Rows) -> tuple[Floats, Flags]:
+        """Return what a word adds to rows, and which of them hold it."""
+        added, holds = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        if not word.length or not len(rows):
+            return added, holds
+        held = self.postings.rows[word.span]
+        places = held.searchsorted(rows.astype(np.int32))
+        places[places == len(held)] = 0
+        found = np.flatnonzero(held[places] == rows)
+        taken, contributions = self._contributions(word, places[found] + word.span.start)
+        if len(taken) < len(found):
+            found = found[np.isin(rows[found], taken)]
+        added[found], holds[found] = contributions, True
+        return added, holds
+
+    def _highest(self, rows: Rows, sums: Floats, k: int) -> Ranked:
+        if len(rows) > k:
+            chosen = sums >= np.partition(sums, len(sums) - k)[len(sums) - k]
+            rows, sums = rows[chosen], sums[chosen]
+        return self._ranked(rows, sums / _BILLION, k)
+
+    def _ranked(self, rows: Rows, scores: Floats, k: int) -> Ranked:
+        best = np.lexsort((self.order[rows], -scores))[:k]
+        return Ranked(rows[best], scores[best])
+
+
+class _Word(NamedTuple):
+    """A term of a question: where its postings are, and the factors of ``bm25_contributions.sql``."""
+
+    termid: int
+    span: slice
+    weight: float
+    base: float
+    slope: float
+    text_weight: float
+    heading_weight: float
+
+    @property
+    def length(self) -> int:
+        """How many postings it has."""
+        return int(self.span.stop - self.span.start)
+
+    @property
+    def most(self) -> float:
+        """What it can add at most, in billionths: rounding adds less than 1."""
+        return self.weight + 1
+
+
+_NO_ROWS = np.zeros(0, dtype=np.intp)
+
+# Lists of sampled rows that are kept: most questions have common words, and the same one.
+_MOST_SAMPLES = 64
+
+
+def _floor(sums: Floats, k: int) -> float | None:
+    """Return the score that ``k`` rows reach, None where there are fewer."""
+    return float(np.partition(sums, len(sums) - k)[len(sums) - k]) if len(sums) >= k else None
+
+
+def _rounded(values: Floats) -> Floats:
+    """Round to whole numbers as DuckDB does, halves away from zero."""
+    return np.copysign(np.floor(np.abs(values) + 0.5), values)
+
+
+def _in_order(left: Floats, right: Floats) -> float:
+    """Return the sum of products, added one after the other."""
+    return float(np.cumsum(left * right)[-1])
+
+
+def _halves(words: Sequence[int]) -> NDArray[np.uint64]:
+    """Return words of 128 bits as words of 64, the upper half of each first."""
+    return np.array([half for word in words for half in ((word >> 64) & _HALF, word & _HALF)], dtype=np.uint64)
+
+
+_BITS = np.array([number.bit_count() for number in range(2**8)], dtype=np.uint8)
+
+
+def counted_by_table(values: NDArray[np.uint64], out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return how many bits of each number are 1, also with numpy 1.26."""
+    counted: NDArray[np.uint8] = np.sum(_BITS[values.view(np.uint8)].reshape(-1, 8), axis=1, dtype=np.uint8, out=out)
+    return counted
+
+
+_bit_count: Callable[..., NDArray[np.uint8]] = getattr(np, "bitwise_count", counted_by_table)

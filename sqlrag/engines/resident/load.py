@@ -1,0 +1,199 @@
+"""Reads the arrays of a file, in one transaction, where they fit into a budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlrag.engines.duckdb.lexical import stop_words
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.duckdb.statements import arrow_reader
+from sqlrag.engines.resident.index import Index, Postings
+from sqlrag.ranking.vectors import sign_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    import duckdb
+    from numpy.typing import NDArray
+
+# Rows of vectors that are read at a time.
+_BATCH = 16_384
+
+MB = 1_000_000
+
+_NAMES = ("node_id", "doc_id", "chunk_index")
+
+
+class UnfitError(Exception):
+    """A file cannot be searched in memory; the message says why."""
+
+
+def load(
+    con: duckdb.DuckDBPyConnection, state: Hashable, dimensions: int, most_bytes: int, go_on: Callable[[], None]
+) -> Index:
+    """Return the arrays of a file, which is in ``state``.
+
+    Parameters
+    ----------
+    con
+        A cursor that nothing else uses, in no transaction.
+    dimensions
+        Of the vectors.
+    most_bytes
+        What the arrays may take. What results show of a chunk is left out where only the rest fits.
+    go_on
+        Called between the steps; it may raise.
+
+    Raises
+    ------
+    UnfitError
+        They do not fit, or the parts of the file do not belong together.
+    """
+    con.execute("BEGIN")
+    try:
+        return _load(con, state, dimensions, most_bytes, go_on)
+    finally:
+        con.execute("ROLLBACK")
+
+
+def size(con: duckdb.DuckDBPyConnection, dimensions: int) -> int:
+    """Return how many bytes the arrays of a file will take, without what results show of the chunks."""
+    chunks, of_names, postings, of_terms = _row(con, "sizes")
+    # Of a chunk: its vector, its code and five numbers; of a posting: a row and two numbers of a byte, most often.
+    return int(chunks * (4 * dimensions + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms)
+
+
+def size_of_contents(con: duckdb.DuckDBPyConnection) -> int:
+    """Return how many bytes what results show of the chunks will take."""
+    (of_contents,) = _row(con, "size_of_contents")
+    return int(of_contents)
+
+
+def _load(
+    con: duckdb.DuckDBPyConnection, state: Hashable, dimensions: int, most_bytes: int, go_on: Callable[[], None]
+) -> Index:
+    needed = size(con, dimensions)
+    if needed > most_bytes:
+        raise UnfitError(
+            f"its arrays take {-(-needed // MB):,} MB, more than resident_mb, which is {most_bytes // MB:,}"
+        )
+    has_contents = needed + size_of_contents(con) <= most_bytes
+    go_on()
+    table = _table(con, "rows")
+    if table["len"].null_count:
+        raise UnfitError("the word index does not hold every chunk")
+    rids = _numbers(table, "rid")
+    contents = None
+    if has_contents:
+        go_on()
+        shown = _table(con, "contents")
+        own = _numbers(shown, "rid")
+        if not np.array_equal(own, rids):
+            shown = shown.take(np.argsort(own))
+        contents = _batch(shown.drop_columns(["rid"]))
+    go_on()
+    vectors, codes, longest = _vectors(con, rids, dimensions, go_on)
+    terms = _table(con, "terms")
+    go_on()
+    num_docs, average_length, average_heading_length = _row(con, "stats")
+    return Index(
+        state=state,
+        stops=frozenset(stop_words(con)),
+        num_docs=num_docs,
+        average_length=average_length,
+        average_heading_length=average_heading_length,
+        rids=rids,
+        order=_numbers(table, "place"),
+        hashes=_numbers(table, "hash"),
+        lengths=_numbers(table, "len"),
+        heading_lengths=_numbers(table, "heading_len"),
+        names=_batch(table.select(_NAMES)),
+        contents=contents,
+        vectors=vectors,
+        longest=longest,
+        codes=codes,
+        terms=terms["term"].combine_chunks(),
+        termids=_numbers(terms, "termid"),
+        dfs=_numbers(terms, "df"),
+        postings=_postings(con, rids),
+    )
+
+
+def _vectors(
+    con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32], dimensions: int, go_on: Callable[[], None]
+) -> tuple[NDArray[np.float32], NDArray[np.uint64], float]:
+    """Return the vectors in the order of their rows, their signs, and the length of the longest."""
+    longest = 1.0
+    vectors = np.empty((len(rids), dimensions), dtype=np.float32)
+    codes = np.empty((_words(dimensions), len(rids)), dtype=np.uint64)
+    for batch in arrow_reader(con.sql(read_sql("resident/vectors")), _BATCH):
+        go_on()
+        rows = rids.searchsorted(batch["rid"].to_numpy())
+        values = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(-1, dimensions)
+        first = int(rows[0]) if len(rows) else 0
+        # A slice where the rows follow each other, which is copied faster.
+        place: Any = (
+            slice(first, first + len(rows)) if np.array_equal(rows, np.arange(first, first + len(rows))) else rows
+        )
+        vectors[place] = values
+        longest = max(longest, float(np.sqrt(np.nanmax(np.einsum("ij,ij->i", values, values), initial=0.0))))
+        for word, (upper, lower) in enumerate(sign_words(values)):
+            codes[2 * word, place], codes[2 * word + 1, place] = upper.view(np.uint64), lower
+    return vectors, codes, longest
+
+
+def _postings(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32]) -> Postings:
+    """Return the postings in the order of terms and rows."""
+    table = _table(con, "postings")
+    termids, of_chunks = _numbers(table, "termid"), _numbers(table, "rid")
+    rows = of_chunks
+    if not np.array_equal(rids, np.arange(len(rids))):
+        row_of = np.full(max(rids.max(initial=-1), of_chunks.max(initial=-1)) + 1, -1, dtype=np.int32)
+        row_of[rids] = np.arange(len(rids), dtype=np.int32)
+        rows = row_of[of_chunks]
+    if rows.min(initial=0) < 0 or rows.max(initial=-1) >= len(rids):
+        raise UnfitError("the word index holds chunks that are not there")
+    columns = [rows, *(_narrow(_numbers(table, name)) for name in ("tf", "heading_tf"))]
+    step = np.diff(termids)
+    if not ((step > 0) | ((step == 0) & (np.diff(rows) > 0))).all():
+        # What was added later stands at the end, in order itself: a sort that is stable merges it in.
+        ordered = np.argsort((termids.astype(np.int64) << 32) | rows, kind="stable")
+        termids, columns = termids[ordered], [column[ordered] for column in columns]
+    starts = np.flatnonzero(np.diff(termids, prepend=-1))
+    return Postings(termids[starts], np.append(starts, len(termids)), *columns)
+
+
+def _narrow(numbers: NDArray[np.int32]) -> NDArray[Any]:
+    """Return whole numbers, 0 or more, in the smallest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _words(dimensions: int) -> int:
+    """Return how many words of 64 bits the signs of a vector take."""
+    return -(-dimensions // 128) * 2
+
+
+def _row(con: duckdb.DuckDBPyConnection, name: str) -> tuple[Any, ...]:
+    row: tuple[Any, ...] = con.execute(read_sql(f"resident/{name}")).fetchall()[0]
+    return row
+
+
+def _table(con: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
+    """Return the rows of a statement, each column in one piece."""
+    table = con.sql(read_sql(f"resident/{name}")).to_arrow_table()
+    types = [pa.large_string() if pa.types.is_string(column.type) else column.type for column in table.schema]
+    fields = [column.with_type(kind) for column, kind in zip(table.schema, types, strict=True)]
+    return table.cast(pa.schema(fields)).combine_chunks()
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch, of which pyarrow takes rows faster."""
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], names=table.column_names)
+
+
+def _numbers(table: pa.Table, name: str) -> NDArray[Any]:
+    numbers: NDArray[Any] = table[name].to_numpy()
+    return numbers

@@ -1,0 +1,259 @@
+"""A store in memory never gives an old answer, and SQL answers wherever it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import duckdb
+import numpy as np
+import pytest
+
+from sqlrag import Chunk, Document, InputError, Settings, Store, compact
+from sqlrag.engines.resident import follow
+from sqlrag.engines.resident.index import Index
+from tests.support.helpers import ROOT
+from tests.support.residence import WAIT, in_memory, settle
+
+DIMENSIONS = 16
+WORDS = ["pump", "valve", "ferry", "harbour", "lantern", "winch", "anchor", "rope", "sail", "keel"]
+
+
+def chunk(number):
+    return Chunk(
+        f"d{number // 4}.md", number % 4, f"The {WORDS[number % 10]} number{number} of {WORDS[number // 10 % 10]}"
+    )
+
+
+def vector(number):
+    return np.random.default_rng(number).normal(size=DIMENSIONS).astype(np.float32)
+
+
+def put(store, numbers):
+    chunks = [chunk(number) for number in numbers]
+    documents = [Document(name, "") for name in dict.fromkeys(one.doc_id for one in chunks)]
+    store.upsert(documents, chunks, np.array([vector(number) for number in numbers]))
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "kb.duckdb"
+    with Store.create(path, DIMENSIONS) as store:
+        put(store, range(80))
+    return path
+
+
+def ask(store, number=5, **options):
+    return store.hybrid_query(f"{WORDS[number % 10]} number{number}", query_vector=vector(number), **options)
+
+
+def engine_of(found):
+    return found.methods.get("engine", "")
+
+
+def test_what_this_process_writes_is_found_at_once(path):
+    with in_memory(path, read_only=False) as store:
+        assert engine_of(ask(store)) == "memory"
+        for number in range(80, 120, 4):
+            put(store, range(number, number + 4))
+            found = ask(store, number)
+            assert found[0]["node_id"] == chunk(number).node_id
+            assert engine_of(found).startswith("SQL, since ")
+            settle(store)
+            found = ask(store, number)
+            assert (found[0]["node_id"], engine_of(found)) == (chunk(number).node_id, "memory")
+            store.delete_documents(doc_ids=[f"d{number // 4}.md"])
+            assert chunk(number).node_id not in {row["node_id"] for row in ask(store, number, top_k=200)}
+            settle(store)
+            found = ask(store, number, top_k=200)
+            assert chunk(number).node_id not in {row["node_id"] for row in found}
+
+
+def test_what_a_program_changes_by_its_own_sql_is_seen_at_once(path):
+    with in_memory(path, read_only=False) as store, duckdb.connect(str(path)) as own:
+        assert [row["node_id"] for row in store.lexical_query("number7")] == ["d1.md#3"]
+        own.execute("UPDATE documents SET text = 'other words' WHERE node_id = 'd1.md#3'")
+        assert [row["text"] for row in store.lexical_query("number7")] == ["other words"]
+        settle(store)
+        assert engine_of(ask(store)) == "memory"
+        own.execute("INSERT INTO fts_main_documents.stopwords VALUES ('number7')")
+        assert "number7" not in store.lexical_query("pump number7", top_k=100).methods
+        assert ask(store, 7).notices == []
+        settle(store)
+        own.execute("BEGIN")
+        own.execute("DELETE FROM fts_main_documents.stopwords WHERE word = 'number7'")
+        assert engine_of(ask(store)) == "memory"
+        own.execute("COMMIT")
+        assert engine_of(ask(store)).startswith("SQL, since ")
+
+
+def test_several_threads_that_ask_while_one_writes_never_miss_what_was_written(path):
+    with in_memory(path, read_only=False) as store:
+        written, done, wrong, engines = [79], threading.Event(), [], set()
+
+        def asks():
+            while not done.is_set():
+                number = written[-1]
+                found = ask(store, number, top_k=3)
+                engines.add(engine_of(found))
+                if found[0]["node_id"] != chunk(number).node_id:
+                    wrong.append((number, found[0]["node_id"], engine_of(found)))
+
+        threads = [threading.Thread(target=asks) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(80, 140, 4):
+            put(store, range(number, number + 4))
+            written.append(number)
+            time.sleep(0.05)
+        settle(store)
+        ask(store)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert "memory" in engines
+
+
+def test_a_file_that_is_replaced_is_answered_by_sql_and_then_by_its_own_arrays(path, tmp_path):
+    with in_memory(path) as old:
+        with Store.create(tmp_path / "new.duckdb", DIMENSIONS) as store:
+            put(store, range(40, 60))
+        (tmp_path / "new.duckdb").replace(path)
+        found = ask(old)
+        assert found[0]["node_id"] == chunk(5).node_id  # as the store shows the file that it has opened
+        assert "has been replaced" in engine_of(found)
+        with in_memory(path) as new:
+            found = ask(new, 45)
+            assert (found[0]["node_id"], engine_of(found)) == (chunk(45).node_id, "memory")
+            assert chunk(5).node_id not in {row["node_id"] for row in ask(new, 5, top_k=100)}
+
+
+def test_a_compacted_file_is_read_again(path):
+    with in_memory(path) as store:
+        before = ask(store)
+    compact(path)
+    with in_memory(path) as store:
+        assert ask(store) == before
+        assert engine_of(ask(store)) == "memory"
+
+
+def test_what_another_process_writes_between_two_openings_is_found(path):
+    residence = follow.residence_of(path, 2000)
+    residence.stays = True  # as a server has it
+    with in_memory(path) as store:
+        assert engine_of(ask(store)) == "memory"
+    with Store(path, settings=Settings(resident_mb=2000)) as store:
+        assert engine_of(ask(store)) == "memory"  # at once, since the file is the same
+    code = (
+        "import sys; from tests.engines.resident.test_follow import *\n"
+        "with Store(sys.argv[1], read_only=False) as store: put(store, range(80, 84))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, cwd=ROOT)
+    with Store(path, settings=Settings(resident_mb=2000)) as store:
+        found = ask(store, 80)
+        assert found[0]["node_id"] == chunk(80).node_id
+        settle(store)
+        found = ask(store, 80)
+        assert (found[0]["node_id"], engine_of(found)) == (chunk(80).node_id, "memory")
+
+
+def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_wanted(path):
+    with Store(path) as store, Store(path, resident=False) as never:
+        for _ in range(follow.QUESTIONS):
+            assert engine_of(ask(store)) == engine_of(ask(never)) == ""
+        ask(store)
+        settle(store)
+        assert engine_of(ask(store)) == "memory"
+        assert engine_of(ask(never)) == ""
+
+
+def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
+    with in_memory(path, resident_mb=1) as store:
+        assert engine_of(ask(store)) == "memory"
+    residence = follow.residence_of(path, 3)
+    residence.most_bytes = 20_000  # the vectors and postings, without the texts
+    with in_memory(path, resident_mb=3) as store, Store(path, resident=False) as by_sql:
+        assert engine_of(ask(store)) == "memory"
+        assert residence._index.contents is None
+        assert ask(store, top_k=30) == ask(by_sql, top_k=30)
+    residence = follow.residence_of(path, 4)
+    residence.most_bytes = 2_000
+    with in_memory(path, resident_mb=4) as store:
+        found = ask(store)
+        assert found[0]["node_id"] == chunk(5).node_id
+        assert "more than resident_mb" in engine_of(found)
+    with Store(path, resident=True, settings=Settings(resident_mb=0)) as store:
+        assert engine_of(ask(store)) == ""
+
+
+def test_without_memory_sql_answers(path, monkeypatch):
+    with in_memory(path) as store:
+        wanted = ask(store)
+        assert engine_of(wanted) == "memory"
+
+        def fails(*_, **__):
+            raise MemoryError
+
+        monkeypatch.setattr(Index, "nearest", fails)
+        found = ask(store)
+        assert found == wanted
+        assert "not enough memory" in engine_of(found)
+    monkeypatch.setattr(follow, "load", fails)
+    with in_memory(path) as store:
+        found = ask(store)
+        assert found == wanted
+        assert "not enough memory" in engine_of(found)
+
+
+def test_a_file_with_a_macro_of_its_own_is_searched_by_that(path):
+    with duckdb.connect(str(path)) as con:
+        con.execute("CREATE OR REPLACE MACRO visible(a, b) AS 'x'")
+    with in_memory(path, trust=True) as store:
+        assert "its views or macros are not those" in engine_of(ask(store))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_answers_from_memory_as_well(path):
+    with in_memory(path) as store:
+        wanted = [row["node_id"] for row in ask(store)]
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                by_sql, by_memory = ask(store), ask(store)
+                assert [row["node_id"] for row in by_sql] == [row["node_id"] for row in by_memory] == wanted
+                os.write(writer, engine_of(by_memory).encode())
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        assert os.waitpid(child, 0)[1] == 0
+        assert os.read(reader, 100) == b"memory"
+
+
+def test_a_store_that_is_closed_while_it_is_being_read_is_free(path):
+    store = Store(path, resident=True)
+    store.close()
+    with Store(path, read_only=False) as other:  # which nothing of this process has open
+        put(other, range(80, 84))
+    assert threading.active_count() < 100
+    names = {thread.name for thread in threading.enumerate()}
+    assert "sqlrag-resident" not in names
+
+
+def test_settings_and_arguments_are_checked(path, monkeypatch):
+    with pytest.raises(InputError, match="resident_mb must be a whole number"):
+        Settings(resident_mb=-1)
+    with pytest.raises(InputError, match="resident must be True or False"):
+        Store(path, resident="yes")
+    monkeypatch.setenv("SQLRAG_RESIDENT_MB", "many")
+    with pytest.raises(InputError, match="SQLRAG_RESIDENT_MB must be a whole number"):
+        Settings.from_environment()
+    monkeypatch.setenv("SQLRAG_RESIDENT_MB", "64")
+    assert Settings.from_environment().resident_mb == 64
+    assert WAIT > 0

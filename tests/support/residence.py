@@ -1,0 +1,106 @@
+"""Stores that answer from memory, and random questions to compare them with those that answer by SQL."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlrag import Settings, SqlragError, Store
+from sqlrag.engines.resident import follow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    Question = tuple[str, str, dict[str, Any]]
+
+WAIT = 120
+
+
+def in_memory(path: Path, resident_mb: int = 2000, **options: Any) -> Store:
+    """Open a store whose arrays are in memory before the first question."""
+    store = Store(path, resident=True, settings=Settings(resident_mb=resident_mb), **options)
+    settle(store)
+    return store
+
+
+def settle(store: Store) -> None:
+    """Wait until the arrays of a store that is to have them are there."""
+    engine: Any = store._engine
+    until = time.monotonic() + WAIT
+    while time.monotonic() < until:
+        index, reason = engine.residence.index(engine.database)
+        if index is not None or reason not in follow.ON_THEIR_WAY:
+            return
+        engine.residence.wait(0.01)
+        time.sleep(0.01)
+
+
+_HYBRID: tuple[dict[str, Any], ...] = (
+    *({}, {}, {"fusion": "rrf"}, {"fusion": "convex"}, {"fusion": "weighted"}, {"feedback": 2}, {"expansion": 5}),
+    *({"per_document": 1}, {"vector_top_k": 20, "lexical_top_k": 10}, {"vector_top_k": 0}, {"lexical_top_k": 0}),
+    *({"context": "neighbours"}, {"include_source_docs": True}),
+)
+_LEXICAL: tuple[dict[str, Any], ...] = ({}, {"conjunctive": True}, {"syntax": False})
+_WORDS: tuple[dict[str, Any], ...] = (
+    *({}, {}, {"k1": 0.9, "b": 0.4}, {"k1": 0}, {"fields": "text"}, {"fields": "heading_path"}),
+    {"heading_weight": 0.5},
+)
+_VECTOR: tuple[dict[str, Any], ...] = ({}, {}, {"min_similarity": 0.2}, {"codes_pool": 50}, {"codes_pool": 1})
+_FILTERS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"collection": "default"}, {"metadata": {"mime": "text/markdown"}})
+
+
+def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Question]:
+    """Yield searches: the mode, the question, and the options. Words are of the store, some of them of no chunk."""
+    chosen, vectors = random.Random(seed), np.random.default_rng(seed)
+    con = store.cursor()
+    texts = [text for (text,) in con.execute("SELECT text FROM documents ORDER BY rid").fetchall()]
+    words = [word for (word,) in con.execute("SELECT word FROM fts_main_documents.words ORDER BY word").fetchall()]
+    stored = con.execute("SELECT embedding FROM documents ORDER BY rid LIMIT 500").fetchnumpy()["embedding"]
+    for _ in range(count):
+        text = chosen.choice(texts).split()
+        start = chosen.randrange(max(1, len(text)))
+        asked = text[start : start + chosen.choice([1, 2, 3, 5, 8, 15])] or ["what"]
+        if chosen.random() < 0.2:
+            asked += [chosen.choice(words) for _ in range(chosen.choice([1, 3]))]
+        if chosen.random() < 0.05:
+            asked += [f"zzqq{chosen.choice(words)}"]
+        question, mode = " ".join(asked), chosen.choice(["hybrid"] * 4 + ["vector", "lexical"])
+        options = {"top_k": chosen.choice([1, 5, 10, 30, 120]), **chosen.choice(_FILTERS)}
+        if mode != "vector":
+            options |= chosen.choice(_WORDS)
+        if mode == "lexical":
+            options |= chosen.choice(_LEXICAL)
+            question = f'"{question}"' if chosen.random() < 0.2 else question
+        else:
+            near = np.array(chosen.choice(stored), dtype=np.float32) if chosen.random() < 0.7 else 0
+            noise = vectors.normal(0, 0.02, store.dimensions).astype(np.float32)
+            options |= {**chosen.choice(_VECTOR), "query_vector": near + noise}
+        if mode == "hybrid":
+            options |= chosen.choice(_HYBRID)
+        yield mode, question, options
+
+
+def same(one: Store, other: Store, mode: str, question: str, options: dict[str, Any]) -> str:
+    """Ask two stores the same, and return in what their answers differ; blank where they do not."""
+    wanted, found = (_answer(store, mode, question, options) for store in (one, other))
+    if wanted == found:
+        return ""
+    differing = [place for place, (a, b) in enumerate(zip(wanted, found, strict=False)) if a != b]
+    return f"{mode} {question!r} {options}: {differing}: {[(wanted[place], found[place]) for place in differing[:2]]}"
+
+
+def _answer(store: Store, mode: str, question: str, options: dict[str, Any]) -> list[Any]:
+    try:
+        found = getattr(store, f"{mode}_query")(question, **options)
+    except SqlragError as error:
+        return [str(error)]
+    answer: list[Any] = [found.notices, found.candidates, found.sql, found.further, *found]
+    shown = ("per_document", "context", "include_source_docs")
+    if found:
+        known = {name: value for name, value in options.items() if name not in shown}
+        answer.append(store.explain(question, found[-1]["node_id"], mode=mode, **known))
+    return answer
