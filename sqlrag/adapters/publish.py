@@ -307,11 +307,23 @@ def _write_database(source: Path, target: Path, names: Sequence[str] | None, par
     with Database.open(target, read_only=False) as database:
         con = database.cursor()
         run_script(con, "publish/without_records")
+        run_script(con, "publish/headings")
         if parts == "words":
             run_script(con, "publish/without_vectors", dimensions=dimensions)
         elif parts == "vectors":
             run_script(con, "publish/without_words")
     compact(target)
+    with Database.open(target, read_only=False) as database:  # compact makes every macro anew
+        database.cursor().execute(published_macro())
+
+
+_HEADINGS = "fts_main_documents.heading_text(d.heading_path, d.chunk_index, d.metadata_, d.tags)"
+
+
+def published_macro() -> str:
+    """Return the macro ``clause_search`` as a published file has it: it reads headings from a table."""
+    sql = read_sql("macros/clause_search")
+    return sql.replace(_HEADINGS, "(SELECT p.headings FROM published_headings AS p WHERE p.rid = d.rid)")
 
 
 def _facts(

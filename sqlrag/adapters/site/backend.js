@@ -21,7 +21,8 @@ if ("serviceWorker" in navigator) void navigator.serviceWorker.register(new URL(
 
 const opening = open(new URL("..", import.meta.url), { onProgress: tell });
 opening.then(async (store) => {
-  if ((await store.ready) === true) dispatchEvent(new Event("sqlrag-model")); // what was answered by words is asked again
+  await store.ready;
+  dispatchEvent(new Event("sqlrag-model")); // what was answered by words is asked again
 }, () => {});
 
 const MODES = { hybrid_query: "hybrid", vector_query: "meaning", lexical_query: "words" };
@@ -37,8 +38,8 @@ const routes = {
   },
   passage: (store, _, query) => store.passage(query.get("node_id")),
   get_source_documents: async (store, { chunk_ids: ids }) => ({ documents: await store.documentsOf(ids) }),
-  highlight: async (store, { query_text: text, texts }) => ({ spans: await store.highlight(text, texts) }),
-  snippets: async (store, { query_text: text, node_ids: ids }) => ({ snippets: await store.snippets(text, ids) }),
+  highlight: async (store, { query_text: text, texts, ...options }) => ({ spans: await store.highlight(text, texts, options) }),
+  snippets: async (store, { query_text: text, node_ids: ids, ...options }) => ({ snippets: await store.snippets(text, ids, options) }),
 };
 
 /** Search; while the model is loading, a hybrid search is answered by words. */

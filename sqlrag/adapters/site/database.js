@@ -1,7 +1,7 @@
 /** A worker that searches the published file: every search is a macro of the file, called in DuckDB. */
 
 import * as duckdb from "../assets/duckdb/duckdb-browser-blocking.js";
-import { answer, fetched, Problem } from "./rpc.js";
+import { answer, fetched, Problem, tell } from "./rpc.js";
 import { marks, part } from "./snippets.js";
 
 const DEEPER = 200; // candidates of each leg where only some results of a document are wanted
@@ -14,15 +14,18 @@ let chunks = 0;
 let dimensions = 0;
 
 /** Open `{url, bytes, wasm}`; addresses are absolute. */
-async function open(file, told) {
+async function open(file) {
   const { wasmExceptions } = await duckdb.getPlatformFeatures();
-  if (!wasmExceptions) throw new Problem(501, "This browser is too old", "It needs WebAssembly with exceptions.");
+  if (!wasmExceptions) throw new Problem(426, "This browser is too old", "It needs WebAssembly with exceptions.");
+  const engine = await fetch(file.wasm); // DuckDB waits for ever where it is missing
+  if (!engine.ok) throw new Problem(424, "The database engine cannot be started", `${file.wasm}: HTTP ${engine.status}. Publish the site again.`);
+  void engine.body.cancel();
   const bundle = { mainModule: file.wasm, mainWorker: "" };
   const database = await duckdb.createDuckDB({ mvp: bundle, eh: bundle }, new duckdb.VoidLogger(), duckdb.BROWSER_RUNTIME);
   const [content] = await Promise.all([
-    fetched(file.url, file.bytes, told),
-    database.instantiate(({ bytesLoaded, bytesTotal }) => told({ file: "DuckDB", have: bytesLoaded, bytes: bytesTotal })).catch((error) => {
-      throw new Problem(503, "The database engine cannot be started", `${file.wasm}: ${error.message}`);
+    fetched(file.url, file.bytes),
+    database.instantiate(({ bytesLoaded, bytesTotal }) => tell({ file: "DuckDB", have: bytesLoaded, bytes: bytesTotal })).catch((error) => {
+      throw new Problem(424, "The database engine cannot be started", `${file.wasm}: ${error.message}`);
     }),
   ]);
   database.registerFileBuffer("kb.duckdb", content);
@@ -36,7 +39,7 @@ async function open(file, told) {
     ({ chunks, dimensions } = facts);
     terms("warm"); // compiles the regular expressions of words
   } catch (error) {
-    throw new Problem(503, "The published file cannot be read", `${file.url}: ${error.message}`);
+    throw new Problem(424, "The published file cannot be read", `${file.url}: ${error.message}`);
   }
 }
 
@@ -62,6 +65,7 @@ function macro(name, values, options = {}) {
   return `${name}(${[...values, ...named.map(([key, value]) => `${key} := ${literal(value)}`)].join(", ")})`;
 }
 
+const WEIGHT = "heading_weight := (SELECT CAST(value AS DOUBLE) FROM embedding_metadata WHERE key = 'header_weight')";
 const VECTOR = "getvariable('question')";
 
 const useVector = (vector) => connection.query(`SET VARIABLE question = CAST('[${Array.from(vector, Number).join(", ")}]' AS FLOAT[${dimensions}])`);
@@ -81,7 +85,7 @@ function search(text, mode, vector, options) {
   if (mode !== "words") useVector(vector);
   let found;
   if (mode === "words") {
-    found = macro("lexical_query", [literal(text)], { k: deep, ...filters });
+    found = words(text, { k: deep, ...filters });
   } else if (mode === "meaning") {
     found = exact ? macro("exact_vector_query", [VECTOR], { k: deep, ...filters }) : macro("vector_query", [VECTOR], { k: deep, pool: codesPool(deep), ...filters });
   } else {
@@ -105,6 +109,62 @@ function search(text, mode, vector, options) {
   for (const hit of further.filter((one) => documents.has(one.doc_id))) (others[hit.doc_id] ??= []).push(hit.node_id);
   const notices = mode === "hybrid" && hits.length && hits.every((hit) => hit.lexical_rank === null) ? ["No chunk holds any of the words; the order is by the vectors."] : [];
   return { results, further: others, notices, timings: { total: (performance.now() - began) / 1000 } };
+}
+
+// Quotes and stars as sqlrag.ranking.terms has them.
+const PHRASE = /(?<![^\s([{,;:])"([^"]+)"(?![^\s)\]},.;:!?])/g;
+const PREFIX = /(?<![^\s([{,;:])([^\s*"()[\]{}]{2,})\*(?![^\s)\]},.;:!?])/g;
+// A run without blanks is cut into pairs or threes: as a term it is exact.
+const RUN = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]+$/u;
+
+/** Take a question apart: its plain words as text, the words of each phrase, and beginnings of words, folded. */
+function parse(text) {
+  const plainWords = (some) => select(`SELECT fts_main_documents.plain_words(${literal(some)}) AS words`)[0].words;
+  const phrases = [...text.matchAll(PHRASE)].map(([, phrase]) => plainWords(phrase)).filter((phrase) => phrase.length);
+  let rest = text.replaceAll(PHRASE, " ");
+  const stars = [...new Set([...rest.matchAll(PREFIX)].map(([, word]) => word))];
+  rest = rest.replaceAll(PREFIX, " ");
+  const prefixes = new Set();
+  for (const star of stars) {
+    const found = plainWords(star);
+    if (found.length === 1 && [...found[0]].length > 1) prefixes.add(found[0]);
+    else rest += ` ${star}`;
+  }
+  return { rest, phrases, prefixes: [...prefixes] };
+}
+
+/** Return the terms of folded words. */
+const termsOf = (folded) => folded.length ? select(`
+  SELECT DISTINCT coalesce(f.term, fts_main_documents.term_of(w.word, m.value)) AS term
+  FROM (SELECT unnest(${literal(folded)}) AS word) AS w JOIN embedding_metadata AS m ON m.key = 'stemmer'
+  LEFT JOIN fts_main_documents.words AS f ON f.word = w.word ORDER BY term`).map(({ term }) => term) : [];
+
+/** Return the call of the macro that searches for words; quotes and stars ask for phrases and beginnings. */
+function words(text, options) {
+  const { rest, phrases, prefixes } = parse(text);
+  if (!phrases.length && !prefixes.length) return macro("lexical_query", [literal(text)], options);
+  const [{ kept }] = select(`
+    SELECT coalesce(list(q.word ORDER BY q.word) FILTER (q.word NOT IN (SELECT s.word FROM fts_main_documents.stopwords AS s)), []) AS kept
+    FROM query_words(${literal(rest)}) AS q`);
+  const quoted = termsOf(phrases.flat());
+  const wanted = [...new Set([...termsOf(kept), ...quoted])].sort();
+  const rows = wanted.length ? select(`SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (${wanted.map(literal).join(", ")}) ORDER BY term`) : [];
+  const found = rows.map(({ term, termid, df }) => ({ termid, df, clause: wanted.indexOf(term) }));
+  const longest = [...prefixes].sort((a, b) => b.length - a.length || (a < b ? -1 : 1));
+  longest.forEach((prefix, place) => {
+    const known = new Set(found.map(({ termid }) => termid));
+    const begun = select(`SELECT termid FROM fts_main_documents.dict WHERE term IN (SELECT term FROM fts_main_documents.words WHERE starts_with(word, ${literal(prefix)})) ORDER BY term`);
+    const added = begun.filter(({ termid }) => !known.has(termid)).map(({ termid }) => termid);
+    if (!added.length) return;
+    const [{ df }] = select(`SELECT count(DISTINCT rid) AS df FROM fts_main_documents.postings WHERE termid IN (${added.join(", ")})`);
+    found.push(...added.map((termid) => ({ termid, df, clause: wanted.length + place })));
+  });
+  const clauses = found.map(({ clause }) => clause);
+  const required = quoted.map((term) => wanted.indexOf(term));
+  const holds = phrases.filter((phrase) => phrase.length > 1 || !RUN.test(phrase[0])).map((phrase) => ` ${phrase.join(" ")} `);
+  const isReachable = found.length && required.every((clause) => clauses.includes(clause));
+  const lists = [found.map(({ termid }) => termid), found.map(({ df }) => df), clauses, required, holds].map(literal);
+  return macro("clause_search", [...lists, WEIGHT], { ...options, k: isReachable ? options.k : 0 });
 }
 
 function ofEachDocument(hits, most) {
@@ -161,28 +221,31 @@ function describe() {
 
 const terms = (text) => select(`SELECT term, termid, df FROM query_terms(${literal(text)}) ORDER BY term`);
 
-/** Return the weight of each word of the texts that counts as a term of the question. */
-function weights(text, words) {
+/** Return the term and weight of each word of texts that counts for the question; with `syntax`, quotes and stars are read. */
+function weights(text, words, syntax) {
   if (!words.length) return new Map();
-  const wanted = terms(text);
+  const { rest, phrases, prefixes } = syntax ? parse(text) : { rest: text, phrases: [], prefixes: [] };
+  const wanted = terms(`${rest} ${phrases.flat().join(" ")}`);
+  const begun = prefixes.map((prefix) => `WHEN starts_with(w.folded, ${literal(prefix)}) THEN ${literal(`${prefix}*`)} `).join("");
   const rows = select(`
-    SELECT w.word, coalesce(f.term, fts_main_documents.term_of(w.folded, m.value)) AS term
+    SELECT w.word, CASE ${begun || "WHEN false THEN NULL "}ELSE coalesce(f.term, fts_main_documents.term_of(w.folded, m.value)) END AS term
     FROM (SELECT word, fts_main_documents.fold(fts_main_documents.composed(word)) AS folded FROM (SELECT unnest(${literal(words)}) AS word)) AS w
     JOIN embedding_metadata AS m ON m.key = 'stemmer' LEFT JOIN fts_main_documents.words AS f ON f.word = w.folded ORDER BY w.word`);
   const idf = new Map(wanted.map(({ term, df }) => [term, Math.log(1 + (chunks - df + 0.5) / (df + 0.5))]));
+  for (const prefix of prefixes) idf.set(`${prefix}*`, Math.max(1, ...idf.values()));
   return new Map(rows.filter(({ term }) => idf.has(term)).map(({ word, term }) => [word, { term, weight: idf.get(term) }]));
 }
 
 /** Return where texts hold the words of a question: `[start, end]` in characters. */
-const highlight = (text, texts) => marks(texts, (words) => weights(text, words)).map((found) => found.map(({ start, end }) => [start, end]));
+const highlight = (text, texts, syntax) => marks(texts, (words) => weights(text, words, syntax)).map((found) => found.map(({ start, end }) => [start, end]));
 
 /** Return the part of each chunk that holds most of the question, and the words of the question in it. */
-function snippets(text, ids) {
+function snippets(text, ids, syntax) {
   const rows = select(`SELECT node_id, visible(text, shown) AS text, heading_path FROM documents WHERE node_id IN (${ids.map(literal).join(", ")}) ORDER BY node_id`);
   const found = new Map(rows.map((row) => [row.node_id, row]));
   const bodies = ids.map((id) => part.body(found.get(id)));
-  const texts = marks(bodies, (words) => weights(text, words)).map((words, place) => part.best(bodies[place], words));
-  const spans = highlight(text, texts);
+  const texts = marks(bodies, (words) => weights(text, words, syntax)).map((words, place) => part.best(bodies[place], words));
+  const spans = highlight(text, texts, syntax);
   return texts.map((one, place) => ({ text: one, spans: spans[place] }));
 }
 
@@ -192,15 +255,14 @@ function explain(text, id, vector, options) {
   const [chunk] = select(`SELECT rid FROM documents WHERE node_id = ${literal(id)} ORDER BY rid`);
   if (!chunk) throw new Problem(404, "This is not in the file", `It holds no chunk ${id}.`);
   const lists = [wanted.map(({ termid }) => termid), wanted.map(({ df }) => df)].map(literal);
-  const weight = "heading_weight := (SELECT CAST(value AS DOUBLE) FROM embedding_metadata WHERE key = 'header_weight')";
   const parts = wanted.length ? select(`
-    SELECT d.term, d.df, p.tf, p.heading_tf, c.contribution / 1e9 AS contribution FROM bm25_contributions(${lists.join(", ")}, ${weight}) AS c
+    SELECT d.term, d.df, p.tf, p.heading_tf, c.contribution / 1e9 AS contribution FROM bm25_contributions(${lists.join(", ")}, ${WEIGHT}) AS c
     JOIN fts_main_documents.dict AS d ON d.termid = c.termid
     JOIN fts_main_documents.postings AS p ON p.termid = c.termid AND p.rid = c.rid
     WHERE c.rid = ${chunk.rid} ORDER BY d.term`) : [];
   const { results } = search(text, vector ? "hybrid" : "words", vector, { ...options, top_k: DEEPER });
   const place = results.findIndex((row) => row.node_id === id);
-  const [exact] = vector ? select(`SELECT vector_score FROM pair_scores(${lists.join(", ")}, ${VECTOR}, [${chunk.rid}], ${weight})`) : [];
+  const [exact] = vector ? select(`SELECT vector_score FROM pair_scores(${lists.join(", ")}, ${VECTOR}, [${chunk.rid}], ${WEIGHT})`) : [];
   const bm25 = parts.reduce((sum, one) => sum + Math.round(one.contribution * 1e9), 0) / 1e9;
   return { node_id: id, rank: place < 0 ? null : place + 1, score: results[place]?.score ?? null, cosine: exact?.vector_score ?? null, bm25, terms: parts };
 }

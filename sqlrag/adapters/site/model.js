@@ -9,12 +9,12 @@ let tokenizer = null;
 let most = 0;
 
 /** Load `{url, bytes, tokenizer, max_tokens, wasm}`; addresses are absolute. */
-async function load(model, told) {
+async function load(model) {
   ort.env.wasm.numThreads = 1; // more need headers that a plain server does not send
   ort.env.wasm.wasmPaths = { wasm: model.wasm };
   const [content, rules] = await Promise.all([
-    fetched(model.url, model.bytes, told),
-    fetched(model.tokenizer, model.tokenizer_bytes, () => {}),
+    fetched(model.url, model.bytes),
+    fetched(model.tokenizer, model.tokenizer_bytes),
   ]);
   tokenizer = new Tokenizer(JSON.parse(new TextDecoder().decode(rules)), {});
   session = await ort.InferenceSession.create(content, { executionProviders: ["wasm"] });

@@ -8,11 +8,14 @@ export class Problem extends Error {
   }
 }
 
-/** In a worker: answer calls of these functions; `told(value)` as their last argument reports progress. */
+/** In a worker: report progress. */
+export const tell = (told) => postMessage({ told });
+
+/** In a worker: answer calls of these functions. */
 export function answer(functions) {
   addEventListener("message", async ({ data: { id, name, values } }) => {
     try {
-      postMessage({ id, result: await functions[name](...values, (told) => postMessage({ told })) });
+      postMessage({ id, result: await functions[name](...values) });
     } catch (error) {
       const { status = 500, title = "The search failed", message } = error;
       postMessage({ id, problem: { status, title, detail: message } });
@@ -35,7 +38,7 @@ export function start(url, told) {
   // A script that cannot be loaded gives no message.
   worker.addEventListener("error", ({ message, filename }) => {
     const detail = `${message ?? "A script cannot be loaded"}: ${filename || url.pathname}. Publish the site again.`;
-    for (const { reject } of waiting.values()) reject(new Problem(503, "A part of this site is missing or damaged", detail));
+    for (const { reject } of waiting.values()) reject(new Problem(424, "A part of this site is missing or damaged", detail));
     waiting.clear();
   });
   return {
@@ -48,9 +51,9 @@ export function start(url, told) {
   };
 }
 
-/** Fetch a file of a known size, and report how much has arrived. */
-export async function fetched(url, bytes, told) {
-  const missing = (why) => new Problem(503, "A part of this site is missing or damaged", `${url}: ${why}. Publish the site again.`);
+/** In a worker: fetch a file of a known size, and report how much has arrived. */
+export async function fetched(url, bytes) {
+  const missing = (why) => new Problem(424, "A part of this site is missing or damaged", `${url}: ${why}. Publish the site again.`);
   const response = await fetch(url).catch((error) => {
     throw missing(error.message);
   });
@@ -64,7 +67,7 @@ export async function fetched(url, bytes, told) {
     if (have + value.length > bytes) throw missing(`more than ${bytes} bytes`);
     content.set(value, have);
     have += value.length;
-    told({ file: url.split("/").at(-1), have, bytes });
+    tell({ file: new URL(url).pathname.split("/").at(-1), have, bytes });
   }
   if (have !== bytes) throw missing(`${have} bytes instead of ${bytes}`);
   return content;

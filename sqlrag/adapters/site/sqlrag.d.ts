@@ -80,9 +80,10 @@ export interface Store {
   search(text: string, options?: SearchOptions): Promise<Results>;
   read(docId: string): Promise<SourceDocument>;
   explain(text: string, nodeId: string, options?: SearchOptions): Promise<Explanation>;
-  /** `[start, end]` in characters, of the question's words in each text. */
-  highlight(text: string, texts: string[]): Promise<[number, number][][]>;
-  snippets(text: string, nodeIds: string[]): Promise<{ text: string; spans: [number, number][] }[]>;
+  /** `[start, end]` in characters, of the question's words in each text; `syntax` reads quotes and stars. */
+  highlight(text: string, texts: string[], options?: { syntax?: boolean }): Promise<[number, number][][]>;
+  /** The part of each chunk that holds most of the question. */
+  snippets(text: string, nodeIds: string[], options?: { syntax?: boolean }): Promise<{ text: string; spans: [number, number][] }[]>;
   embed(text: string): Promise<Float32Array>;
   close(): void;
 }

@@ -11,13 +11,13 @@ export { Problem };
  * is loaded in the background unless `model` is false.
  */
 export async function open(url = new URL("..", import.meta.url), { onProgress = () => {}, model = true } = {}) {
-  if (typeof WebAssembly === "undefined") throw new Problem(501, "This browser cannot search here", "It has no WebAssembly, or it is switched off.");
+  if (typeof WebAssembly === "undefined") throw new Problem(426, "This browser cannot search here", "It has no WebAssembly, or it is switched off.");
   const root = new URL(url, globalThis.document?.baseURI ?? import.meta.url);
   const absolute = (path) => new URL(path, root).href;
   const response = await fetch(absolute("site.json"), { cache: "no-cache" }).catch(() => null);
-  if (!response?.ok) throw new Problem(503, "A part of this site is missing or damaged", `${absolute("site.json")} cannot be read. Publish the site again.`);
+  if (!response?.ok) throw new Problem(424, "A part of this site is missing or damaged", `${absolute("site.json")} cannot be read. Publish the site again.`);
   const site = await response.json();
-  if (site.format !== 1) throw new Problem(503, "This site was published by another version", `Its format is ${site.format}, this script reads 1. Publish it again.`);
+  if (site.format !== 1) throw new Problem(424, "This site was published by another version", `Its format is ${site.format}, this script reads 1. Publish it again.`);
   const database = start(new URL("database.js", import.meta.url), onProgress);
   await database.call("open", { ...site.database, url: absolute(site.database.url), wasm: absolute(site.database.wasm) });
   const store = new Store(site, database);
@@ -49,7 +49,7 @@ class Store {
   /** Return the vector of a question, of unit norm. */
   async embed(text) {
     const told = await this.ready;
-    if (told !== true) throw new Problem(501, "Vectors cannot be searched here", told);
+    if (told !== true) throw new Problem(424, "Vectors cannot be searched here", told);
     if (!this.#vectors.has(text)) this.#vectors.set(text, await this.#model.call("embed", this.site.model.query_prefix + text));
     return this.#vectors.get(text);
   }
@@ -78,9 +78,9 @@ class Store {
 
   describe = () => this.#database.call("describe");
 
-  highlight = (text, texts) => this.#database.call("highlight", text, texts);
+  highlight = (text, texts, { syntax = false } = {}) => this.#database.call("highlight", text, texts, syntax);
 
-  snippets = (text, ids) => this.#database.call("snippets", text, ids);
+  snippets = (text, ids, { syntax = false } = {}) => this.#database.call("snippets", text, ids, syntax);
 
   /** Take the score of a chunk apart, to the last term. */
   async explain(text, id, { vector = null, ...options } = {}) {
