@@ -85,7 +85,9 @@ _OF_THE_MODEL = (
     _Package("@huggingface/tokenizers", "0.2.0", "tokenizers", {"tokenizers.min.js": "dist/tokenizers.min.mjs"}),
 )
 
-_INSTALL = "npm install " + " ".join(f"{one.name}@{one.version}" for one in (_DUCKDB, *_OF_THE_MODEL))
+INSTALL = "npm install " + " ".join(f"{one.name}@{one.version}" for one in (_DUCKDB, *_OF_THE_MODEL))
+
+"""The command that installs the libraries."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ def _find(package: _Package, assets: str | os.PathLike[str] | None) -> Path:
             if all((folder / file).is_file() for file in package.files.values()):
                 return folder
     where = "node_modules of the current folder or of one above it" if assets is None else str(assets)
-    raise NotFoundError(f"The package {package.name} is not in {where}. Install the libraries there: {_INSTALL}")
+    raise NotFoundError(f"The package {package.name} is not in {where}. Install the libraries there: {INSTALL}")
 
 
 def _size(package: _Package, folder: Path) -> int:
@@ -281,7 +283,7 @@ def _copy_package(package: _Package, source: Path, folder: Path) -> None:
         script = folder / "duckdb-browser-blocking.js"
         text, count = _IMPORT.subn(r'import \1 from"./apache-arrow.js"', script.read_text("utf-8"))
         if not count:
-            raise FormatError(f"{source} is not known here. Install the version that is: {_INSTALL}")
+            raise FormatError(f"{source} is not known here. Install the version that is: {INSTALL}")
         script.write_text(text, "utf-8")
     elif package is _ARROW:
         script = folder / "apache-arrow.js"

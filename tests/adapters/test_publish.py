@@ -44,7 +44,7 @@ in_browser = [
     pytest.mark.model,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (the package chromium of Debian)"),
     pytest.mark.skipif(not weights.bundle_is_installed(), reason="needs the [offline] extra"),
-    pytest.mark.skipif(libraries() is None, reason=f"needs the libraries of npm: {publishing._INSTALL}"),
+    pytest.mark.skipif(libraries() is None, reason=f"needs the libraries of npm: {publishing.INSTALL}"),
 ]
 
 
