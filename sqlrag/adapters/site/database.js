@@ -17,15 +17,12 @@ let dimensions = 0;
 async function open(file) {
   const { wasmExceptions } = await duckdb.getPlatformFeatures();
   if (!wasmExceptions) throw new Problem(426, "This browser is too old", "It needs WebAssembly with exceptions.");
-  const engine = await fetch(file.wasm); // DuckDB waits for ever where it is missing
-  if (!engine.ok) throw new Problem(424, "The database engine cannot be started", `${file.wasm}: HTTP ${engine.status}. Publish the site again.`);
-  void engine.body.cancel();
   const bundle = { mainModule: file.wasm, mainWorker: "" };
   const database = await duckdb.createDuckDB({ mvp: bundle, eh: bundle }, new duckdb.VoidLogger(), duckdb.BROWSER_RUNTIME);
   const [content] = await Promise.all([
     fetched(file.url, file.bytes),
-    database.instantiate(({ bytesLoaded, bytesTotal }) => tell({ file: "DuckDB", have: bytesLoaded, bytes: bytesTotal })).catch((error) => {
-      throw new Problem(424, "The database engine cannot be started", `${file.wasm}: ${error.message}`);
+    Promise.race([failure(), database.instantiate(({ bytesLoaded, bytesTotal }) => tell({ file: "DuckDB", have: bytesLoaded, bytes: bytesTotal }))]).catch((error) => {
+      throw new Problem(424, "The database engine cannot be started", `${file.wasm}: ${error.message}. Publish the site again.`);
     }),
   ]);
   database.registerFileBuffer("kb.duckdb", content);
@@ -42,6 +39,9 @@ async function open(file) {
     throw new Problem(424, "The published file cannot be read", `${file.url}: ${error.message}`);
   }
 }
+
+/** Reject with the next failure that nobody handles: DuckDB waits for ever where its file is missing or damaged. */
+const failure = () => new Promise((_, reject) => addEventListener("unhandledrejection", ({ reason }) => reject(reason), { once: true }));
 
 const select = (sql) => connection.query(sql).toArray().map((row) => plain(row.toJSON()));
 
