@@ -204,7 +204,7 @@ class TestSameAsPython:
             explained = page.evaluate("([text, id]) => store.explain(text, id)", [QUESTION, best["node_id"]])
             assert (explained["rank"], explained["bm25"]) == (1, best["score"])
             told = store.explain(QUESTION, best["node_id"], mode="lexical")
-            added = {term.term: term.contribution for term in told.terms if term.contribution}
+            added = {term.term: term.contribution for term in told.lexical.terms if term.contribution}
             assert {term["term"]: term["contribution"] for term in explained["terms"]} == added
         assert "alone" in page.evaluate("async (text) => (await store.search(text)).notices[0]", QUESTION)
 
@@ -264,7 +264,7 @@ class TestPage:
         (folder / "damaged" / "assets" / "model" / "model.onnx").write_bytes(b"none")
         page = visit(f"{address}/damaged/?q=filter")
         sync.expect(page.locator("#notices")).to_contain_text("4 bytes instead of", timeout=60_000)
-        sync.expect(page.locator("#list > li")).to_have_count(10)
+        sync.expect(page.locator("#list > li").first).to_be_visible()
 
     def test_the_example_of_the_handbook(self, visit, address, folder):
         (example,) = [block.text for block in blocks(HANDBOOK / "guides" / "publish.md") if block.language == "html"]

@@ -7,6 +7,8 @@ status.id = "loading";
 status.setAttribute("role", "status");
 document.querySelector("main").prepend(status);
 
+document.getElementById("map-toggle").hidden = true; // it is not published
+
 const loading = new Map();
 
 function tell({ file, have, bytes }) {

@@ -219,7 +219,13 @@ function describe() {
   return { ...facts, chunks, collections: names("documents", "collection"), tags: names("(SELECT unnest(list_distinct(tags)) AS tag FROM documents)", "tag") };
 }
 
-const terms = (text) => select(`SELECT term, termid, df FROM query_terms(${literal(text)}) ORDER BY term`);
+let asked = { text: null, terms: [] };
+
+/** Return the terms of a question; those of the last one are kept, for its results ask for them again. */
+function terms(text) {
+  if (asked.text !== text) asked = { text, terms: select(`SELECT term, termid, df FROM query_terms(${literal(text)}) ORDER BY term`) };
+  return asked.terms;
+}
 
 /** Return the term and weight of each word of texts that counts for the question; with `syntax`, quotes and stars are read. */
 function weights(text, words, syntax) {
