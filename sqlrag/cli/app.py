@@ -39,7 +39,7 @@ _FIRST = ("demo", "build", "search", "ask", "update", "serve", "info")
 _MORE = {
     "searching": "vector-query, lexical-query, explain, evaluate, prompt",
     "contents": "watch, get-source-documents, delete, embed, reembed, map",
-    "sharing": "mcp, shell, attach-sql, convert, merge, push, pull",
+    "sharing": "mcp, shell, attach-sql, convert, merge, publish, push, pull",
     "the file": "check, repair, backup, compact, upgrade",
     "this machine": "init, doctor, models, completion, conformance",
 }

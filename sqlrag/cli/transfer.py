@@ -1,15 +1,15 @@
-"""``sqlrag convert``, ``merge``, ``push`` and ``pull``."""
+"""``sqlrag convert``, ``merge``, ``publish``, ``push`` and ``pull``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sqlrag.cli.app import command
 from sqlrag.cli.options import Collection, FormatName, Metadata, TagsAll, TagsAny, metadata_fields, option, place
-from sqlrag.cli.printing import Format, write_done, write_facts
+from sqlrag.cli.printing import Format, write_done, write_facts, write_message
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,6 +113,50 @@ def merge(
     from sqlrag.formats.merge import merge
 
     done = merge(files, output, overwrite=overwrite)
+    write_done({**vars(done), "path": str(done.path)}, str(done), form)
+
+
+@command(
+    "publish",
+    "Write a site that searches in the browser.",
+    "sqlrag publish kb.duckdb site/",
+    "sqlrag publish kb.duckdb site/ --title Handbook --collection manual --overwrite",
+)
+def publish(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)],
+    parts: Annotated[
+        Literal["all", "words", "vectors"], option("--with", help="What can be searched.", show_default=True)
+    ] = "all",
+    title: Annotated[str | None, option("--title", help="The title of the page. [the name of the file]")] = None,
+    base_url: Annotated[
+        str | None, option("--base-url", metavar="URL", help="The address it will have, for search engines.")
+    ] = None,
+    collection: Collection = None,
+    assets: Annotated[
+        Path | None,
+        option("--assets", metavar="DIR", help="Where npm has installed the libraries. [here, or a folder above]"),
+    ] = None,
+    overwrite: Annotated[bool, option("--overwrite", help="Replace a site that was published before.")] = False,
+    form: FormatName = Format.table,
+) -> None:
+    """Write a folder of static files with the search page: DuckDB and the model run in the browser, without a server.
+
+    Whoever can open the page can read every document in it. Nothing is loaded from other machines.
+    """
+    from sqlrag.adapters.publish import publish
+
+    done = publish(
+        file,
+        folder,
+        parts=parts,
+        title=title,
+        base_url=base_url,
+        collection=collection,
+        assets=assets,
+        overwrite=overwrite,
+        on_size=write_message,
+    )
     write_done({**vars(done), "path": str(done.path)}, str(done), form)
 
 

@@ -211,10 +211,27 @@ def _load(model_name: str, cache_dir: str | Path | None, model_path: str | Path 
     return _load_fastembed(description, fetch(description, cache_dir) if model_path is None else folder)
 
 
+def bundle_files() -> dict[str, bytes]:
+    """Return the int8 MiniLM of the ``offline`` extra as files for other programs: ``model.onnx``, ``tokenizer.json``.
+
+    Raises
+    ------
+    ModelUnavailableError
+        A file of the extra is missing or damaged.
+    """
+    content, words = read_bundle()
+    return {"model.onnx": content, "tokenizer.json": _bundle_tokenizer(words).to_str().encode()}
+
+
 def _load_bundle() -> _Model:
+    content, words = read_bundle()
+    tokenizer = _bundle_tokenizer(words)
+    return _Model(MINILM, tokenizer, MINILM_WINDOW, _session(content, tokenizer, "mean"), shares_runs=True)
+
+
+def _bundle_tokenizer(words: Sequence[str]) -> Tokenizer:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    content, words = read_bundle()
     vocabulary = {word: number for number, word in enumerate(words)}
     # The tokenizer of BERT "uncased": https://huggingface.co/google-bert/bert-base-uncased
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
@@ -223,7 +240,7 @@ def _load_bundle() -> _Model:
     special = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
     tokenizer.enable_truncation(MINILM_WINDOW)
-    return _Model(MINILM, tokenizer, MINILM_WINDOW, _session(content, tokenizer, "mean"), shares_runs=True)
+    return tokenizer
 
 
 def _load_folder(name: str, folder: Path) -> _Model:

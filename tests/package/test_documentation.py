@@ -126,7 +126,7 @@ def test_outputs_are_marked_as_such():
 def test_blocks_have_known_languages_and_marks():
     for page in [README, *pages()]:
         for block in blocks(page):
-            assert block.language in {"python", "sql", "bash", "text"}, (page.name, block)
+            assert block.language in {"python", "sql", "bash", "html", "text"}, (page.name, block)
             assert set(block.marks) <= {"no-run", "no-rows", "output"}, (page.name, block)
 
 

@@ -88,6 +88,7 @@ def test_it_holds_every_module_statement_and_page(names):
     wanted |= {
         f"sqlrag/adapters/rest/page/{name}" for name in below(ROOT / "sqlrag" / "adapters" / "rest" / "page", "*.*")
     }
+    wanted |= {f"sqlrag/adapters/site/{name}" for name in below(ROOT / "sqlrag" / "adapters" / "site", "*.*")}
     wanted |= {"sqlrag/py.typed", "sqlrag/explore/map.html"}
     assert {"sqlrag/sql/schema.sql", "sqlrag/handbook/guides/filters.md", "sqlrag/handbook/field-guide.pdf"} <= wanted
     assert {

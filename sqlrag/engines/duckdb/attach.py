@@ -92,14 +92,23 @@ def check_name(name: str, functions: Sequence[str] = ()) -> None:
             )
 
 
+_STATEMENT = "'SELECT "
+
+
 def _in_session(sql: str, catalog: str) -> str:
-    """Return a macro's definition as one of the session, with the catalog in every name of a table or macro."""
+    """Return a macro's definition as one of the session, with the catalog in every name of a table or macro.
+
+    Also in the texts that it has for DuckDB's ``query``.
+    """
     text = sql.replace("CREATE OR REPLACE MACRO", "CREATE OR REPLACE TEMP MACRO").encode()
     # DuckDB's own tokens, counted in bytes: so no word of a text or a comment is mistaken for a name.
     starts = [start for start, _ in duckdb.tokenize(text.decode())]
     tokens = [text[start:end].decode() for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
     result, schema, before = [text[: starts[0]].decode()], "main", ""
     for token, after in zip(tokens, [*tokens[1:], ""], strict=True):
+        if token.startswith(_STATEMENT):
+            inner, rest = token.rstrip()[1:-1], token[len(token.rstrip()) :]
+            token = quoted(_in_session(inner.replace("''", "'"), catalog)) + rest
         word = re.split(r"\W", token, maxsplit=1)[0]
         rest = token[len(word) :]
         if word == _INDEX:

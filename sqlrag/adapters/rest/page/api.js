@@ -1,5 +1,9 @@
 /** Requests to the server: JSON, event streams, problems as errors, and the key if one is needed. */
 
+// A page without a server names the script that answers its requests; see sqlrag publish.
+const backend = document.querySelector("meta[name=sqlrag-backend]")?.content;
+const { respond } = backend ? await import(new URL(backend, document.baseURI)) : { respond: fetch.bind(globalThis) };
+
 const KEY = "sqlrag-key";
 
 /** The failure of a request; `status` is that of HTTP, 0 without a response. */
@@ -94,7 +98,7 @@ async function send(path, options, accept = "application/json") {
 
 async function answered(path, options) {
   try {
-    return await fetch(new URL(path, document.baseURI), { cache: "no-store", ...options });
+    return await respond(new URL(path, document.baseURI), { cache: "no-store", ...options });
   } catch (error) {
     throw error.name === "AbortError" ? error : gone();
   }

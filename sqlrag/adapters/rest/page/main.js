@@ -16,6 +16,7 @@ import { sentence, showProblem } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const ROUTES = { hybrid: "hybrid_query", meaning: "vector_query", words: "lexical_query" };
+const NAME = document.querySelector("h1").textContent;
 const PER_DOCUMENT = 2; // of ten results, so that they show several documents
 const narrow = matchMedia("(max-width: 63.99rem)");
 
@@ -50,7 +51,7 @@ function render() {
   $("query").value = state.query;
   document.querySelector(`[name=mode][value=${state.mode}]`).checked = true;
   filters.tick(state);
-  document.title = state.query.trim() ? `${state.query.trim()} – sqlrag` : "Search – sqlrag";
+  document.title = `${state.query.trim() || "Search"} – ${NAME}`;
   void map.show(state.view === "map");
   const wanted = searchOf(state);
   if (wanted !== shown) searching = search(wanted);
@@ -371,6 +372,10 @@ window.addEventListener("popstate", () => {
   render();
 });
 narrow.addEventListener("change", () => layout(opened !== null));
+window.addEventListener("sqlrag-model", () => {
+  shown = null; // repeat what was answered without the model
+  render();
+});
 
 /** Save the original of a document, as it was sent. */
 async function save(docId) {

@@ -1,0 +1,392 @@
+"""``sqlrag publish``: a folder of static files with a search page that searches in the browser."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from sqlrag import adapters, arguments
+from sqlrag.arguments import counted
+from sqlrag.embedders.weights import MINILM, bundle_is_installed
+from sqlrag.engines.duckdb.database import Database
+from sqlrag.engines.duckdb.files import real_path
+from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
+from sqlrag.engines.duckdb.rewrite import compact
+from sqlrag.engines.duckdb.schema import read_sql, run_script
+from sqlrag.errors import FormatError, InputError, NotFoundError, StoreExistsError
+from sqlrag.formats.convert import convert
+from sqlrag.formats.targets import size_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from sqlrag.types import ModelIdentity
+
+With = Literal["all", "words", "vectors"]
+
+MOST_BYTES = 512_000_000
+
+"""The largest file to publish: a browser loads it as a whole, and has 4 GB for it and for what it is searched with."""
+
+_FORMAT = 1
+
+_SITE = Path(__file__).parent / "site"
+
+_PAGE = Path(str(adapters.__file__)).parent / "rest" / "page"
+
+# Of the page of the server, what is of use without one.
+_NOT_PUBLISHED = ("docs.html", "docs.js", "index.html")
+
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "worker-src 'self'; base-uri 'none'; form-action 'self'"
+)
+
+
+class _Package(NamedTuple):
+    """A package of npm: its version that is tested, and the files of it by the name that they get."""
+
+    name: str
+    version: str
+    folder: str
+    files: dict[str, str]
+
+
+_DUCKDB = _Package(
+    "@duckdb/duckdb-wasm",
+    "1.32.0",
+    "duckdb",
+    {
+        "duckdb-browser-blocking.js": "dist/duckdb-browser-blocking.mjs",
+        "duckdb-eh.wasm": "dist/duckdb-eh.wasm",
+    },
+)
+
+_ARROW = _Package("apache-arrow", "17.0.0", "duckdb", {"apache-arrow.js": "Arrow.esnext.min.js"})
+
+_OF_THE_MODEL = (
+    _Package(
+        "onnxruntime-web",
+        "1.30.0",
+        "onnxruntime",
+        {
+            "ort.wasm.bundle.min.js": "dist/ort.wasm.bundle.min.mjs",
+            "ort-wasm-simd-threaded.wasm": "dist/ort-wasm-simd-threaded.wasm",
+        },
+    ),
+    _Package("@huggingface/tokenizers", "0.2.0", "tokenizers", {"tokenizers.min.js": "dist/tokenizers.min.mjs"}),
+)
+
+INSTALL = "npm install " + " ".join(f"{one.name}@{one.version}" for one in (_DUCKDB, *_OF_THE_MODEL))
+
+"""The command that installs the libraries."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published: the folder, counts, the bytes of each part, and notices."""
+
+    path: Path
+    documents: int
+    chunks: int
+    size_bytes: int
+    parts: dict[str, int]
+    notices: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Format it as lines."""
+        sizes = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in self.parts.items())
+        counts = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
+        return "\n".join([f"{self.path}: {counts}, {self.size_bytes / 1e6:.1f} MB ({sizes})", *self.notices])
+
+
+def publish(
+    db_path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    parts: With = "all",
+    title: str | None = None,
+    base_url: str | None = None,
+    collection: str | Sequence[str] | None = None,
+    assets: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    on_size: Callable[[str], None] = lambda _: None,
+) -> Published:
+    """Write a folder of static files: the search page of ``sqlrag serve``, which searches in the reader's browser.
+
+    Whoever can open the page can read every document in it.
+
+    Parameters
+    ----------
+    db_path
+        The file.
+    folder
+        The folder to write; complete or absent.
+    parts
+        What can be searched: ``"all"``, ``"words"`` (a third of the size, and no model), or ``"vectors"``.
+    title
+        The title of the page. None: the name of the file.
+    base_url
+        The address that the site will have, for search engines.
+    collection
+        Only the documents of this collection, or of one of these.
+    assets
+        The folder with ``node_modules`` that the libraries were installed into. None: the current folder, or one above.
+    overwrite
+        Replace a folder that was published before.
+    on_size
+        Gets a sentence with the sizes to expect, before anything is written.
+
+    Returns
+    -------
+    Published
+        ``path``, ``documents``, ``chunks``, ``size_bytes``, ``parts`` (bytes by part) and ``notices``.
+
+    Raises
+    ------
+    InputError
+        The file is too large for a browser, an option is not valid, or nothing is in the collection.
+    NotFoundError
+        The libraries are not installed; the message has the command that does it.
+    StoreExistsError
+        The folder exists.
+    FormatError
+        A library has another form than the version that is known here.
+    """
+    arguments.choice("parts", parts, get_args(With))
+    target = real_path(arguments.path("folder", folder))
+    _check_target(target, overwrite)
+    with Database.open(db_path) as database:
+        settings = required_metadata(database)
+        names = [collection] if isinstance(collection, str) else None if collection is None else list(collection)
+        sizes = database.cursor().execute(read_sql("publish/size"), {"collection": names}).fetchall()[0]
+        source = database.path
+    documents, chunks, vector_bytes, text_bytes = map(int, sizes)
+    if not chunks:
+        raise InputError(f"{source} has no chunk{f' in {names}' if names else ''}. See its collections: sqlrag info.")
+    identity = model_identity(settings)
+    without = _why_without_model(identity, parts)
+    expected = text_bytes + (0 if parts == "words" else vector_bytes)
+    about = f"{counted(chunks, 'chunk')}, texts {text_bytes / 1e6:.1f} MB"
+    about += "" if parts == "words" else f", vectors {vector_bytes / 1e6:.1f} MB"
+    if expected > MOST_BYTES:
+        raise InputError(
+            f"{source} is too large to be loaded by a browser: {about}, together more than {MOST_BYTES / 1e6:.0f} MB. "
+            "Publish a part of it (--collection), or words alone (--with words), or serve it: sqlrag serve."
+        )
+    packages = [_DUCKDB, _ARROW, *(() if without else _OF_THE_MODEL)]
+    found = {package.name: _find(package, assets) for package in packages}
+    on_size(f"About {about}; the libraries are {sum(map(_size, packages, found.values())) / 1e6:.0f} MB.")
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        site = Path(temporary) / "site"
+        _copy_code(site)
+        for package in packages:
+            _copy_package(package, found[package.name], site / "assets" / package.folder)
+        _write_licenses(found, site / "assets" / "licenses.txt")
+        _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions)
+        facts = _facts(site, title or source.stem, settings["schema_version"], parts, identity, without)
+        _write_page(site, facts["title"], base_url)
+        (site / "site.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
+        version = _digest(*sorted(file for file in site.rglob("*") if file.is_file()))
+        worker = (_SITE / "sw.js").read_text("utf-8").replace("VERSION", version)
+        (site / "sw.js").write_text(worker, "utf-8")
+        (site / ".nojekyll").touch()  # GitHub Pages then takes every file as it is
+        of_the_model = [site / "assets" / name for name in ("model", "onnxruntime", "tokenizers")]
+        bytes_of = {
+            "documents": size_of(site / "kb.duckdb"),
+            "DuckDB": size_of(site / "assets" / "duckdb"),
+            "model": size_of(*(folder for folder in of_the_model if folder.is_dir())),
+            "page": size_of(site / "page", site / "sqlrag", site / "index.html"),
+        }
+        _put(site, target)
+    notices = [without] if without and parts != "words" else []
+    return Published(target, documents, chunks, size_of(target), bytes_of, notices)
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not (target / "site.json").is_file():
+        raise StoreExistsError(target, f"{target} exists and is no published site. Name a folder that does not exist.")
+    if not overwrite:
+        raise StoreExistsError(target, f"{target} exists. Publish it again with --overwrite.")
+
+
+def _put(site: Path, target: Path) -> None:
+    """Give the finished folder its name; an earlier one is removed with the temporary folder."""
+    if target.exists():
+        target.rename(site.with_name("before"))
+    site.rename(target)
+
+
+def _why_without_model(identity: ModelIdentity, parts: With) -> str | None:
+    """Return why the questions cannot be embedded in a browser, None if they can."""
+    if parts == "words":
+        return "The site was published with words only."
+    if identity.provider == "onnx" and identity.model_name == MINILM:
+        if bundle_is_installed():
+            return None
+        why = "the weights that a browser can load are in the extra 'offline'"
+    else:
+        why = "it has no form that a browser can load"
+    where = "there is nothing to search" if parts == "vectors" else "the page searches by words alone"
+    text = f"The model {identity.model_name!r} is not published, because {why}: {where}."
+    if parts == "vectors":
+        raise InputError(text)
+    return text
+
+
+def _find(package: _Package, assets: str | os.PathLike[str] | None) -> Path:
+    """Return the folder of an installed package of npm."""
+    if assets is None:
+        here = Path.cwd()
+        starts = [here, *here.parents]
+    else:
+        starts = [real_path(arguments.path("assets", assets))]
+    for start in starts:
+        for modules in (start / "node_modules", start):
+            folder = modules / package.name
+            if all((folder / file).is_file() for file in package.files.values()):
+                return folder
+    where = "node_modules of the current folder or of one above it" if assets is None else str(assets)
+    raise NotFoundError(f"The package {package.name} is not in {where}. Install the libraries there: {INSTALL}")
+
+
+def _size(package: _Package, folder: Path) -> int:
+    return size_of(*(folder / file for file in package.files.values()))
+
+
+def _copy_code(site: Path) -> None:
+    shutil.copytree(_PAGE, site / "page", ignore=shutil.ignore_patterns(*_NOT_PUBLISHED))
+    shutil.copytree(_SITE, site / "sqlrag", ignore=shutil.ignore_patterns("sw.js"))
+
+
+# How DuckDB's script imports Arrow: by a bare name, which a browser does not resolve.
+_IMPORT = re.compile(r'import ?\* ?as (\w+) ?from ?"apache-arrow"')
+
+
+def _copy_package(package: _Package, source: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in package.files.items():
+        shutil.copyfile(source / file, folder / name)
+    if package is _DUCKDB:
+        script = folder / "duckdb-browser-blocking.js"
+        text, count = _IMPORT.subn(r'import \1 from"./apache-arrow.js"', script.read_text("utf-8"))
+        if not count:
+            raise FormatError(f"{source} is not known here. Install the version that is: {INSTALL}")
+        script.write_text(text, "utf-8")
+    elif package is _ARROW:
+        script = folder / "apache-arrow.js"
+        # It puts itself on "this", which a module does not have.
+        wrapped = f"(function () {{\n{script.read_text('utf-8')}\n}}).call(scope);"
+        text = f"const scope = {{}};\n{wrapped}\nexport default scope.Arrow;\n"
+        script.write_text(text, "utf-8")
+
+
+def _write_licenses(found: dict[str, Path], target: Path) -> None:
+    """Write the names, versions and licences of what was copied."""
+    texts = []
+    for name, folder in found.items():
+        facts = json.loads((folder / "package.json").read_text("utf-8"))
+        licences = sorted(file for file in folder.iterdir() if re.match(r"(?i)(licen[cs]e|notice)", file.name))
+        head = f"{name} {facts.get('version')}, licence {facts.get('license')}"
+        texts.append("\n\n".join([head, *(file.read_text("utf-8", "replace").strip() for file in licences)]))
+    target.write_text("\n\n----\n\n".join(texts) + "\n", "utf-8")
+
+
+def _write_database(source: Path, target: Path, names: Sequence[str] | None, parts: With, dimensions: int) -> None:
+    convert(source, target, collection=names)
+    with Database.open(target, read_only=False) as database:
+        con = database.cursor()
+        run_script(con, "publish/without_records")
+        run_script(con, "publish/headings")
+        if parts == "words":
+            run_script(con, "publish/without_vectors", dimensions=dimensions)
+        elif parts == "vectors":
+            run_script(con, "publish/without_words")
+    compact(target)
+    with Database.open(target, read_only=False) as database:  # compact makes every macro anew
+        database.cursor().execute(published_macro())
+
+
+_HEADINGS = "fts_main_documents.heading_text(d.heading_path, d.chunk_index, d.metadata_, d.tags)"
+
+
+def published_macro() -> str:
+    """Return the macro ``clause_search`` as a published file has it: it reads headings from a table."""
+    sql = read_sql("macros/clause_search")
+    return sql.replace(_HEADINGS, "(SELECT p.headings FROM published_headings AS p WHERE p.rid = d.rid)")
+
+
+def _facts(
+    site: Path, title: str, schema_version: str, parts: With, identity: ModelIdentity, without: str | None
+) -> dict[str, Any]:
+    """Return what the scripts need to know, and write the model."""
+    facts: dict[str, Any] = {
+        "format": _FORMAT,
+        "schema_version": schema_version,
+        "title": title,
+        "words": parts != "vectors",
+        "database": {
+            "url": f"kb.duckdb?v={_digest(site / 'kb.duckdb')}",
+            "bytes": size_of(site / "kb.duckdb"),
+            "wasm": "assets/duckdb/duckdb-eh.wasm",
+        },
+        "model": None,
+        "without": without,
+    }
+    if without is None:
+        from sqlrag.embedders.onnx import bundle_files
+        from sqlrag.embedders.weights import MINILM_WINDOW
+
+        files = bundle_files()
+        (site / "assets" / "model").mkdir()
+        for name, content in files.items():
+            (site / "assets" / "model" / name).write_bytes(content)
+        facts["model"] = {
+            "name": identity.model_name,
+            "query_prefix": identity.query_prefix,
+            "max_tokens": MINILM_WINDOW,
+            "url": "assets/model/model.onnx",
+            "bytes": len(files["model.onnx"]),
+            "tokenizer": "assets/model/tokenizer.json",
+            "tokenizer_bytes": len(files["tokenizer.json"]),
+            "wasm": "assets/onnxruntime/ort-wasm-simd-threaded.wasm",
+        }
+    return facts
+
+
+def _write_page(site: Path, title: str, base_url: str | None) -> None:
+    """Write the page of the server with another title, a policy, and the script that answers its requests."""
+    name = html.escape(title)
+    added = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    added += '\n  <meta name="sqlrag-backend" content="sqlrag/backend.js">'
+    if base_url is not None:
+        added += f'\n  <link rel="canonical" href="{html.escape(base_url)}">'
+    page = (_PAGE / "index.html").read_text("utf-8")
+    for old, new in (
+        ('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {added}'),
+        ("<title>Search – sqlrag</title>", f"<title>Search – {name}</title>"),
+        ('<h1><a href="./">sqlrag</a></h1>', f'<h1><a href="./">{name}</a></h1>'),
+    ):
+        before, found, after = page.partition(old)
+        assert found, old  # noqa: S101 - both are of this package
+        page = before + new + after
+    (site / "index.html").write_text(page, "utf-8")
+
+
+def _digest(*files: Path) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

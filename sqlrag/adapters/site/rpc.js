@@ -1,0 +1,74 @@
+/** Calls of functions in a worker. */
+
+/** A failure, with a status as of HTTP, what it is in a few words, and the details. */
+export class Problem extends Error {
+  constructor(status, title, detail = "") {
+    super(detail || title);
+    Object.assign(this, { name: "Problem", status, title, detail });
+  }
+}
+
+/** In a worker: report progress. */
+export const tell = (told) => postMessage({ told });
+
+/** In a worker: answer calls of these functions. */
+export function answer(functions) {
+  addEventListener("message", async ({ data: { id, name, values } }) => {
+    try {
+      postMessage({ id, result: await functions[name](...values) });
+    } catch (error) {
+      const { status = 500, title = "The search failed", message } = error;
+      postMessage({ id, problem: { status, title, detail: message } });
+    }
+  });
+}
+
+/** Start a worker and return `{call(name, ...values), end()}`; `told` gets what it reports. */
+export function start(url, told) {
+  const worker = new Worker(url, { type: "module" });
+  const waiting = new Map();
+  let number = 0;
+  worker.addEventListener("message", ({ data }) => {
+    if ("told" in data) return told(data.told);
+    const { resolve, reject } = waiting.get(data.id);
+    waiting.delete(data.id);
+    if (data.problem) reject(new Problem(data.problem.status, data.problem.title, data.problem.detail));
+    else resolve(data.result);
+  });
+  // A script that cannot be loaded gives no message.
+  worker.addEventListener("error", ({ message, filename }) => {
+    const detail = `${message ?? "A script cannot be loaded"}: ${filename || url.pathname}. Publish the site again.`;
+    for (const { reject } of waiting.values()) reject(new Problem(424, "A part of this site is missing or damaged", detail));
+    waiting.clear();
+  });
+  return {
+    call: (name, ...values) =>
+      new Promise((resolve, reject) => {
+        waiting.set(++number, { resolve, reject });
+        worker.postMessage({ id: number, name, values });
+      }),
+    end: () => worker.terminate(),
+  };
+}
+
+/** In a worker: fetch a file of a known size, and report how much has arrived. */
+export async function fetched(url, bytes) {
+  const missing = (why) => new Problem(424, "A part of this site is missing or damaged", `${url}: ${why}. Publish the site again.`);
+  const response = await fetch(url).catch((error) => {
+    throw missing(error.message);
+  });
+  if (!response.ok) throw missing(`HTTP ${response.status}`);
+  const content = new Uint8Array(bytes);
+  const reader = response.body.getReader();
+  let have = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    if (have + value.length > bytes) throw missing(`more than ${bytes} bytes`);
+    content.set(value, have);
+    have += value.length;
+    tell({ file: new URL(url).pathname.split("/").at(-1), have, bytes });
+  }
+  if (have !== bytes) throw missing(`${have} bytes instead of ${bytes}`);
+  return content;
+}

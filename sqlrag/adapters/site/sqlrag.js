@@ -1,0 +1,96 @@
+/** Searches a site that `sqlrag publish` has written, in workers of this page: words as soon as the file is there, vectors when the model is. */
+
+import { Problem, start } from "./rpc.js";
+
+export { Problem };
+
+/**
+ * Open a published site.
+ *
+ * `url` is its folder, the one that this script is in unless given; `onProgress({file, have, bytes})` gets the bytes that have arrived. The model
+ * is loaded in the background unless `model` is false.
+ */
+export async function open(url = new URL("..", import.meta.url), { onProgress = () => {}, model = true } = {}) {
+  if (typeof WebAssembly === "undefined") throw new Problem(426, "This browser cannot search here", "It has no WebAssembly, or it is switched off.");
+  const root = new URL(url, globalThis.document?.baseURI ?? import.meta.url);
+  const absolute = (path) => new URL(path, root).href;
+  const response = await fetch(absolute("site.json"), { cache: "no-cache" }).catch(() => null);
+  if (!response?.ok) throw new Problem(424, "A part of this site is missing or damaged", `${absolute("site.json")} cannot be read. Publish the site again.`);
+  const site = await response.json();
+  if (site.format !== 1) throw new Problem(424, "This site was published by another version", `Its format is ${site.format}, this script reads 1. Publish it again.`);
+  const database = start(new URL("database.js", import.meta.url), onProgress);
+  await database.call("open", { ...site.database, url: absolute(site.database.url), wasm: absolute(site.database.wasm) });
+  const store = new Store(site, database);
+  if (model && site.model) store.load({ ...site.model, url: absolute(site.model.url), tokenizer: absolute(site.model.tokenizer), wasm: absolute(site.model.wasm) }, onProgress);
+  return store;
+}
+
+class Store {
+  #database;
+  #model = null;
+  #vectors = new Map();
+
+  constructor(site, database) {
+    this.site = site;
+    this.#database = database;
+    /** Settles when questions can be embedded: `true`, or why they cannot, as text. */
+    this.ready = Promise.resolve(site.without ?? "The model was not loaded.");
+    this.canEmbed = false;
+  }
+
+  load(model, told) {
+    this.#model = start(new URL("model.js", import.meta.url), told);
+    this.ready = this.#model.call("load", model).then(
+      () => (this.canEmbed = true),
+      (error) => `${error.title}: ${error.detail}`,
+    );
+  }
+
+  /** Return the vector of a question, of unit norm. */
+  async embed(text) {
+    const told = await this.ready;
+    if (told !== true) throw new Problem(424, "Vectors cannot be searched here", told);
+    if (!this.#vectors.has(text)) this.#vectors.set(text, await this.#model.call("embed", this.site.model.query_prefix + text));
+    return this.#vectors.get(text);
+  }
+
+  /** Search; see the types. A hybrid search waits for the model, and answers by words alone, with a notice, where there is none. */
+  async search(text, { mode = "hybrid", vector = null, ...options } = {}) {
+    if (!text.trim()) throw new Problem(422, "The question is blank", "Type a question or some words.");
+    if (!this.site.words && mode !== "meaning") mode = "meaning";
+    if (mode === "words") return this.#database.call("search", text, mode, null, options);
+    const given = vector ?? (await this.embed(text).catch((error) => error));
+    if (!(given instanceof Error)) return this.#database.call("search", text, mode, given, options);
+    if (mode === "meaning") throw given;
+    const found = await this.#database.call("search", text, "words", null, options);
+    return { ...found, notices: [`The answer is by words alone. ${given.detail}`, ...found.notices] };
+  }
+
+  /** Return the document of an id, with its whole text. */
+  async read(id) {
+    return (await this.#database.call("read", [id]))[0];
+  }
+
+  /** Return the documents of chunks, each once. */
+  documentsOf = (ids) => this.#database.call("read", ids, true);
+
+  passage = (id) => this.#database.call("passage", id);
+
+  describe = () => this.#database.call("describe");
+
+  highlight = (text, texts, { syntax = false } = {}) => this.#database.call("highlight", text, texts, syntax);
+
+  snippets = (text, ids, { syntax = false } = {}) => this.#database.call("snippets", text, ids, syntax);
+
+  /** Take the score of a chunk apart, to the last term. */
+  async explain(text, id, { vector = null, ...options } = {}) {
+    const given = vector ?? (await this.embed(text).catch(() => null));
+    return this.#database.call("explain", text, id, given, options);
+  }
+
+  /** End the workers. */
+  close() {
+    this.#database.end();
+    this.#model?.end();
+  }
+}

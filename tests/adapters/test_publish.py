@@ -1,0 +1,277 @@
+"""A published site in a browser, from a server of plain files: it answers as Python does, offline as well."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler
+
+import numpy as np
+import pytest
+
+import sqlrag
+from sqlrag.adapters import publish as publishing
+from sqlrag.adapters.publish import publish
+from sqlrag.embedders import load_embedder, weights
+from sqlrag.errors import InputError, NotFoundError, StoreExistsError
+from tests.adapters.test_search_page import CHROMIUM, PAGES, Visit, browser, sync  # noqa: F401 - a fixture
+from tests.support.handbook import HANDBOOK, blocks
+from tests.support.helpers import MINILM, ROOT, build
+from tests.support.loopback import served
+
+QUESTION = "How do I filter by tag?"
+LIBRARIES = (publishing._DUCKDB, publishing._ARROW, *publishing._OF_THE_MODEL)
+
+
+def libraries():
+    """Return the folder that npm has installed the libraries into, None if it has not."""
+    for folder in filter(None, (os.environ.get("SQLRAG_TEST_ASSETS"), ROOT)):
+        try:
+            for package in LIBRARIES:
+                publishing._find(package, folder)
+        except NotFoundError:
+            continue
+        return folder
+    return None
+
+
+in_browser = [
+    pytest.mark.slow,
+    pytest.mark.model,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (the package chromium of Debian)"),
+    pytest.mark.skipif(not weights.bundle_is_installed(), reason="needs the [offline] extra"),
+    pytest.mark.skipif(libraries() is None, reason=f"needs the libraries of npm: {publishing.INSTALL}"),
+]
+
+
+class TestRefused:
+    def test_libraries_that_are_not_installed(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        with pytest.raises(NotFoundError, match="npm install @duckdb/duckdb-wasm@"):
+            publish(path, tmp_path / "site", parts="words", assets=tmp_path)
+        assert not (tmp_path / "site").exists()
+
+    def test_a_folder_of_something_else(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        with pytest.raises(StoreExistsError, match="no published site"):
+            publish(path, tmp_path, overwrite=True, assets=tmp_path)
+
+    def test_a_file_that_is_too_large(self, tmp_path, monkeypatch):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        monkeypatch.setattr(publishing, "MOST_BYTES", 10)
+        with pytest.raises(InputError, match=r"1 chunk, texts 0\.0 MB.*--collection.*--with words.*sqlrag serve"):
+            publish(path, tmp_path / "site", parts="words", assets=tmp_path)
+
+    def test_a_collection_without_chunks(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        with pytest.raises(InputError, match="no chunk in"):
+            publish(path, tmp_path / "site", collection="none", assets=tmp_path)
+
+    def test_vectors_alone_of_a_model_without_browser_form(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")  # of the hashing embedder
+        with pytest.raises(InputError, match="no form that a browser can load"):
+            publish(path, tmp_path / "site", parts="vectors", assets=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with sites of some pages of the handbook, below a path, and of a file without model."""
+    folder = tmp_path_factory.mktemp("published")
+    for name in PAGES:
+        (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HANDBOOK / name, folder / "docs" / name)
+    path = sqlrag.prepare_embeddings(
+        folder / "docs", folder / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
+    ).path
+    root = folder / "root"
+    publish(path, root / "below" / "site", title="Pages & more", assets=libraries())
+    publish(path, root / "words", parts="words", assets=libraries())
+    hashed = build(folder / "hashed", a_md="# Ducks\n\nA pond with ducks.", b_md="# Bread\n\nDucks eat bread.")
+    publish(hashed, root / "hashed", assets=libraries())
+    (root / "blank.html").write_text("<!doctype html><title>Blank</title><link rel='icon' href='data:,'>")
+    return root
+
+
+@pytest.fixture
+def address(folder):
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with served(functools.partial(Quiet, directory=folder), threading.Event()) as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser):  # noqa: F811
+    visit = Visit(browser)
+    yield visit
+    for context in visit.contexts:
+        context.close()
+    assert not visit.faults
+
+
+def opened(visit, address, site, **options):
+    """Open a site as a library, in a page of nothing else."""
+    page = visit(f"{address}/blank.html")
+    page.set_default_timeout(120_000)
+    page.evaluate(
+        "async ([site, options]) => { const { open } = await import(`${site}/sqlrag/sqlrag.js`);"
+        " window.store = await open(`${site}/`, options); window.ready = await store.ready; }",
+        [f"{address}/{site}", options],
+    )
+    return page
+
+
+def found(page, text, **options):
+    """Return ids and scores."""
+    code = "async ([text, options]) => (await store.search(text, options)).results.map((r) => [r.node_id, r.score])"
+    return page.evaluate(code, [text, options])
+
+
+def scored(results):
+    return [[row["node_id"], row["score"]] for row in results]
+
+
+@pytest.fixture(scope="module")
+def questions():
+    """Return questions of the handbook, and random ones of its words."""
+    asked = [json.loads(line)["text"] for line in (ROOT / "data" / "questions.jsonl").read_text("utf-8").splitlines()]
+    words = sorted({word for name in PAGES for word in (HANDBOOK / name).read_text("utf-8").split()})
+    draw = random.Random(24)
+    return [*draw.sample(asked, 40), *(" ".join(draw.sample(words, draw.randint(1, 6))) for _ in range(200))]
+
+
+class TestSameAsPython:
+    pytestmark = in_browser
+
+    def test_by_words(self, visit, address, folder, questions):
+        page = opened(visit, address, "words", model=False)
+        quoted = [
+            '"filter by tag"',
+            '"of the" search',
+            "conf* emb*",
+            'tag* "search page"',
+            '"no such words"',
+            "the",
+            "日本語",
+        ]
+        with sqlrag.Store(folder / "words" / "kb.duckdb") as store:
+            for text in [*questions, *quoted]:
+                assert found(page, text, mode="words") == scored(store.lexical_query(text, top_k=10)), text
+            few = {"tags_any": ["search"], "per_document": 1}
+            assert found(page, "filter", mode="words", **few) == scored(store.lexical_query("filter", top_k=10, **few))
+
+    def test_by_vectors_and_both(self, visit, address, folder, questions):
+        page = opened(visit, address, "below/site")
+        assert page.evaluate("ready") is True
+        embedder = load_embedder(MINILM)
+        cosines = []
+        with sqlrag.Store(folder / "below" / "site" / "kb.duckdb") as store:
+            for text in questions[:60]:
+                vector = embedder.embed([text], kind="query")[0]
+                own = np.array(page.evaluate("async (text) => Array.from(await store.embed(text))", text))
+                cosines.append(own @ vector / np.linalg.norm(vector))
+                given = {"vector": vector.tolist()}
+                asked = {"query_vector": vector, "top_k": 10}
+                pairs = [
+                    (found(page, text, mode=mode, **options, **given), search(text, **options, **asked))
+                    for mode, search, options in (
+                        ("meaning", store.vector_query, {"exact": True}),
+                        ("meaning", store.vector_query, {}),
+                        ("hybrid", store.hybrid_query, {}),
+                        ("hybrid", store.hybrid_query, {"per_document": 2}),
+                        ("hybrid", store.hybrid_query, {"fusion": "rrf"}),
+                    )
+                ]
+                for here, there in pairs:
+                    assert here == scored(there), text
+                by_itself = found(page, text)
+                assert [one for one, _ in by_itself] == [one for one, _ in pairs[2][0]], text
+                assert np.allclose([score for _, score in by_itself], [score for _, score in pairs[2][0]], atol=1e-5)
+        assert min(cosines) > 0.99999
+
+    def test_reading_and_explaining(self, visit, address, folder):
+        page = opened(visit, address, "words")
+        with sqlrag.Store(folder / "words" / "kb.duckdb") as store:
+            best = store.lexical_query(QUESTION)[0]
+            source = store.sources([best["doc_id"]])[best["doc_id"]]
+            assert page.evaluate("async (id) => (await store.read(id)).text", best["doc_id"]) == source["text"]
+            explained = page.evaluate("([text, id]) => store.explain(text, id)", [QUESTION, best["node_id"]])
+            assert (explained["rank"], explained["bm25"]) == (1, best["score"])
+            told = store.explain(QUESTION, best["node_id"], mode="lexical")
+            added = {term.term: term.contribution for term in told.lexical.terms if term.contribution}
+            assert {term["term"]: term["contribution"] for term in explained["terms"]} == added
+        assert "alone" in page.evaluate("async (text) => (await store.search(text)).notices[0]", QUESTION)
+
+
+class TestPage:
+    pytestmark = in_browser
+
+    def test_words_first_then_vectors_then_offline(self, visit, address):
+        page = visit(f"{address}/below/site/?q=How+do+I+filter+by+tag%3F")
+        expect = sync.expect
+        expect(page).to_have_title(f"{QUESTION} – Pages & more")
+        expect(page.locator("#list > li")).to_have_count(10, timeout=60_000)
+        expect(page.locator(".leg.vector .figure").first).to_contain_text("cosine", timeout=60_000)
+        expect(page.locator("#loading")).to_be_hidden()
+        expect(page.locator("#notices li")).to_have_count(0)
+        expect(page.locator("#corpus")).to_contain_text("Pages & more · 5 documents")
+        expect(page.locator("#list mark.term").first).to_be_visible()
+        page.locator("#list a.open").first.click()
+        expect(page.locator("#source-text mark.passage")).to_be_visible()
+        # The worker keeps what the page loads from its second visit on; then it needs nothing else.
+        page.evaluate("() => navigator.serviceWorker.ready")
+        page.reload()
+        expect(page.locator(".leg.vector .figure").first).to_contain_text("cosine", timeout=60_000)
+        page.context.set_offline(True)
+        page.goto(f"{address}/below/site/?q=phrase&mode=words")
+        expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
+
+    def test_words_alone_say_so(self, visit, address):
+        page = visit(f"{address}/hashed/?q=ducks")
+        sync.expect(page.locator("#list > li")).to_have_count(2, timeout=60_000)
+        sync.expect(page.locator("#notices")).to_contain_text("The answer is by words alone. The model")
+
+    @pytest.mark.parametrize(
+        ("name", "content", "told"),
+        [
+            ("kb.duckdb", b"cut off", "7 bytes instead"),
+            ("assets/duckdb/duckdb-eh.wasm", None, "engine cannot be started"),
+            ("assets/duckdb/apache-arrow.js", None, "part of this site is missing"),
+            ("site.json", b'{"format": 2}', "Its format is 2, this script reads 1"),
+        ],
+    )
+    def test_a_damaged_site_says_so(self, visit, address, folder, name, content, told):
+        visit.failing = True
+        shutil.rmtree(folder / "damaged", ignore_errors=True)
+        shutil.copytree(folder / "words", folder / "damaged")
+        if content is None:
+            (folder / "damaged" / name).unlink()
+        else:
+            (folder / "damaged" / name).write_bytes(content)
+        page = visit(f"{address}/damaged/?q=ducks")
+        sync.expect(page.locator("#problem")).to_contain_text(told, timeout=60_000)
+
+    def test_a_damaged_model_leaves_the_words(self, visit, address, folder):
+        visit.failing = True
+        shutil.rmtree(folder / "damaged", ignore_errors=True)
+        shutil.copytree(folder / "below" / "site", folder / "damaged")
+        (folder / "damaged" / "assets" / "model" / "model.onnx").write_bytes(b"none")
+        page = visit(f"{address}/damaged/?q=filter")
+        sync.expect(page.locator("#notices")).to_contain_text("4 bytes instead of", timeout=60_000)
+        sync.expect(page.locator("#list > li").first).to_be_visible()
+
+    def test_the_example_of_the_handbook(self, visit, address, folder):
+        (example,) = [block.text for block in blocks(HANDBOOK / "guides" / "publish.md") if block.language == "html"]
+        (folder / "below" / "example.html").write_text(
+            f"<!doctype html><link rel='icon' href='data:,'>{example}", "utf-8"
+        )
+        page = visit(f"{address}/below/example.html")
+        page.fill("#question", QUESTION)
+        page.press("#question", "Enter")
+        sync.expect(page.locator("#found")).to_contain_text("guides/filters.md", timeout=60_000)
