@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import shutil
 import signal
 import tempfile
@@ -30,6 +31,12 @@ except ImportError:  # not on Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the plugin of schemathesis, which takes seconds, where its tests are run and it is installed."""
+    if config.option.markexpr != "not slow" and importlib.util.find_spec("schemathesis"):
+        config.pluginmanager.import_plugin("schemathesis.pytest.plugin")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
