@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
+import os
 import shutil
 import signal
 import tempfile
@@ -108,6 +109,22 @@ def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "write_empty", copy_empty)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep in the run's temporary folder what processes compile, where the environment says to keep nothing.
+
+    Each of the hundreds of processes of a run would compile every module of the checkout again.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            base = tmp_path_factory.getbasetemp()
+            # Each worker of pytest-xdist has a folder inside that of the run.
+            run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            patch.delenv("PYTHONDONTWRITEBYTECODE")
+            patch.setenv("PYTHONPYCACHEPREFIX", str(run / "compiled"))
         yield
 
 
