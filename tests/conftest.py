@@ -49,14 +49,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Fil
     return SqlFile.from_parent(parent, path=file_path) if file_path.suffix == ".test" else None
 
 
-@functools.cache
-def small_store() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "small.duckdb"
-        make_small_store(path)
-        return path.read_bytes()
-
-
 class SqlFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         yield SqlTest.from_parent(self, name=self.path.stem)
@@ -65,7 +57,7 @@ class SqlFile(pytest.File):
 class SqlTest(pytest.Item):
     def runtest(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "small.duckdb").write_bytes(small_store())
+            make_small_store(Path(folder) / "small.duckdb")
             with duckdb.connect(str(Path(folder) / "small.duckdb")) as con:
                 for statement in check_views(8):
                     con.execute(statement)
