@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
+import os
 import shutil
 import signal
 import tempfile
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the plugin of schemathesis, which takes seconds, where its tests are run and it is installed."""
+    if config.option.markexpr != "not slow" and importlib.util.find_spec("schemathesis"):
+        config.pluginmanager.import_plugin("schemathesis.pytest.plugin")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what makes its examples, for seconds and in every worker, while it is collected, if it is not run."""
     return True if collection_path.name == "test_rest_schema.py" and config.option.markexpr == "not slow" else None
@@ -39,14 +47,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:
     return SqlFile.from_parent(parent, path=file_path) if file_path.suffix == ".test" else None
-
-
-@functools.cache
-def small_store() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "small.duckdb"
-        make_small_store(path)
-        return path.read_bytes()
 
 
 class SqlFile(pytest.File):
@@ -57,7 +57,7 @@ class SqlFile(pytest.File):
 class SqlTest(pytest.Item):
     def runtest(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "small.duckdb").write_bytes(small_store())
+            make_small_store(Path(folder) / "small.duckdb")
             with duckdb.connect(str(Path(folder) / "small.duckdb")) as con:
                 for statement in check_views(8):
                     con.execute(statement)
@@ -101,6 +101,22 @@ def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "write_empty", copy_empty)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep in the run's temporary folder what processes compile, where the environment says to keep nothing.
+
+    Each of the hundreds of processes of a run would compile every module of the checkout again.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            base = tmp_path_factory.getbasetemp()
+            # Each worker of pytest-xdist has a folder inside that of the run.
+            run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            patch.delenv("PYTHONDONTWRITEBYTECODE")
+            patch.setenv("PYTHONPYCACHEPREFIX", str(run / "compiled"))
         yield
 
 

@@ -18,13 +18,8 @@ sources AS (
 )
 SELECT key, CAST(CAST(round(coalesce(value, 0)) AS BIGINT) AS VARCHAR), CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)
 FROM (
-    SELECT 'total_chunks' AS key, chunks AS value FROM counted
-    UNION ALL SELECT 'min_chunk_size', shortest FROM counted
-    UNION ALL SELECT 'max_chunk_size', longest FROM counted
-    UNION ALL SELECT 'median_chunk_size', middle FROM counted
-    UNION ALL SELECT 'mean_chunk_size', mean FROM counted
-    UNION ALL SELECT 'chunks_total_characters', characters FROM counted
-    UNION ALL SELECT 'total_source_documents', documents FROM sources
-    UNION ALL SELECT 'unique_files', files FROM sources
-    UNION ALL SELECT 'source_total_characters', characters FROM sources
+    SELECT unnest(['total_chunks', 'min_chunk_size', 'max_chunk_size', 'median_chunk_size', 'mean_chunk_size', 'chunks_total_characters',
+                   'total_source_documents', 'unique_files', 'source_total_characters']) AS key,
+           unnest([chunks, shortest, longest, middle, mean, counted.characters, documents, files, sources.characters]) AS value
+    FROM counted, sources
 );

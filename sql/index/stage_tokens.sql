@@ -1,5 +1,6 @@
 -- The words of the chunks in staged_chunks, counted. Parts of compound names and single characters of runs are found,
--- but do not make a chunk longer, as with Lucene's overlapping tokens.
+-- but do not make a chunk longer, as with Lucene's overlapping tokens. The lists are materialized, since they are read twice
+-- and their macros take longer to plan than a few chunks to read.
 CREATE OR REPLACE TEMP TABLE staged_tokens AS
 WITH chosen AS (SELECT rid, visible(text, shown) AS text, heading_path, chunk_index, metadata_, tags FROM documents WHERE rid IN (FROM staged_chunks)),
 fields AS (
@@ -7,7 +8,7 @@ fields AS (
     UNION ALL
     SELECT rid, fts_main_documents.heading_text(heading_path, chunk_index, metadata_, tags), false FROM chosen
 ),
-lists AS (
+lists AS MATERIALIZED (
     SELECT rid, in_text, fts_main_documents.plain_words(field) AS plain,
            fts_main_documents.compound_parts(field) || fts_main_documents.run_characters(fts_main_documents.composed(field)) AS more
     FROM fields

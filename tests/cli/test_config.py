@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import tomllib
 
 import pytest
+from typer.testing import CliRunner
 
 from sqlrag import InputError, Store
-from sqlrag.cli import config
+from sqlrag.cli import app, config
 from sqlrag.ingest.update import folders_of
 from tests.cli.test_cli import sqlrag_process
 from tests.support.embedding_server import KEY, EmbeddingServer, serving
@@ -33,9 +35,17 @@ def project(tmp_path):
     return tmp_path
 
 
-def run(*arguments, cwd, code=0, **environment):
+def started(*arguments, cwd, code=0, **environment):
+    """Run a process: options that stand after the command are those of the program."""
     done = sqlrag_process(*arguments, cwd=cwd, **environment)
     assert done.returncode == code, done.stderr
+    return done
+
+
+def run(*arguments, cwd, code=0, **environment):
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
+    assert done.exit_code == code, done.stderr
     return done
 
 
@@ -50,7 +60,7 @@ def refused(folder, text):
 class TestUse:
     def test_a_project_from_build_to_search(self, project):
         """Without any option: every collection is built, updated and searched, from a folder below as well."""
-        built = json.loads(run("prepare-embeddings", "--format", "json", cwd=project).stdout)
+        built = json.loads(started("prepare-embeddings", "--format", "json", cwd=project).stdout)
         counts = [(one["collection"], one["documents"], len(one["skipped"])) for one in built["collections"]]
         assert counts == [("fruit", 2, 0), ("machines", 1, 1)]
         with Store(project / "kb.duckdb") as store:
@@ -58,9 +68,9 @@ class TestUse:
             assert (facts["embedding"]["model"], facts["chunking"]["chunk_size"]) == ("hashing-64", 90)
         (project / "docs" / "plum.md").write_text("The plum is sweet.")
         (project / "guides" / "valve.md").write_text("A valve.")
-        updated = json.loads(run("update", "--format", "json", cwd=project / "docs").stdout)
+        updated = json.loads(started("update", "--format", "json", cwd=project / "docs").stdout)
         assert [one["added"] for one in updated] == [["fruit:plum.md"], ["machines:valve.md"]]
-        done = run("lexical-query", "sweet", "--format", "json", cwd=project / "docs")
+        done = started("lexical-query", "sweet", "--format", "json", cwd=project / "docs")
         assert len(json.loads(done.stdout)) == 1
         assert done.stderr == f"note: settings of {project / 'sqlrag.toml'}\n"
 
@@ -99,11 +109,11 @@ class TestUse:
     def test_another_file_of_the_project_is_updated_from_its_own_folder_or_tables(self, project):
         options = ("--provider", "hashing", "--model", "hashing-64", "--no-config")
         write(project, notes__tea_md="Tea is hot.")
-        run("build", "notes", "-o", "other.duckdb", *options, cwd=project)
+        started("build", "notes", "-o", "other.duckdb", *options, cwd=project)
         (project / "t.csv").write_text("id,body\n1,A red lamp.\n")
-        run("build", "t.csv", "--key", "id", "--text", "body", "-o", "rows.duckdb", *options, cwd=project)
+        started("build", "t.csv", "--key", "id", "--text", "body", "-o", "rows.duckdb", *options, cwd=project)
         for file, names in (("other.duckdb", ["default"]), ("rows.duckdb", ["t"])):
-            run("update", file, cwd=project)
+            started("update", file, cwd=project)
             with Store(project / file) as store:
                 assert [
                     one for (one,) in store.cursor().sql("SELECT DISTINCT collection FROM sources").fetchall()
@@ -158,22 +168,22 @@ class TestDiscovery:
 
     def test_beside_the_file_that_is_named(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
-        run("prepare-embeddings", cwd=project)
+        started("prepare-embeddings", cwd=project)
         search = ["lexical-query", "sweet", "--db", project / "kb.duckdb", "--format", "json"]
-        assert len(json.loads(run(*search, cwd=elsewhere).stdout)) == 1
-        without = run(*search, "--no-config", cwd=elsewhere)
+        assert len(json.loads(started(*search, cwd=elsewhere).stdout)) == 1
+        without = started(*search, "--no-config", cwd=elsewhere)
         assert len(json.loads(without.stdout)) == 2
         assert without.stderr == ""
 
     def test_named_by_option_or_variable(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
         path = project / "sqlrag.toml"
-        run("--config", path, "prepare-embeddings", cwd=elsewhere)
+        started("--config", path, "prepare-embeddings", cwd=elsewhere)
         for arguments, variable in ((["--config", path], ""), ([f"--config={path}"], ""), ([], str(path))):
-            assert run("info", *arguments, cwd=elsewhere, SQLRAG_CONFIG=variable).stdout.startswith("file ")
-        done = run("info", "--config", "none.toml", cwd=elsewhere, code=1)
+            assert started("info", *arguments, cwd=elsewhere, SQLRAG_CONFIG=variable).stdout.startswith("file ")
+        done = started("info", "--config", "none.toml", cwd=elsewhere, code=1)
         assert "There is no configuration none.toml" in done.stderr
-        assert "is not a file" in run("info", "--config", ".", cwd=elsewhere, code=2).stderr
+        assert "is not a file" in started("info", "--config", ".", cwd=elsewhere, code=2).stderr
 
 
 class TestRefused:
@@ -237,11 +247,11 @@ class TestRefused:
 
     def test_a_broken_file_does_not_keep_help_from_being_read(self, tmp_path):
         (tmp_path / "sqlrag.toml").write_text("[")
-        done = run("models", cwd=tmp_path, code=2)
+        done = started("models", cwd=tmp_path, code=2)
         assert (done.stdout, "Traceback" in done.stderr) == ("", False)
         assert "is not TOML" in done.stderr
-        assert "Usage" in run("update", "--help", cwd=tmp_path).stdout
-        run("models", "--no-config", cwd=tmp_path)
+        assert "Usage" in started("update", "--help", cwd=tmp_path).stdout
+        started("models", "--no-config", cwd=tmp_path)
 
     def test_a_folder_of_a_collection_that_is_not_there(self, project):
         (project / "sqlrag.toml").write_text(WHOLE.replace('"guides"', '"gone"'))

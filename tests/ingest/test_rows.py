@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -970,10 +971,12 @@ class TestBadInput:
 class TestEverywhere:
     """What holds files together carries rows as well."""
 
-    @pytest.fixture
-    def kb(self, tickets, tmp_path):
-        path = tmp_path / "kb.duckdb"
-        build(tickets, path)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def made(cls, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("everywhere")
+        path = folder / "kb.duckdb"
+        build(write(folder / "tickets.parquet", TICKETS.format(rows=30)), path)
         build(
             "SELECT i::HUGEINT AS key, 'word' || i AS t, [i::HUGEINT] AS big FROM range(5) AS r(i)",
             path,
@@ -983,6 +986,10 @@ class TestEverywhere:
             collection="Big 'ones'",
         )
         return path
+
+    @pytest.fixture
+    def kb(self, made, tmp_path):
+        return shutil.copy(made, tmp_path / "kb.duckdb")
 
     @staticmethod
     def rows(kb):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,13 +130,21 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = [Document(name, text) for name, text in TEXTS.items()]
     chunks = [Chunk(d.doc_id, 0, d.text) for d in documents]
     chunks[2] = Chunk("c.md", 0, TEXTS["c.md"], heading_path=("Query engines", "Vector database engines"))
-    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+    path = tmp_path_factory.mktemp("terms") / "kb.duckdb"
+    with Store.create(path, 8) as store:
         store.upsert(documents, chunks, np.eye(4, 8))
+    return path
+
+
+@pytest.fixture
+def small(made: Path, tmp_path: Path) -> Iterator[Store]:
+    shutil.copy(made, tmp_path / "kb.duckdb")
+    with Store(tmp_path / "kb.duckdb", read_only=False) as store:
         yield store
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import tempfile
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from sqlrag.engines.duckdb.check import check_names
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
 from sqlrag.search.store import Store
 from sqlrag.types import Chunk, Document
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Vectors of length 1 whose products with each other are exact in binary.
 POND = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -43,6 +42,19 @@ def small_chunks() -> list[Chunk]:
 
 def make_small_store(path: Path) -> None:
     """Make the store that ``tests/sql`` queries: three documents, four chunks, eight dimensions."""
+    path.write_bytes(_small_store())
+
+
+@functools.cache
+def _small_store() -> bytes:
+    """Return the file, which is written once in a process: that takes 0.2 s."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.duckdb"
+        _write_small_store(path)
+        return path.read_bytes()
+
+
+def _write_small_store(path: Path) -> None:
     with Store.create(path, 8, heading_weight=2) as store:
         store.upsert([DUCKS, GEESE, OVENS], small_chunks(), [POND, BREAD, GOOSE, OVEN])
         con = store.cursor()

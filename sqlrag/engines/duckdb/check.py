@@ -10,7 +10,7 @@ from sqlrag.arguments import counted, flag
 from sqlrag.engines.duckdb import documents, lexical, row_tables
 from sqlrag.engines.duckdb.blocks import UnknownLayoutError
 from sqlrag.engines.duckdb.database import Database, existing_file, is_open, settle
-from sqlrag.engines.duckdb.definitions import changes, known
+from sqlrag.engines.duckdb.definitions import changes, definitions, known
 from sqlrag.engines.duckdb.failures import is_damage, public, was_closed
 from sqlrag.engines.duckdb.files import log_of, storage_version
 from sqlrag.engines.duckdb.metadata import (
@@ -60,11 +60,12 @@ def run_checks(
         The file is so damaged that a check cannot run, and the reading of its blocks does not say so.
     """
     con, problems = database.cursor(), [] if quick else _block_problems(database) or _table_problems(database)
-    damaged, changed = bool(problems), changes(con) if changed is None else changed
+    damaged, every = bool(problems), definitions(con) if changed is None else None
+    changed = changes(con, every) if changed is None else changed
     if changed:
         rule = "Every table, view and macro of a store is as this release makes it, and none hides one of DuckDB's."
         problems.append(Problem("changed_objects", rule, len(changed), tuple(map(str, changed[:5]))))
-    missing = sorted(wanted_objects() - object_names(con))
+    missing = sorted(wanted_objects() - (object_names(con) if every is None else every.keys()))
     if missing:
         rule = "Every table, view and macro of a store is there."
         problems.append(Problem("missing_objects", rule, len(missing), tuple(missing[:5])))
@@ -270,8 +271,9 @@ def repair(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
         dimensions, changed = dimensions_of(database), changes(database.cursor())
         with database.transaction() as con:
             done += _remove_changed(con, path, changed)
-            had_links = "main.document_links" in object_names(con)
-            if changed or wanted_objects() - object_names(con):
+            names = object_names(con)
+            had_links = "main.document_links" in names
+            if changed or wanted_objects() - names:
                 done += _restore_objects(con, dimensions)
             found = {problem.check for problem in run_checks(database, dimensions, quick=True, changed=())}
             known = read_metadata(con)

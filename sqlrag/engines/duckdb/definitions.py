@@ -47,20 +47,21 @@ class Change(NamedTuple):
         return f"{self.name} {self.reason}"
 
 
-def changes(con: duckdb.DuckDBPyConnection) -> list[Change]:
+def changes(con: duckdb.DuckDBPyConnection, every: dict[str, list[Definition]] | None = None) -> list[Change]:
     """Return the objects of the connection's database that are not this package's although they have the name of one.
 
     Other views, macros and tables, and further columns of ours, are no changes. What hides one of DuckDB's own
     functions or types is one: the statements of this package would use it. The connection may be in no transaction,
-    see :func:`definitions`.
+    see :func:`definitions`, which gives ``every`` where it is not given.
     """
-    result, every = [], definitions(con)
+    every = definitions(con) if every is None else every
+    result = []
     dimensions = _dimensions(every)
     for name, found in every.items():
         schema, _, bare = name.partition(".")
         kinds = tuple(sorted({one.kind for one in found}))
         if name in known():
-            reason = _difference(kinds, found, known()[name], dimensions)
+            reason = _difference(kinds, tuple(found), known()[name], dimensions, outline=_is_untested())
         elif schema in _SCHEMAS and {"macro", "table_macro", "type"} & set(kinds):
             reason = "hides what DuckDB itself has by this name" if bare in _of_duckdb(con) else ""
         else:
@@ -74,11 +75,14 @@ def changes(con: duckdb.DuckDBPyConnection) -> list[Change]:
 _SCHEMAS = frozenset({"main", "fts_main_documents"})
 
 
-def _difference(kinds: tuple[str, ...], found: list[Definition], wanted: Known, dimensions: int) -> str:
+# A program opens many files with the same definitions.
+@lru_cache(maxsize=1024)
+def _difference(
+    kinds: tuple[str, ...], found: tuple[Definition, ...], wanted: Known, dimensions: int, *, outline: bool
+) -> str:
     """Return in what the definitions of a name differ, blank where they do not."""
     if kinds != (wanted.kind,):
         return f"is a {' and a '.join(kinds).replace('_', ' ')}, not a {wanted.kind.replace('_', ' ')}"
-    outline = _is_untested()
     accepted = wanted.outlines if outline else wanted.digests
     if wanted.kind != _TABLE:
         return "" if digest(found, dimensions, outline=outline) in accepted else "has another definition"

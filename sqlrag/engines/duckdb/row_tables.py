@@ -291,8 +291,9 @@ def may_be_infinite(kind: str) -> bool:
 def problems(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return what is wrong with the sources of rows: rows without a document or values, and what is missing."""
     found: list[str] = []
-    names = object_names(con)
-    for collection, source in sources(con).items():
+    known = sources(con)
+    names = object_names(con) if known else set()
+    for collection, source in known.items():
         if not _is_defined(source):
             found.append(f"row_sources: {collection}")
         lost = {f"main.{name}" for name in (table_of(collection), view_of(collection))} - names
@@ -317,8 +318,9 @@ def repair(con: duckdb.DuckDBPyConnection) -> None:
 
     A source without its table, or with a damaged definition, is forgotten; its documents stay.
     """
-    names = object_names(con)
-    for collection, source in sources(con).items():
+    known = sources(con)
+    names = object_names(con) if known else set()
+    for collection, source in known.items():
         if f"main.{table_of(collection)}" not in names or not _is_defined(source):
             con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
             continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from sqlrag.errors import StoreError
+
+if TYPE_CHECKING:
+    import duckdb
 
 SCHEMA_VERSION = "6"
 
@@ -93,6 +94,8 @@ VIEWS = (
 
 _DIMENSIONS = 384
 
+_CREATED = re.compile(r"^CREATE (?:OR REPLACE )?(?:TABLE|VIEW|MACRO) ([a-z0-9_.]+)", re.MULTILINE)
+
 _WORD = re.compile(r"\bw(\d+)(?![0-9A-Za-z])")
 
 
@@ -171,7 +174,7 @@ def object_names(con: duckdb.DuckDBPyConnection) -> set[str]:
 
 @cache
 def wanted_objects() -> frozenset[str]:
-    """Return what :func:`object_names` gives for a new store."""
-    with duckdb.connect() as con:
-        create_objects(con, _DIMENSIONS)
-        return frozenset(object_names(con))
+    """Return what :func:`object_names` gives for a new store, by what the SQL files create."""
+    files = ("schema", "lexical_index", *(f"macros/{name}" for name in MACROS), *(f"views/{name}" for name in VIEWS))
+    made = (name for file in files for name in _CREATED.findall(read_sql(file)))
+    return frozenset(name if "." in name else f"main.{name}" for name in made)
