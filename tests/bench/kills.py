@@ -48,7 +48,7 @@ from sqlrag.ingest import run as ingest_run  # noqa: E402
 
 HASHING = {"embedding_provider": "hashing", "embed_model_name": "hashing-64", "progress": "off"}
 PAGES = 10
-HANG_SECONDS = 60
+HANG_SECONDS = 300
 
 
 def page(n, edition):
