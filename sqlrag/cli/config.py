@@ -113,6 +113,7 @@ _EXAMPLES: dict[str, Any] = {
     "access_log": "./access.log",
     "input_dir": "docs",
     "threads": 4,
+    "memory": 256,
 }
 
 # Keys that are no option of a command.
