@@ -19,6 +19,7 @@ from tests.support.helpers import ROOT
 from tests.support.residence import WAIT, in_memory, settle
 
 DIMENSIONS = 16
+AS_IT_IS = follow.QUESTIONS
 WORDS = ["pump", "valve", "ferry", "harbour", "lantern", "winch", "anchor", "rope", "sail", "keel"]
 
 
@@ -161,9 +162,11 @@ def test_what_another_process_writes_between_two_openings_is_found(path):
         assert (found[0]["node_id"], engine_of(found)) == (chunk(80).node_id, "memory")
 
 
-def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_wanted(path):
+def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_wanted(path, monkeypatch):
+    monkeypatch.setattr(follow, "QUESTIONS", AS_IT_IS)  # that of all other tests is never reached
+    assert AS_IT_IS == 20
     with Store(path) as store, Store(path, resident=False) as never:
-        for _ in range(follow.QUESTIONS):
+        for _ in range(20):
             assert engine_of(ask(store)) == engine_of(ask(never)) == ""
         ask(store)
         settle(store)
