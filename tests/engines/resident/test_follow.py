@@ -177,18 +177,20 @@ def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_w
 def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
     with in_memory(path, resident_mb=1) as store:
         assert engine_of(ask(store)) == "memory"
-    residence = follow.residence_of(path, 3)
-    residence.most_bytes = 20_000  # the vectors and postings, without the texts
-    with in_memory(path, resident_mb=3) as store, Store(path, resident=False) as by_sql:
+    residence = follow.residence_of(path, 1)
+    residence.stays = True  # so that its budget is its own
+    residence.most_bytes = 20_000  # enough for vectors and postings, not for the texts
+    with in_memory(path) as store, Store(path, resident=False) as by_sql:
         assert engine_of(ask(store)) == "memory"
         assert residence._index.contents is None
         assert ask(store, top_k=30) == ask(by_sql, top_k=30)
-    residence = follow.residence_of(path, 4)
+    residence._index = None
     residence.most_bytes = 2_000
-    with in_memory(path, resident_mb=4) as store:
+    with in_memory(path) as store:
         found = ask(store)
         assert found[0]["node_id"] == chunk(5).node_id
         assert "more than resident_mb" in engine_of(found)
+    del residence
     with Store(path, resident=True, settings=Settings(resident_mb=0)) as store:
         assert engine_of(ask(store)) == ""
 
