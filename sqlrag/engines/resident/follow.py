@@ -85,8 +85,14 @@ class Residence:
             if time.monotonic() < self._rest_until:
                 return None, _RESTING
             self._stopped.clear()
-            self._thread = threading.Thread(target=self._load, args=(database.shared(), state), name="sqlrag-resident")
-            self._thread.start()
+            shared = database.shared()
+            self._thread = threading.Thread(target=self._load, args=(shared, state), name="sqlrag-resident")
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # there are too many, or the program is at its end
+                shared.close()
+                self._thread, self._refused = None, (state, str(error))
+                return None, str(error)
         return None, _LOADING
 
     def allow(self, most_bytes: int) -> None:

@@ -214,6 +214,30 @@ def test_without_memory_sql_answers(path, monkeypatch):
         assert "not enough memory" in engine_of(found)
 
 
+def test_where_no_thread_can_be_started_sql_answers_and_the_file_is_free(path, monkeypatch):
+    def fails(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with Store(path, resident=True) as store:
+        found = store.vector_query(query_vector=vector(5))
+        assert found[0]["node_id"] == chunk(5).node_id
+        assert "can't start new thread" in engine_of(found)
+    Store(path, read_only=False).close()
+
+
+def test_reading_ends_where_this_process_wants_to_write(path, monkeypatch):
+    begun = threading.Event()
+    monkeypatch.setattr(follow, "changes", lambda _: begun.set() or time.sleep(0.2))
+    residence = follow.residence_of(path, 256)
+    residence.stays = True
+    Store(path).close()
+    assert begun.wait(WAIT)
+    with Store(path, read_only=False) as store:
+        put(store, range(80, 84))
+        assert ask(store, 80)[0]["node_id"] == chunk(80).node_id
+
+
 def test_a_file_with_a_macro_of_its_own_is_searched_by_that(path):
     with duckdb.connect(str(path)) as con:
         con.execute("CREATE OR REPLACE MACRO visible(a, b) AS 'x'")
