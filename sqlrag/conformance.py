@@ -96,10 +96,10 @@ def corpus_folder() -> Path:
     raise NotFoundError(f"The conformance corpus is missing next to {package}. Reinstall sqlrag-duckdb.")
 
 
-def measure(folder: Path, *, threads: int | None = None, url: str | None = None) -> Findings:
-    """Return what this machine computes, in the form of the golden file."""
+def measure(folder: Path, *, threads: int | None = None, url: str | None = None, resident: bool = False) -> Findings:
+    """Return what this machine computes, in the form of the golden file; ``resident`` as in :class:`sqlrag.Store`."""
     questions = json.loads((folder / "queries.json").read_text("utf-8"))
-    with corpus_store(folder, threads=threads) as store:
+    with corpus_store(folder, threads=threads, resident=resident) as store:
         if url is None:
             return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions, _stored)}
         # Only a DuckDB file has sign codes.
@@ -152,7 +152,7 @@ def _in_postgres(store: Store, url: str) -> Iterator[tuple[PostgresStore, Any]]:
 
 
 @contextmanager
-def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]:
+def corpus_store(folder: Path, *, threads: int | None = None, resident: bool = False) -> Iterator[Store]:
     """Yield a store of the corpus."""
     from sqlrag.ingest.build import prepare_file
     from sqlrag.ingest.update import update_embeddings
@@ -165,7 +165,7 @@ def corpus_store(folder: Path, *, threads: int | None = None) -> Iterator[Store]
         # The collection that is last by name is written first, so that a result in writing order is detected.
         prepare_file(corpus, path, collection="second", patterns=["b*.md"], **POLICY, **options)
         update_embeddings(corpus, path, progress="off")
-        with Store(path, threads=threads) as store:
+        with Store(path, threads=threads, resident=resident) as store:
             yield store
 
 

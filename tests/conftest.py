@@ -21,6 +21,7 @@ import pytest
 import typer.testing
 
 from sqlrag.engines.duckdb import database, schema
+from sqlrag.engines.resident import follow
 from tests.support.postgres_server import TestServer
 from tests.support.sqllogic import run_blocks
 from tests.support.stores import check_views, make_small_store
@@ -117,6 +118,14 @@ def compiled_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
             patch.delenv("PYTHONDONTWRITEBYTECODE")
             patch.setenv("PYTHONPYCACHEPREFIX", str(run / "compiled"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sql_answers() -> Iterator[None]:
+    """Let a store that nobody asks to be in memory answer by SQL alone: which one answers would depend on the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follow, "QUESTIONS", 2**31)
         yield
 
 

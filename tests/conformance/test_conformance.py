@@ -23,6 +23,7 @@ from sqlrag.engines.duckdb import lexical, rows, schema
 from sqlrag.ingest import sentences
 from sqlrag.ranking import fusion, plan, terms, vectors
 from tests.support.helpers import ROOT
+from tests.support.residence import waiting_for_memory
 
 FOLDER = conformance.corpus_folder()
 GOLDEN = json.loads((FOLDER / "golden.json").read_text("utf-8"))
@@ -48,6 +49,12 @@ def test_this_machine_conforms():
     assert (len(GOLDEN["chunks"]), len(GOLDEN["rankings"]), len(passages)) == COUNTED
     assert (found.chunks, found.rankings, found.passages) == COUNTED
     assert GOLDEN["spec_version"] == SPEC_VERSION
+
+
+def test_memory_conforms(monkeypatch):
+    answered = waiting_for_memory(monkeypatch)
+    assert found_in(FOLDER, resident=True) == []
+    assert answered["memory"] > len(GOLDEN["rankings"]) / 2  # the others are of blocks and small stores
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from sqlrag.engines.resident import follow
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pytest
 
     Question = tuple[str, str, dict[str, Any]]
 
@@ -37,6 +40,24 @@ def settle(store: Store) -> None:
             return
         engine.residence.wait(0.01)
         time.sleep(0.01)
+
+
+def waiting_for_memory(patch: pytest.MonkeyPatch) -> Counter[str]:
+    """Let every store that is to answer from memory wait for it; return what answered how often, or why not memory."""
+    answered: Counter[str] = Counter()
+    index_of = follow.Residence.index
+
+    def index(residence: Any, database: Any) -> Any:
+        found = index_of(residence, database)
+        until = time.monotonic() + WAIT
+        while found[0] is None and found[1] in follow.ON_THEIR_WAY and time.monotonic() < until:
+            residence.wait(0.01)
+            found = index_of(residence, database)
+        answered[found[1] or "memory"] += 1
+        return found
+
+    patch.setattr(follow.Residence, "index", index)
+    return answered
 
 
 _HYBRID: tuple[dict[str, Any], ...] = (

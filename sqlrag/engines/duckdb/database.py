@@ -10,7 +10,7 @@ import time
 import weakref
 from collections import Counter, deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import duckdb
 
@@ -164,12 +164,28 @@ def _checkpoint_by_itself(con: duckdb.DuckDBPyConnection) -> None:
     con.execute("PRAGMA enable_checkpoint_on_shutdown")
 
 
+class State(NamedTuple):
+    """What every commit to a file changes: how often this process did, and inode, size and time of file and log."""
+
+    commits: int
+    file: tuple[int, int, int]
+    log: tuple[int, int, int] | None
+
+    @property
+    def changed_at(self) -> float:
+        """When it was changed last, in seconds by the clock of the file system."""
+        return max(self.file[2], self.log[2] if self.log else 0) / 1e9
+
+
 # Opening a file read-only fails while the same process has it open for writing, so handles are shared by real path.
 # There are several only where a file was replaced while it was open.
 _handles: dict[Path, list[Handle]] = {}
 
 # How often this process has committed to each file.
 _commits: Counter[Path] = Counter()
+
+# What ends the reading of a file in the background, whenever this process wants to write to it.
+background: dict[Path, Callable[[], None]] = {}
 
 # Files that this process is rewriting.
 _reserved: set[Path] = set()
@@ -251,6 +267,8 @@ def acquire(real: Path, read_only: bool, wait_seconds: float, trust: bool) -> Ha
     The wait for another process that has it open is outside the lock, so that other files can be opened meanwhile.
     """
     deadline = time.monotonic() + wait_seconds
+    if not read_only:
+        _end_background(real)
     _wait_until_rewritten(real, wait_seconds)
     while True:
         try:
@@ -353,6 +371,7 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
 
 def is_open(path: Path) -> bool:
     """Return whether this process has the file open, or is rewriting it."""
+    _end_background(path)
     with _registry():
         return path in _handles or path in _reserved
 
@@ -360,6 +379,7 @@ def is_open(path: Path) -> bool:
 @contextmanager
 def reserved(path: Path) -> Iterator[None]:
     """Lock every other user in this process out of a file that is being rewritten."""
+    _end_background(path)
     with _registry():
         if path in _handles:
             raise StoreLockedError(
@@ -373,6 +393,12 @@ def reserved(path: Path) -> Iterator[None]:
     finally:
         with _registry():
             _reserved.discard(path)
+
+
+def _end_background(path: Path) -> None:
+    stop = background.get(path)
+    if stop is not None:
+        stop()
 
 
 def _check_other_names(real: Path, read_only: bool) -> None:
@@ -609,7 +635,7 @@ class Database:
         handle = self._handle
         return handle.commits if handle else -1
 
-    def state(self) -> tuple[object, ...] | None:
+    def state(self) -> State | None:
         """Return what every commit to the file changes, of any connection of any process; the same after reopening it.
 
         None while this process commits, where the file is closed, or where another one has taken its place. While a
@@ -631,8 +657,11 @@ class Database:
             log = None
         except OSError:
             return None
-        stats = (found, log) if log else (found,)
-        return _commits[handle.path], *((s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
+        return State(
+            _commits[handle.path],
+            (found.st_ino, found.st_size, found.st_mtime_ns),
+            (log.st_ino, log.st_size, log.st_mtime_ns) if log else None,
+        )
 
     def shared(self) -> Database:
         """Return the same open file for another thread, which closes it."""

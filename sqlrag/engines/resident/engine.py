@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _IN_MEMORY = "in memory: "
 
+# Words without a chunk whose nearest words are remembered: finding them takes longer than the rest of a search.
+_MOST_NEAR = 1024
+
 # Up to so many chunks a leg takes less than what a second thread costs.
 _QUICK = 300_000
 
@@ -124,9 +127,17 @@ class ResidentEngine(FileEngine):
 
 @dataclass(frozen=True)
 class _Dictionary(FileDictionary):
-    """The dictionary of the file, with the terms of a question from memory."""
+    """The dictionary of the file, with the terms of a question from memory, and its unknown words from then on."""
 
     index: Index
 
     def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:
         return self.index.look_up(terms)
+
+    def nearest(self, word: str, most: int) -> list[tuple[int, int, str]]:
+        known = self.index.near
+        if (word, most) not in known:
+            if len(known) >= _MOST_NEAR:
+                known.clear()
+            known[word, most] = super().nearest(word, most)
+        return known[word, most]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 
+from sqlrag.engines.duckdb.database import background
 from sqlrag.engines.duckdb.definitions import changes
 from sqlrag.engines.duckdb.engine import FileEngine
 from sqlrag.engines.duckdb.failures import reported
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlrag.engines.base import Engine
-    from sqlrag.engines.duckdb.database import Database
+    from sqlrag.engines.duckdb.database import Database, State
     from sqlrag.engines.resident.index import Index
 
 T = TypeVar("T")
@@ -84,8 +85,14 @@ class Residence:
             if time.monotonic() < self._rest_until:
                 return None, _RESTING
             self._stopped.clear()
-            self._thread = threading.Thread(target=self._load, args=(database.shared(), state), name="sqlrag-resident")
-            self._thread.start()
+            shared = database.shared()
+            self._thread = threading.Thread(target=self._load, args=(shared, state), name="sqlrag-resident")
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # there are too many, or the program is at its end
+                shared.close()
+                self._thread, self._refused = None, (state, str(error))
+                return None, str(error)
         return None, _LOADING
 
     def allow(self, most_bytes: int) -> None:
@@ -110,7 +117,7 @@ class Residence:
                     con.interrupt()
             self.wait(_TICK_SECONDS)
 
-    def _load(self, database: Database, state: Hashable) -> None:
+    def _load(self, database: Database, state: State) -> None:
         began = time.monotonic()
 
         def go_on() -> None:
@@ -118,9 +125,11 @@ class Residence:
             if self._stopped.is_set() or database.state() != state or not threading.main_thread().is_alive():
                 raise _StoppedError
 
+        background[self.path] = self.stop
         try:
             with database:
-                self._stopped.wait(_TICK_SECONDS)
+                if time.time() - state.changed_at < _TICK_SECONDS:
+                    self._stopped.wait(_TICK_SECONDS)
                 go_on()
                 con = self._con = database.cursor()
                 if changes(con):
@@ -138,6 +147,7 @@ class Residence:
             if not self._stopped.is_set():
                 self._refused = state, f"it cannot be read into memory: {error}"
         finally:
+            background.pop(self.path, None)
             self._con = None
             self._rest_until = time.monotonic() + _REST * (time.monotonic() - began)
 

@@ -73,9 +73,9 @@ class Index:
 
     ``order`` is the place of each row by ``doc_id, chunk_index``, ``hashes`` are DuckDB's of these two, by which pairs
     are sampled. ``names`` has ``node_id, doc_id, chunk_index`` of each row, ``contents`` what else results show of it,
-    None where there was no room. ``longest`` is the length of the longest of
-    the vectors. ``terms`` is in the order of the alphabet. ``codes`` are the signs of the vectors, 64
-    dimensions to a word, ``[words, chunks]``.
+    None where there was no room. ``longest`` is the length of the longest of the vectors; ``codes`` are their signs, 64
+    dimensions to a word, ``[words, chunks]``. ``terms`` is in the order of the alphabet. ``near`` remembers the nearest
+    words of those that no chunk holds.
     """
 
     state: Hashable
@@ -97,6 +97,7 @@ class Index:
     termids: NDArray[np.int32]
     dfs: NDArray[np.int32]
     postings: Postings
+    near: dict[tuple[str, int], list[tuple[int, int, str]]] = field(default_factory=dict)
     _sampled: dict[int, Rows] = field(default_factory=dict)
 
     @property

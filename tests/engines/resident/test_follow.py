@@ -19,6 +19,7 @@ from tests.support.helpers import ROOT
 from tests.support.residence import WAIT, in_memory, settle
 
 DIMENSIONS = 16
+AS_IT_IS = follow.QUESTIONS
 WORDS = ["pump", "valve", "ferry", "harbour", "lantern", "winch", "anchor", "rope", "sail", "keel"]
 
 
@@ -161,9 +162,11 @@ def test_what_another_process_writes_between_two_openings_is_found(path):
         assert (found[0]["node_id"], engine_of(found)) == (chunk(80).node_id, "memory")
 
 
-def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_wanted(path):
+def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_wanted(path, monkeypatch):
+    monkeypatch.setattr(follow, "QUESTIONS", AS_IT_IS)  # that of all other tests is never reached
+    assert AS_IT_IS == 20
     with Store(path) as store, Store(path, resident=False) as never:
-        for _ in range(follow.QUESTIONS):
+        for _ in range(20):
             assert engine_of(ask(store)) == engine_of(ask(never)) == ""
         ask(store)
         settle(store)
@@ -174,18 +177,20 @@ def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_w
 def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
     with in_memory(path, resident_mb=1) as store:
         assert engine_of(ask(store)) == "memory"
-    residence = follow.residence_of(path, 3)
-    residence.most_bytes = 20_000  # the vectors and postings, without the texts
-    with in_memory(path, resident_mb=3) as store, Store(path, resident=False) as by_sql:
+    residence = follow.residence_of(path, 1)
+    residence.stays = True  # so that its budget is its own
+    residence.most_bytes = 20_000  # enough for vectors and postings, not for the texts
+    with in_memory(path) as store, Store(path, resident=False) as by_sql:
         assert engine_of(ask(store)) == "memory"
         assert residence._index.contents is None
         assert ask(store, top_k=30) == ask(by_sql, top_k=30)
-    residence = follow.residence_of(path, 4)
+    residence._index = None
     residence.most_bytes = 2_000
-    with in_memory(path, resident_mb=4) as store:
+    with in_memory(path) as store:
         found = ask(store)
         assert found[0]["node_id"] == chunk(5).node_id
         assert "more than resident_mb" in engine_of(found)
+    del residence
     with Store(path, resident=True, settings=Settings(resident_mb=0)) as store:
         assert engine_of(ask(store)) == ""
 
@@ -207,6 +212,30 @@ def test_without_memory_sql_answers(path, monkeypatch):
         found = ask(store)
         assert found == wanted
         assert "not enough memory" in engine_of(found)
+
+
+def test_where_no_thread_can_be_started_sql_answers_and_the_file_is_free(path, monkeypatch):
+    def fails(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with Store(path, resident=True) as store:
+        found = store.vector_query(query_vector=vector(5))
+        assert found[0]["node_id"] == chunk(5).node_id
+        assert "can't start new thread" in engine_of(found)
+    Store(path, read_only=False).close()
+
+
+def test_reading_ends_where_this_process_wants_to_write(path, monkeypatch):
+    begun = threading.Event()
+    monkeypatch.setattr(follow, "changes", lambda _: begun.set() or time.sleep(0.2))
+    residence = follow.residence_of(path, 256)
+    residence.stays = True
+    Store(path).close()
+    assert begun.wait(WAIT)
+    with Store(path, read_only=False) as store:
+        put(store, range(80, 84))
+        assert ask(store, 80)[0]["node_id"] == chunk(80).node_id
 
 
 def test_a_file_with_a_macro_of_its_own_is_searched_by_that(path):
