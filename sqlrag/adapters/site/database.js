@@ -41,7 +41,14 @@ async function open(file) {
 }
 
 /** Reject with the next failure that nobody handles: DuckDB waits for ever where its file is missing or damaged. */
-const failure = () => new Promise((_, reject) => addEventListener("unhandledrejection", ({ reason }) => reject(reason), { once: true }));
+function failure() {
+  return new Promise((_, reject) => {
+    addEventListener("unhandledrejection", (event) => {
+      event.preventDefault();
+      reject(event.reason);
+    }, { once: true });
+  });
+}
 
 const select = (sql) => connection.query(sql).toArray().map((row) => plain(row.toJSON()));
 
