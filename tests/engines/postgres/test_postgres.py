@@ -196,7 +196,7 @@ class TestMakingAndOpening:
 
     @pytest.mark.parametrize("stemmer", ["klingon", "english'; DROP TABLE x; --", ""])
     def test_stemmers_that_there_are_not(self, postgres_url, stemmer):
-        with pytest.raises(InputError, match="Postgres has no stemmer"):
+        with pytest.raises(InputError, match="There is no stemmer"):
             PostgresStore.create(postgres_url, 8, stemmer=stemmer)
 
     @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ class TestSearching:
         assert set(ids(store.lexical_query("warm*"))) == {"pump.md#0", "sun.md#0"}
         assert set(ids(store.lexical_query("VALVES"))) == {"pump.md#1", "pump.md#2"}
         assert ids(store.lexical_query("zebra")) == []
-        assert ids(store.lexical_query("the of")) == []
+        assert ids(store.lexical_query("of")) == []
         assert ids(store.lexical_query("valve\0motor", conjunctive=True)) == ["pump.md#1"]
         for strange in ("'", "\\", "a & b | !c", ":*", "'x':*A", '"', "%s %(k)s", "<->", "\U0001f980", '"" *'):
             store.lexical_query(strange)
@@ -536,13 +536,8 @@ class TestSearching:
         assert store.chunks(metadata={"place": "0\0"}) == []
 
     def test_what_only_a_file_has(self, store):
-        for ask in (
-            store.cursor,
-            lambda: store.explain("valve", "pump.md#1"),
-            lambda: store.hybrid_query("valve", expansion=2),
-        ):
-            with pytest.raises(InputError, match=r"needs a DuckDB file.*sqlrag pull"):
-                ask()
+        with pytest.raises(InputError, match=r"needs a DuckDB file.*sqlrag pull"):
+            store.cursor()
 
     def test_the_model_of_another_store_is_refused(self, store):
         with pytest.raises(ModelMismatchError):
