@@ -24,6 +24,7 @@ ALTER TABLE postings ALTER COLUMN block SET STORAGE EXTERNAL;
 -- A word may be longer than a key of an index.
 CREATE INDEX IF NOT EXISTS postings_term ON postings (left(term, 100));
 CREATE INDEX IF NOT EXISTS postings_word ON postings (left(word, 100));
+CREATE INDEX IF NOT EXISTS postings_ending ON postings (right(word, 2));
 
 -- n chunks that were written or removed (n, len and heading_len are negative), the sums of their lengths, and for each its rid,
 -- its lengths and the hash of its place by which samples are taken, as whole numbers of 8 bytes.

@@ -285,8 +285,17 @@ class PostgresStore(Writes):
         return self._server.read(ask)
 
 
-def make_store(url: str, values: Mapping[str, object], *, overwrite: bool, indexed: bool = True) -> None:
+def make_store(
+    url: str,
+    values: Mapping[str, object],
+    *,
+    overwrite: bool,
+    indexed: bool = True,
+    stop_words: Sequence[str] | None = None,
+) -> None:
     """Make an empty store with these keys of ``embedding_metadata``; its indexes later, if it is not ``indexed``.
+
+    ``stop_words`` as those of a new file, if they are None.
 
     Raises
     ------
@@ -299,7 +308,7 @@ def make_store(url: str, values: Mapping[str, object], *, overwrite: bool, index
 
     def fill(con: Connection) -> None:
         PostgresRows(con, parsed).set_metadata(values)
-        set_stop_words(con, words_of_new_stores())
+        set_stop_words(con, words_of_new_stores() if stop_words is None else stop_words)
 
     server = Server(url, read_only=False)
     try:

@@ -368,9 +368,14 @@ def _with_macros(stops: frozenset[str] | None) -> duckdb.DuckDBPyConnection:
     for name in MACROS:
         con.execute(read_sql(f"macros/{name}"))
     if stops is not None:
-        con.execute("DELETE FROM fts_main_documents.stopwords")
-        con.execute("INSERT INTO fts_main_documents.stopwords SELECT unnest($1)", [sorted(stops)])
+        set_stop_words(con, sorted(stops))
     return con
+
+
+def set_stop_words(con: duckdb.DuckDBPyConnection, words: Sequence[str]) -> None:
+    """Give a store its stop words."""
+    con.execute("DELETE FROM fts_main_documents.stopwords")
+    con.execute("INSERT INTO fts_main_documents.stopwords SELECT unnest($1::VARCHAR[])", [list(words)])
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:

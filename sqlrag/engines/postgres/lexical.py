@@ -48,7 +48,7 @@ _STAGED_CHUNKS = 4096
 _STAGED_BYTES = 4_000_000
 
 # Up to so many chunks of ASCII are counted in Python.
-_FEW = 64
+_FEW = 256
 
 # Chunks that are read back at a time.
 _READ_CHUNKS = 20_000
@@ -526,7 +526,8 @@ class _Sums:
         last = int(records["rid"].max(initial=0))
         if last >= len(self._sums):
             self._sums = np.concatenate([self._sums, np.zeros(last + 1, dtype=np.uint64)])
-        mixed = np.full(len(records), int.from_bytes(blake2b(names.encode(), digest_size=8).digest()), dtype=np.uint64)
+        seed = int.from_bytes(blake2b(names.encode(), digest_size=8).digest(), "little")
+        mixed = np.full(len(records), seed, dtype=np.uint64)
         for name in (records.dtype.names or ())[1:]:
             mixed = (mixed ^ records[name].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
             mixed ^= mixed >> np.uint64(29)

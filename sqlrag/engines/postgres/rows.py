@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,15 +176,17 @@ class PostgresRows:
         # A text that is JSON already is sent unchanged.
         wrap: dict[str, Any] = {"json": lambda text: Json(text, str), "jsonb": lambda text: Jsonb(text, str)}
         wrapped = [(place, wrap[kind]) for place, kind in enumerate(types) if kind in wrap]
+        whole = [[*row, *others] for row, *others in zip(rows, *beside, strict=True)]
+        if _may_hold_nul(whole, types):
+            for row in whole:
+                _refuse_nul(row, types, row[3] if "vector" in types else row[0])
         with self._con.cursor() as cursor, cursor.copy(read_sql(f"postgres/{name}")) as copy:
             copy.set_types(list(types))
-            for row, *others in zip(rows, *beside, strict=True):
-                whole = [*row, *others]
-                _refuse_nul(whole, types, row[3] if "vector" in types else row[0])
+            for row in whole:
                 for place, wrapper in wrapped:
-                    if whole[place] is not None:
-                        whole[place] = wrapper(whole[place])
-                copy.write_row(whole)
+                    if row[place] is not None:
+                        row[place] = wrapper(row[place])
+                copy.write_row(row)
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents with their chunks; return those that were there, in order."""
@@ -236,6 +239,17 @@ def _public(metadata: str) -> str:
     """Return the metadata that filters look at: without llama-index's fields, numbers as they compare."""
     found = by_value(metadata)
     return json.dumps({key: value for key, value in found.items() if key not in LLAMA_INDEX_FIELDS}, ensure_ascii=False)
+
+
+def _may_hold_nul(rows: Sequence[Sequence[Any]], types: Sequence[str]) -> bool:
+    """Return whether a text or list of texts has the character, or JSON may have it: far faster than row by row."""
+    for values, kind in zip(zip(*rows, strict=True), types, strict=False):
+        if kind in ("text", "json", "jsonb", "text[]"):
+            given = [value for value in values if value is not None]
+            whole = "".join(chain.from_iterable(given) if kind == "text[]" else given)
+            if "\0" in whole or (kind.startswith("json") and "\\u0000" in whole):
+                return True
+    return False
 
 
 def _refuse_nul(row: Sequence[Any], types: Sequence[str], doc_id: str) -> None:
