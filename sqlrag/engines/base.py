@@ -48,11 +48,9 @@ class SearchState(Protocol):
 class Engine(Protocol):
     """Answers the parts of a search. Safe to use from several threads at once.
 
-    ``lexical_score`` is the ``score_type`` of its lexical leg. ``filters`` are what :meth:`passing_filters` returned.
+    ``filters`` are what :meth:`passing_filters` returned.
     A chunk's ``rid`` is a number that is unique within one :meth:`read`.
     """
-
-    lexical_score: str
 
     @property
     def path(self) -> Path | str:
@@ -79,10 +77,6 @@ class Engine(Protocol):
 
     def read(self, work: Callable[[Engine], T]) -> T:
         """Call the work with an engine that sees one state, and return its result; errors are sqlrag's own."""
-        ...
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:
-        """Return a notice for each option that this engine ignores and that is not at its default."""
         ...
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:

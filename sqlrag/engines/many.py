@@ -289,8 +289,6 @@ class ManyEngine:
     file, in the order of the files.
     """
 
-    lexical_score = "bm25"
-
     def __init__(self, parts: Sequence[FileEngine]) -> None:
         self.parts = list(parts)
         first, *others = [part.path for part in self.parts]
@@ -358,9 +356,6 @@ class ManyEngine:
         return answer()
 
     # Filters.
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
-        return []
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         each = self._ask(lambda _, con: legs.passing_filters(con, filters))

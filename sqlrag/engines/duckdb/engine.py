@@ -74,8 +74,6 @@ T = TypeVar("T")
 class FileEngine:
     """An :class:`~sqlrag.engines.base.Engine` over an open database, which it closes."""
 
-    lexical_score = "bm25"
-
     def __init__(self, database: Database) -> None:
         self.database = database
         self.path = database.path
@@ -104,9 +102,6 @@ class FileEngine:
             chunks = self.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
             self._counted = (now, chunks)
         return chunks
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
-        return []
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         return legs.passing_filters(self.cursor(), filters)

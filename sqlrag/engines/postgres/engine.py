@@ -78,8 +78,6 @@ def parsed(metadata: str) -> Any:
 class PostgresEngine(Engine):
     """An engine over a server, or, inside of :meth:`read`, over one transaction on it."""
 
-    lexical_score = "bm25"
-
     def __init__(self, server: Server, metadata: dict[str, str], con: Connection | None = None) -> None:
         self._server = server
         self._metadata = metadata
@@ -127,9 +125,6 @@ class PostgresEngine(Engine):
         return self._ask(ask)
 
     # Filters.
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
-        return []
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
         named = filters.parameters()
