@@ -35,8 +35,6 @@ SCORED = ("rankings", "matches")  # rows of a name and a score
 # Scores are rounded to nine decimals; the last one may round either way.
 TOLERANCE = 2e-9
 
-POSTGRES = "golden-postgres.json"
-
 Findings = dict[str, Any]
 
 
@@ -81,7 +79,7 @@ def run(url: str | None = None) -> Conformance:
     golden = json.loads((folder / "golden.json").read_text("utf-8"))
     found = measure(folder, url=url)
     if url is not None:
-        golden = with_words_of_postgres(golden, json.loads((folder / POSTGRES).read_text("utf-8")))
+        golden = without_codes(golden, json.loads((folder / "queries.json").read_text("utf-8")))
     passages = sum(len(rows) for rows in found["passages"].values())
     lines = tuple(differences(golden, found))
     return Conformance(SPEC_VERSION, len(found["chunks"]), len(found["rankings"]), passages, lines)
@@ -102,30 +100,16 @@ def measure(folder: Path, *, threads: int | None = None, url: str | None = None,
     with corpus_store(folder, threads=threads, resident=resident) as store:
         if url is None:
             return {"spec_version": SPEC_VERSION, "chunks": _chunks(store), **_answers(store, questions, _stored)}
-        # Only a DuckDB file has sign codes.
         questions = [question for question in questions if "codes_pool" not in question]
         with _in_postgres(store, url) as (pushed, stored):
             return {"spec_version": SPEC_VERSION, "chunks": _chunks(pushed), **_answers(pushed, questions, stored)}
 
 
-def with_words_of_postgres(golden: Findings, words: Findings) -> Findings:
-    """Return the golden file for a store in Postgres: ``words`` replaces the results of lexical ranking.
-
-    Chunks, vectors and fused vector rankings are the same; ``ts_rank_cd`` ranks words differently from BM25.
-    """
-    left_out = set(words["left_out"])
-    kinds = {
-        kind: {name: words[kind].get(name, rows) for name, rows in golden[kind].items() if name not in left_out}
-        for kind in KINDS
-    }
+def without_codes(golden: Findings, questions: Sequence[Mapping[str, Any]]) -> Findings:
+    """Return the golden file for a store in Postgres: without the questions to sign codes, which only a file has."""
+    left_out = {question["name"] for question in questions if "codes_pool" in question}
+    kinds = {kind: {name: rows for name, rows in golden[kind].items() if name not in left_out} for kind in KINDS}
     return {**golden, **kinds}
-
-
-def by_words(question: Mapping[str, Any]) -> bool:
-    """Return whether the lexical leg affects the results of a question."""
-    if "candidates" in question or "rankings" in question:
-        return False
-    return any(plan.get("mode", "hybrid") != "vector" for plan in question.get("plans", [question.get("plan", {})]))
 
 
 @contextmanager
@@ -299,20 +283,8 @@ def _rows(name: str, wanted: list[list[Any]] | None, here: list[list[Any]] | Non
     ]
 
 
-def remake(folder: Path, url: str | None = None) -> list[str]:
-    """Rewrite the golden file of a checkout and return how it differs from the previous one.
-
-    With a ``url`` it is the file of the lexical results in Postgres.
-    """
-    if url is not None:
-        questions = json.loads((folder / "queries.json").read_text("utf-8"))
-        found = measure(folder, url=url)
-        worded = {question["name"] for question in questions if by_words(question)}
-        kinds = {kind: {name: rows for name, rows in found[kind].items() if name in worded} for kind in KINDS}
-        left_out = [question["name"] for question in questions if "codes_pool" in question]
-        why = "Postgres ranks words by ts_rank_cd, files by BM25. All else is in golden.json, for both."
-        (folder / POSTGRES).write_text(_as_json({**found, "chunks": [], **kinds}, why=why, left_out=left_out), "utf-8")
-        return []
+def remake(folder: Path) -> list[str]:
+    """Rewrite the golden file of a checkout and return how it differs from the previous one."""
     golden = folder / "golden.json"
     found = measure(folder)
     before = {"spec_version": SPEC_VERSION, "chunks": [], **{kind: {} for kind in KINDS}}
@@ -322,7 +294,7 @@ def remake(folder: Path, url: str | None = None) -> list[str]:
     return differences(before, found)
 
 
-def _as_json(found: Findings, **more: Any) -> str:
+def _as_json(found: Findings) -> str:
     """Write one chunk or question a line, so that a diff shows what has changed."""
 
     def written(value: object) -> str:
@@ -332,7 +304,6 @@ def _as_json(found: Findings, **more: Any) -> str:
         return ",\n".join(lines)
 
     parts = [f'"spec_version": {written(found["spec_version"])}']
-    parts += [f"{written(name)}: {written(value)}" for name, value in more.items()]
     parts.append(f'"chunks": [\n{block([written(row) for row in found["chunks"]])}\n]')
     for kind in KINDS:
         rows = [f"{written(name)}: {written(rows)}" for name, rows in found[kind].items()]
@@ -340,6 +311,5 @@ def _as_json(found: Findings, **more: Any) -> str:
     return f"{{{block(parts)}}}\n"
 
 
-if __name__ == "__main__":  # in a checkout: python -m sqlrag.conformance [URL]
-    place = sys.argv[1] if sys.argv[1:] else None
-    sys.stdout.write("\n".join([*remake(corpus_folder(), place), "The golden file has been rewritten", ""]))
+if __name__ == "__main__":  # in a checkout: python -m sqlrag.conformance
+    sys.stdout.write("\n".join([*remake(corpus_folder()), "The golden file has been rewritten", ""]))

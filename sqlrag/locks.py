@@ -1,7 +1,8 @@
-"""Locks that a process forked while another thread held them does not wait for."""
+"""What a forked process may not wait for: locks that another thread held. And what it may not destroy."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -14,6 +15,11 @@ def new_lock() -> threading.Lock:
     lock = threading.Lock()
     _locks.add(lock)
     return lock
+
+
+def keep(found: object) -> None:
+    """Never destroy an object, not even at the end of the process."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
 
 
 def _renew() -> None:

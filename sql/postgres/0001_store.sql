@@ -1,6 +1,6 @@
--- The tables of a store in Postgres with pgvector, in a schema of its own. Written for 384 dimensions and English stems; the
--- loader puts the number of a store's model and the name of its text search configuration in their place. Text that is ordered
--- or compared is in the collation "C", so that ties fall as they do in a DuckDB file: by code points.
+-- The tables of a store in Postgres with pgvector, in a schema of its own. Written for 384 dimensions; the loader
+-- puts the number of a store's model in their place. Text that is ordered or compared is in the collation "C", so that ties fall
+-- as they do in a DuckDB file: by code points.
 
 CREATE TABLE migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 
@@ -35,9 +35,6 @@ CREATE TABLE documents (
     digest text
 );
 
-CREATE FUNCTION joined_words(words text[]) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN array_to_string(words, ' ');
-
 -- One row per chunk. metadata is metadata_ to search in, without llama-index's fields.
 CREATE TABLE chunks (
     rid bigint GENERATED ALWAYS AS IDENTITY,
@@ -55,9 +52,6 @@ CREATE TABLE chunks (
     tags text[] COLLATE "C" NOT NULL,
     checksum text NOT NULL,
     embedding vector(384) NOT NULL,
-    lexemes tsvector NOT NULL GENERATED ALWAYS AS (
-        setweight(to_tsvector('english', joined_words(heading_path)), 'A') || setweight(to_tsvector('english', content), 'D')
-    ) STORED,
     UNIQUE (collection, doc_id, chunk_index)
 );
 

@@ -48,12 +48,10 @@ class SearchState(Protocol):
 class Engine(Protocol):
     """Answers the parts of a search. Safe to use from several threads at once.
 
-    ``lexical_score`` is the ``score_type`` of its lexical leg; ``note`` says in words what answers, where that is not
-    always the same. ``filters`` are what :meth:`passing_filters` returned.
-    A chunk's ``rid`` is a number that is unique within one :meth:`read`.
+    ``note`` says in words what answers, where that is not always the same. ``filters`` are what
+    :meth:`passing_filters` returned. A chunk's ``rid`` is a number that is unique within one :meth:`read`.
     """
 
-    lexical_score: str
     note: str
 
     @property
@@ -81,10 +79,6 @@ class Engine(Protocol):
 
     def read(self, work: Callable[[Engine], T]) -> T:
         """Call the work with an engine that sees one state, and return its result; errors are sqlrag's own."""
-        ...
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:
-        """Return a notice for each option that this engine ignores and that is not at its default."""
         ...
 
     def parallel(self, plan: SearchOptions) -> bool:

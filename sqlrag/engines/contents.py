@@ -76,7 +76,7 @@ class Contents:
     ``settings`` are keys of ``embedding_metadata`` out of SETTINGS; a file of another program may have a few of them
     only, but always ``embedding_dimensions``. ``documents`` and ``chunks`` are how many ``batches`` will yield, once.
     ``updated_at`` is when a document was last stored (UTC, ISO 8601), "" where unknown; ``doc_ids`` are those of all
-    documents, where they are known beforehand.
+    documents, where they are known beforehand; ``stop_words`` those of a store that has them, else None.
     """
 
     settings: Mapping[str, str]
@@ -86,6 +86,7 @@ class Contents:
     updated_at: str = ""
     notices: list[str] = field(default_factory=list)
     doc_ids: frozenset[str] = frozenset()
+    stop_words: Sequence[str] | None = None
 
     @property
     def dimensions(self) -> int:
@@ -146,6 +147,7 @@ def chosen_contents(
     read: Callable[[list[str]], Batch],
     newest: datetime | None,
     batch_chunks: int,
+    stop_words: Sequence[str] | None,
 ) -> Contents:
     """Return a store's contents of documents (doc_id, number of chunks); ``newest`` is when one was last stored."""
     return Contents(
@@ -155,6 +157,7 @@ def chosen_contents(
         (read(doc_ids) for doc_ids in grouped(chosen, batch_chunks)),
         updated_at="" if newest is None else f"{newest.isoformat(timespec='seconds')}Z",
         doc_ids=frozenset(doc_id for doc_id, _ in chosen),
+        stop_words=stop_words,
     )
 
 

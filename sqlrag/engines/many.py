@@ -289,7 +289,6 @@ class ManyEngine:
     file, in the order of the files.
     """
 
-    lexical_score = "bm25"
     note = ""
 
     def __init__(self, parts: Sequence[FileEngine]) -> None:
@@ -359,9 +358,6 @@ class ManyEngine:
         return answer()
 
     # Filters.
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
-        return []
 
     def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
         return True

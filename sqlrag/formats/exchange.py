@@ -43,7 +43,7 @@ from sqlrag.engines.duckdb.metadata import (
 )
 from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.engines.duckdb.rows import vector_matrix
-from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.duckdb.schema import object_names, read_sql
 from sqlrag.engines.postgres.conditions import where
 from sqlrag.engines.postgres.connection import Server, read_settings
 from sqlrag.engines.postgres.engine import parsed
@@ -88,8 +88,9 @@ def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator
             chosen = [(str(doc_id), int(chunks)) for doc_id, chunks in con.execute(statement, values).fetchall()]
             ((newest,),) = con.execute("SELECT max(created_at) FROM documents").fetchall()
             dimensions = int(settings["embedding_dimensions"])
+            stops = [word for (word,) in con.execute("SELECT word FROM stopwords ORDER BY word").fetchall()]
             yield chosen_contents(
-                settings, chosen, lambda doc_ids: read_batch(con, doc_ids, dimensions), newest, batch_chunks
+                settings, chosen, lambda doc_ids: read_batch(con, doc_ids, dimensions), newest, batch_chunks, stops
             )
     finally:
         server.close()
@@ -218,7 +219,14 @@ def file_contents(
             # Reported here: where it is called, a file is being written to.
             read_batch = partial(_read_batch, con, int(values["embedding_dimensions"]), absolute_paths)
             read = reported(database.path)(read_batch)
-            yield chosen_contents(values, chosen, read, newest, batch_chunks)
+            yield chosen_contents(values, chosen, read, newest, batch_chunks, _stop_words(con))
+
+
+def _stop_words(con: duckdb.DuckDBPyConnection) -> list[str] | None:
+    """Return the stop words of a file; None where it has no lexical index."""
+    if "fts_main_documents.stopwords" not in object_names(con):
+        return None
+    return [word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords ORDER BY word").fetchall()]
 
 
 @contextmanager
@@ -291,6 +299,8 @@ def write_store(
         if is_new:
             check_replaceable(check_output(output, overwrite=overwrite))
             with new_store(output, contents.dimensions, overwrite=overwrite) as database:
+                if contents.stop_words is not None:
+                    lexical.set_stop_words(database.cursor(), contents.stop_words)
                 return _fill(database, contents, values, identity, given, output)
         with Database.open(output, read_only=False) as database:
             stored = model_identity(required_metadata(database))

@@ -130,8 +130,7 @@ def merge(
             began, started = time.perf_counter(), now()
             with database.transaction() as con:
                 write_metadata(con, values)
-                con.execute("DELETE FROM fts_main_documents.stopwords")
-                con.execute("INSERT INTO fts_main_documents.stopwords SELECT unnest($1)", [sorted(stop_words(first))])
+                lexical.set_stop_words(con, sorted(stop_words(first)))
                 chunks = _copy(con, parts, readers, documents, dimensions)
                 for table, key in _RECORDS.items():
                     _copy_records(con, parts, readers, table, key)

@@ -431,7 +431,6 @@ def _legs(row: Mapping[str, Any]) -> str:
     """Return rank and raw score in both legs; "-" for a leg without the chunk, nothing where neither is known."""
     parts = []
     for leg, unit, decimals in (("vector", "cosine", 4), ("lexical", "BM25", 2)):
-        unit = "ts_rank_cd" if leg == "lexical" and row.get("score_type") == "ts_rank_cd" else unit
         parts.append((leg, _leg(row, leg, decimals).replace("(", f"({unit} ")))
     return ", ".join(f"{leg} {known or '-'}" for leg, known in parts) if any(known for _, known in parts) else ""
 

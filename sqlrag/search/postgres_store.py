@@ -13,12 +13,13 @@ from sqlrag.engines.duckdb import metadata
 from sqlrag.engines.duckdb.check import Problem
 from sqlrag.engines.duckdb.documents import DeleteReport
 from sqlrag.engines.duckdb.failures import public
-from sqlrag.engines.duckdb.lexical import DEFAULT_STEMMER
+from sqlrag.engines.duckdb.lexical import DEFAULT_STEMMER, check_stemmer
 from sqlrag.engines.duckdb.metadata import initial_metadata, now
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.postgres.conditions import where
 from sqlrag.engines.postgres.connection import MOST_DIMENSIONS, RETRY_SECONDS, Server, read_settings
 from sqlrag.engines.postgres.engine import PostgresEngine, parsed
+from sqlrag.engines.postgres.lexical import rebuild, set_stop_words, words_of_new_stores, wrong_chunks
 from sqlrag.engines.postgres.rows import PostgresRows
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT, HEADING_WEIGHT
@@ -40,15 +41,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("sqlrag.store")
 
-# Postgres' text search configurations are Snowball's stemmers by the names of their languages.
-_CONFIGURATIONS = {"porter": "english", "none": "simple"}
-
-_LANGUAGES = (
-    *("arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek"),
-    *("hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese"),
-    *("romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish"),
-)
-
 _CHECKS = (
     *(
         "blank_chunks",
@@ -58,22 +50,27 @@ _CHECKS = (
         "not_unit_vectors",
         "wrong_collections",
         "wrong_places",
+        "wrong_postings",
         "wrong_slices",
     ),
 )
 
 
-# The migration from which chunks have a visible text.
+# The check whose rows Python finds.
+_BY_WORDS = "wrong_postings"
+
+# The migrations from which chunks have a visible text, and an index of words.
 _VISIBLE_TEXT = "0002_visible_words"
+_WORDS = "0004_bm25"
 
 
 @public
 class PostgresStore(Writes):
     """A store in a Postgres database with pgvector, open for many queries. A context manager.
 
-    It answers what :class:`sqlrag.Store` answers: the vector leg gives the same ids, order and scores; the lexical leg
-    ranks by Postgres' ``ts_rank_cd`` and not by BM25. What only a DuckDB file has (its SQL, map, explanations,
-    expansion) raises InputError.
+    It answers what :class:`sqlrag.Store` answers, with the same ids, order and scores; beyond 5,000 chunks the vector
+    leg finds nearly all that a search with ``exact=True`` does. What only a DuckDB file has (its SQL, map) raises
+    InputError.
 
     Parameters
     ----------
@@ -152,7 +149,7 @@ class PostgresStore(Writes):
         model_name, embedder
             As in :meth:`sqlrag.Store.create`.
         stemmer
-            "porter" (English), another language that Postgres has a configuration for, or "none".
+            As for :meth:`sqlrag.Store.create`: "porter" (English), another language, or "none".
         heading_weight
             The weight of headings beside the text, 0 or more.
         overwrite
@@ -190,11 +187,16 @@ class PostgresStore(Writes):
         return cls(url, read_only=False, embedder=embedder)
 
     @staticmethod
-    def migrate(url: str) -> list[str]:
-        """Bring a store that an earlier sqlrag made up to date, all or nothing; return what was done."""
+    def migrate(url: str, *, reindex: bool = False) -> list[str]:
+        """Bring a store that an earlier sqlrag made up to date, all or nothing; return what was done.
+
+        Texts and vectors stay as they are. With ``reindex`` the index of words is made anew from the texts, also where
+        the store is up to date.
+        """
+        reindex = arguments.flag("reindex", reindex)
         server = Server(arguments.text("url", url), read_only=False)
         try:
-            return server.migrate(lambda con, done: _show(con) if _VISIBLE_TEXT in done else None)
+            return server.migrate(lambda con, done: _finish(con, done, reindex=reindex))
         finally:
             server.close()
 
@@ -238,8 +240,8 @@ class PostgresStore(Writes):
         """The model, once a question has needed it: another store of this model can take it over."""
         return self._searcher.questions.loaded
 
-    def _changed(self, work: Callable[[Rows], T]) -> T:
-        return self._server.write(lambda con: work(PostgresRows(con, parsed)))
+    def _changed(self, work: Callable[[Rows], T], doc_ids: Sequence[str] | None = None) -> T:
+        return self._server.write(lambda con: work(PostgresRows(con, parsed)), doc_ids)
 
     def _stored_documents(self, doc_ids: Sequence[str]) -> list[Document]:
         return self._server.read(lambda con: PostgresRows(con, parsed).read_documents(doc_ids))
@@ -264,13 +266,17 @@ class PostgresStore(Writes):
         return report
 
     def check(self) -> list[Problem]:
-        """Run the checks of ``sql/postgres/checks``; an empty list means that the store is sound."""
+        """Run the checks of ``sql/postgres/checks``, and compare the index of words with the texts.
+
+        An empty list means that the store is sound. :meth:`migrate` with ``reindex=True`` makes the index anew.
+        """
 
         def ask(con: Connection) -> list[Problem]:
             found = []
             for name in _CHECKS:
                 sql = read_sql(f"postgres/checks/{name}")
-                rows = con.execute(sql).fetchall()
+                wrong = wrong_chunks(con, self._engine.metadata["stemmer"]) if name == _BY_WORDS else []
+                rows = con.execute(sql, {"wrong": wrong}).fetchall()
                 if rows:
                     rule = sql.splitlines()[0].removeprefix("-- ")
                     found.append(Problem(name, rule, len(rows), tuple(str(row[0]) for row in rows[:5])))
@@ -279,31 +285,34 @@ class PostgresStore(Writes):
         return self._server.read(ask)
 
 
-def make_store(url: str, values: Mapping[str, object], *, overwrite: bool, indexed: bool = True) -> None:
+def make_store(
+    url: str,
+    values: Mapping[str, object],
+    *,
+    overwrite: bool,
+    indexed: bool = True,
+    stop_words: Sequence[str] | None = None,
+) -> None:
     """Make an empty store with these keys of ``embedding_metadata``; its indexes later, if it is not ``indexed``.
+
+    ``stop_words`` as those of a new file, if they are None.
 
     Raises
     ------
     InputError
-        Postgres has no text search configuration for the stemmer.
+        There is no such stemmer.
     StoreExistsError, StoreError
         There is a store already, or none can be made.
     """
-    stemmer = str(values["stemmer"])
-    configuration = _CONFIGURATIONS.get(stemmer, stemmer)
-    if configuration not in (*_LANGUAGES, "simple"):
-        valid = ", ".join((*_CONFIGURATIONS, *_LANGUAGES))
-        raise InputError(f"Postgres has no stemmer {stemmer!r}. Valid ones: {valid}.")
-    named = {**values, "text_search_configuration": configuration}
+    check_stemmer(str(values["stemmer"]))
+
+    def fill(con: Connection) -> None:
+        PostgresRows(con, parsed).set_metadata(values)
+        set_stop_words(con, words_of_new_stores() if stop_words is None else stop_words)
+
     server = Server(url, read_only=False)
     try:
-        server.create(
-            int(str(values["embedding_dimensions"])),
-            configuration,
-            lambda con: PostgresRows(con, parsed).set_metadata(named),
-            overwrite=overwrite,
-            indexed=indexed,
-        )
+        server.create(int(str(values["embedding_dimensions"])), fill, overwrite=overwrite, indexed=indexed)
     finally:
         server.close()
 
@@ -324,5 +333,13 @@ def _chosen(
     return [doc_id for doc_id, _ in rows], sum(chunks for _, chunks in rows)
 
 
-def _show(con: Connection) -> None:
-    PostgresRows(con, parsed).refresh_shown()
+def _finish(con: Connection, done: list[str], *, reindex: bool) -> None:
+    """Do what migrations leave to Python."""
+    if _VISIBLE_TEXT in done:
+        PostgresRows(con, parsed).refresh_shown()
+    if _WORDS in done or reindex:
+        stops = con.execute("SELECT to_regclass('stopwords')").fetchall()
+        con.execute(read_sql(f"postgres/{_WORDS}"))  # what was dropped is there again
+        if _WORDS in done or stops == [(None,)]:
+            set_stop_words(con, words_of_new_stores())
+        rebuild(con, read_settings(con)["stemmer"])

@@ -242,7 +242,7 @@ class Run:
         self.best_words: float | None = None
         self.pool: int | None = None
         self.has_lexical_index = True
-        self.notices: list[str] = [*plan.without_effect(), *engine.without_effect(plan)]
+        self.notices: list[str] = plan.without_effect()
         self.timings: dict[str, float] = {}
 
     def filter(self) -> None:
@@ -475,7 +475,7 @@ class Run:
             parts.update((hit.rid, Parts(0.0, hit.score)) for hit in self.lexical_hits.hits)
             return [
                 FusedHit(*hit, None, None, hit.score, rank) for rank, hit in enumerate(self.lexical_hits.hits, 1)
-            ], self.engine.lexical_score
+            ], "bm25"
         if plan.mode == "vector" or not self.has_lexical_index:
             parts.update((hit.rid, Parts(hit.score, 0.0)) for hit in self.vector_hits.hits)
             return [

@@ -262,7 +262,7 @@ class Store(Writes):
                 [query_text, as_text(vector), self._searcher.identity.model_name, now()],
             )
 
-    def _changed(self, work: Callable[[Rows], T]) -> T:
+    def _changed(self, work: Callable[[Rows], T], doc_ids: Sequence[str] | None = None) -> T:  # noqa: ARG002
         with self._database.transaction() as con:
             return work(FileRows(con))
 

@@ -114,11 +114,12 @@ def index_chunks(
     chunks: Sequence[Chunk],
     vectors: ArrayLike | None,
     read: Callable[[Sequence[str]], Sequence[Document]],
-    changed: Callable[[Callable[[Rows], None]], None],
+    changed: Callable[[Callable[[Rows], None], Sequence[str]], None],
 ) -> IndexReport:
     """Write all chunks of some documents in place of the documents; see :func:`sqlrag.index`.
 
-    ``read`` returns the documents of some ids that the store has, ``changed`` does work on its rows in a transaction.
+    ``read`` returns the documents of some ids that the store has, ``changed`` does work on the rows of
+    some documents in a transaction.
     """
     given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
     if not given:
@@ -133,15 +134,16 @@ def index_chunks(
         _check_count(given, unit)
         rows = {chunk.node_id: row for chunk, row in zip(given, unit, strict=True)}
     matrix = unit_vectors([rows[chunk.node_id] for chunk in placed], dimensions)
-    changed(lambda stored: stored.write(documents, placed, matrix, ()))
-    return IndexReport([document.doc_id for document in documents], len(placed), embedded)
+    doc_ids = [document.doc_id for document in documents]
+    changed(lambda stored: stored.write(documents, placed, matrix, ()), doc_ids)
+    return IndexReport(doc_ids, len(placed), embedded)
 
 
 def add_given_chunks(
     searcher: Searcher,
     chunks: Sequence[Chunk],
     vectors: ArrayLike | None,
-    changed: Callable[[Callable[[Rows], list[str]]], list[str]],
+    changed: Callable[[Callable[[Rows], list[str]], Sequence[str]], list[str]],
 ) -> IndexReport:
     """Add chunks beside those that their documents have; see :meth:`sqlrag.Store.add_chunks`."""
     given = [cleaned_chunk(chunk) for chunk in items("chunks", chunks, "[sqlrag.Chunk(…)]")]
@@ -153,7 +155,7 @@ def add_given_chunks(
         rows = [made[chunk.node_id] for chunk in given]
     unit = unit_vectors(rows, searcher.identity.dimensions, [chunk.node_id for chunk in given])
     _check_count(given, unit)
-    documents = changed(lambda stored: add_chunks(stored, given, unit))
+    documents = changed(lambda stored: add_chunks(stored, given, unit), [chunk.doc_id for chunk in given])
     return IndexReport(documents, len(given), embedded)
 
 
@@ -185,8 +187,11 @@ class Writes(Queries):
     """What changes a store, beside what :class:`Queries` asks it."""
 
     @abstractmethod
-    def _changed(self, work: Callable[[Rows], T]) -> T:
-        """Return what the work on the rows returns, done in one transaction."""
+    def _changed(self, work: Callable[[Rows], T], doc_ids: Sequence[str] | None = None) -> T:
+        """Return what the work on the rows returns, done in one transaction.
+
+        ``doc_ids`` are the documents that it changes, None where it may be any.
+        """
 
     @abstractmethod
     def _stored_documents(self, doc_ids: Sequence[str]) -> list[Document]:
@@ -228,7 +233,7 @@ class Writes(Queries):
         sources = [cleaned_document(one) for one in arguments.items("documents", documents, "[sqlrag.Document(…)]")]
         rows = [cleaned_chunk(chunk) for chunk in arguments.items("chunks", chunks, "[sqlrag.Chunk(…)]")]
         vectors = unit_vectors(embeddings, self.dimensions, [chunk.node_id for chunk in rows]) if rows else None
-        self._changed(lambda stored: stored.write(sources, rows, vectors, ()))
+        self._changed(lambda stored: stored.write(sources, rows, vectors, ()), [source.doc_id for source in sources])
 
     def index(self, chunks: Sequence[Chunk], *, vectors: ArrayLike | None = None) -> IndexReport:
         """Insert chunks that a program made, all of each document; see :func:`sqlrag.index`."""

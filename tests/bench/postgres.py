@@ -72,10 +72,11 @@ def main() -> None:
         parts = pushed(path, url)
         with Store(path) as file, PostgresStore(url) as server:
             size = int(file.get_embedding_metadata()["chunks"]["total_chunks"])
-            ((version, pgvector, heap, indexes),) = server._server.read(
+            ((version, pgvector, heap, indexes, words),) = server._server.read(
                 lambda con: con.execute(
                     "SELECT version(), (SELECT extversion FROM pg_extension WHERE extname = 'vector'), "
-                    "pg_table_size('chunks') + pg_total_relation_size('documents'), pg_indexes_size('chunks')"
+                    "pg_table_size('chunks') + pg_total_relation_size('documents'), pg_indexes_size('chunks'), "
+                    "pg_total_relation_size('postings') + pg_total_relation_size('lengths')"
                 ).fetchall()
             )
             stores: dict[str, Any] = {"file": file, "Postgres": server}
@@ -87,6 +88,11 @@ def main() -> None:
                 "vector": lambda store, text, vector: store.vector_query(top_k=10, query_vector=vector),
                 "lexical": lambda store, text, vector: store.lexical_query(text, top_k=10),
             }
+            different = sum(
+                [[row[name] for name in ("node_id", "score")] for row in stores["file"].lexical_query(text, top_k=10)]
+                != [[row[name] for name in ("node_id", "score")] for row in server.lexical_query(text, top_k=10)]
+                for text in texts
+            )
             for turn in range(arguments.repeats + 1):  # the first turn warms both
                 for place, (text, vector) in enumerate(asked):
                     for mode, ask in modes.items():
@@ -112,7 +118,8 @@ def main() -> None:
             for mode in modes
         ),
         ["vector recall@10", *(f"{statistics.mean(shares[name]):.4f}" for name in stores)],
-        ["bytes a chunk", "", f"{heap / size:,.0f} + {indexes / size:,.0f} of indexes"],
+        ["bytes a chunk", "", f"{heap / size:,.0f} + {indexes / size:,.0f} of indexes + {words / size:,.0f} of words"],
+        ["lexical results that differ", "", f"{different} of {len(asked)}"],
         ["hybrid p50, Postgres / file", "", f"{p50['Postgres', 'hybrid'] / p50['file', 'hybrid']:.2f} x"],
     ]
     print(markdown_table(["", "DuckDB file", "Postgres"], rows))

@@ -102,8 +102,9 @@ def measure_postgres(url: str, path: Path) -> dict[str, Any]:
                 lambda con: con.execute(
                     "SELECT current_setting('server_version'), "
                     "(SELECT extversion FROM pg_extension WHERE extname = 'vector'), (SELECT count(*) FROM chunks), "
-                    "pg_total_relation_size('chunks') + pg_total_relation_size('documents'), "
-                    "pg_relation_size('chunks_embedding'), pg_relation_size('chunks_lexemes')"
+                    "pg_total_relation_size('chunks') + pg_total_relation_size('documents') + "
+                    "pg_total_relation_size('postings') + pg_total_relation_size('lengths'), "
+                    "pg_relation_size('chunks_embedding'), pg_total_relation_size('postings')"
                 ).fetchall()
             )
             times: dict[str, list[float]] = {"vector": [], "words": []}
@@ -124,7 +125,7 @@ def measure_postgres(url: str, path: Path) -> dict[str, Any]:
         "chunks": chunks,
         "bytes": whole,
         "hnsw_bytes": graph,
-        "gin_bytes": words,
+        "word_bytes": words,
         "load_seconds": parts["load"],
         "index_seconds": parts["indexes"],
         "vector_ms": statistics.median(times["vector"][3:]),
@@ -239,17 +240,17 @@ def assumptions(chunks: int, here: dict[str, Any], figures: Any, given: Any) -> 
     if given is None:
         yield "Postgres was not measured: pass --postgres URL or --postgres-figures FILE."
     else:
-        each = {name: given[f"{name}bytes"] / given["chunks"] for name in ("", "hnsw_", "gin_")}
+        each = {name: given[f"{name}bytes"] / given["chunks"] for name in ("", "hnsw_", "word_")}
         yield (
             f"Postgres: {given['chunks']:,} chunks ({given['date']}; {given['versions']}; {given['machine']}): "
-            f"{each['']:,.0f} bytes a chunk, {each['hnsw_']:,.0f} of them the graph (HNSW, m 16), {each['gin_']:,.0f} "
+            f"{each['']:,.0f} bytes a chunk, {each['hnsw_']:,.0f} of them the graph (HNSW, m 16), {each['word_']:,.0f} "
             f"the index of words; loaded in {given['load_seconds']:.0f} s, indexed in {given['index_seconds']:.0f} s. "
             "Sizes grow linearly; indexing as n log n while the graph fits into maintenance_work_mem, else far more "
             "slowly. Embedding comes on top."
         )
         yield (
             "Postgres, latency: the vector leg grows as log n where the graph is in memory; the lexical leg linearly, "
-            "at most, since no more than some thousand chunks are ranked. The two are asked one after the other."
+            "since all postings of the question's words are read. The two are asked one after the other."
         )
     yield (
         f"Cluster: 4 bytes a dimension and {LINKS} links of 4 bytes a chunk in memory, on machines of {NODE_GB} GB of "

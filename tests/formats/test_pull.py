@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -384,3 +385,18 @@ class TestOtherFormats:
             sqlrag.compact(with_password)
         with pytest.raises(InputError, match="sqlrag pull"):
             sqlrag.merge([with_password], tmp_path / "merged.duckdb")
+
+
+def test_stop_words_go_along(kb, postgres_url, tmp_path):
+    """A question finds the same in the file, in Postgres and in a file that is pulled from there."""
+    path, pulled = tmp_path / "own.duckdb", tmp_path / "pulled.duckdb"
+    shutil.copy(kb, path)
+    with duckdb.connect(path) as con:
+        con.execute("DELETE FROM fts_main_documents.stopwords WHERE word <> 'the'")
+    push(path, postgres_url, progress="off")
+    pull(postgres_url, pulled)
+    with Store(path) as file, PostgresStore(postgres_url) as server, Store(pulled) as copy:
+        wanted = [(row["node_id"], row["score"]) for row in file.lexical_query("the of a")]
+        assert wanted
+        for store in (server, copy):
+            assert [(row["node_id"], row["score"]) for row in store.lexical_query("the of a")] == wanted

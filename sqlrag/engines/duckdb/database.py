@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import threading
 import time
@@ -37,7 +36,7 @@ from sqlrag.engines.duckdb.files import (
 )
 from sqlrag.engines.duckdb.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
 from sqlrag.errors import InputError, NotAStoreError, NotFoundError, SchemaVersionError, StoreError, StoreLockedError
-from sqlrag.locks import new_lock
+from sqlrag.locks import keep, new_lock
 from sqlrag.settings import Settings, seconds_to_wait, trusts
 
 if TYPE_CHECKING:
@@ -234,9 +233,9 @@ def _after_fork() -> None:
     here.
     """
     for handle in (one for handles in _handles.values() for one in handles):
-        _keep(handle.connection)
+        keep(handle.connection)
     for database in list(_databases):
-        _keep(database._cursors)
+        keep(database._cursors)
     inherit(_handles)
     _handles.clear()
     _reserved.clear()
@@ -249,11 +248,6 @@ def _finish_all() -> None:
     """Leave no log beside a file that a program wrote to and did not close."""
     for handle in (one for handles in _handles.values() for one in handles):
         handle.finish()
-
-
-def _keep(found: object) -> None:
-    """Never destroy an object, not even at the end of the process."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
 
 
 if hasattr(os, "register_at_fork"):

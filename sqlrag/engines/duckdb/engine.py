@@ -1,4 +1,4 @@
-"""Searches in one DuckDB file, and explains what each leg and term adds to a chunk's score."""
+"""Searches in one DuckDB file."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from sqlrag.arguments import MOST
 from sqlrag.engines.base import Engine, NoLexicalIndexError
 from sqlrag.engines.duckdb import legs, row_tables, rows
 from sqlrag.engines.duckdb.chunks import read_chunks
 from sqlrag.engines.duckdb.failures import reported
-from sqlrag.engines.duckdb.legs import as_text, lexical_leg
-from sqlrag.engines.duckdb.lexical import query_terms, spans, stem_word
+from sqlrag.engines.duckdb.legs import as_text
+from sqlrag.engines.duckdb.lexical import query_terms, spans
 from sqlrag.engines.duckdb.metadata import read_metadata, required_metadata
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import as_sql
-from sqlrag.errors import NotFoundError
-from sqlrag.ranking.explanation import AdaptivePart, Explanation, LexicalPart, TermPart, VectorPart
+from sqlrag.engines.explained import Lengths, explained
 from sqlrag.ranking.filters import filter_hints
-from sqlrag.ranking.fusion import Parts, gap_of, part_formula
-from sqlrag.ranking.terms import idf, weighed
+from sqlrag.ranking.terms import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,181 +28,44 @@ if TYPE_CHECKING:
 
     from sqlrag.engines.base import SearchState
     from sqlrag.engines.duckdb.database import Database
+    from sqlrag.ranking.explanation import Explanation
     from sqlrag.ranking.filters import Filters
-    from sqlrag.ranking.fusion import ExactScores, FusedHit, Leg
+    from sqlrag.ranking.fusion import ExactScores, Leg
     from sqlrag.ranking.plan import BM25, SearchOptions
     from sqlrag.ranking.terms import Terms
     from sqlrag.types import Candidate, Chunk, Vectors
 
 _NO_FILTERS: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all", "passing"))
 
-_FILTERED = "It does not pass the filters."
 
+class FileFacts:
+    """The :class:`~sqlrag.engines.explained.Facts` of a file for one search."""
 
-def explained(run: SearchState, con: duckdb.DuckDBPyConnection, node_id: str) -> Explanation:
-    """Return why a chunk has its rank in a search whose legs have run.
+    def __init__(self, run: SearchState, con: duckdb.DuckDBPyConnection) -> None:
+        self._run = run
+        self._con = con
 
-    Raises
-    ------
-    NotFoundError
-        The file has no such chunk.
-    """
-    filters = {**_NO_FILTERS, **run.filters}
-    found = con.execute(read_sql("explaining/place"), {**filters, "node_id": node_id}).fetchall()
-    if not found:
-        raise NotFoundError(f"{run.engine.path} has no chunk {node_id!r}.")
-    rid, passes = found[0]
-    parts: dict[int, Parts] = {}
-    hits, score_type = run.fused(parts)
-    rank, hit = next(((rank, hit) for rank, hit in enumerate(hits, 1) if hit.rid == rid), (None, None))
-    contributions = parts.get(rid, Parts(0.0, 0.0))
-    vector = lexical = None
-    if run.query_vector is not None:
-        vector = _vector_part(run, con, rid, passes, hits, hit, contributions.vector)
-    if run.plan.mode != "vector" and run.has_lexical_index:
-        lexical = _lexical_part(run, con, rid, passes, hits, hit, contributions.lexical)
-    score = hit.score if hit else None
-    adaptive = None
-    if score_type == "adaptive" and run.trust:
-        gap = gap_of(hit.lexical_score or 0.0 for hit in hits if hit.lexical_rank is not None)
-        adaptive = AdaptivePart(*run.trust, gap, contributions.lift)
-    notices = tuple(run.notices)
-    return Explanation(run.query_text, node_id, score, score_type, rank, vector, lexical, notices, adaptive)
+    def _rows(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._con.execute(read_sql(f"explaining/{name}"), values).fetchall()
 
+    def place(self, node_id: str) -> tuple[int, bool] | None:
+        found: list[Any] = self._rows("place", node_id=node_id, **{**_NO_FILTERS, **self._run.filters})
+        return found[0] if found else None
 
-def _vector_part(
-    run: SearchState,
-    con: duckdb.DuckDBPyConnection,
-    rid: int,
-    passes: bool,
-    hits: Sequence[FusedHit],
-    hit: FusedHit | None,
-    contribution: float,
-) -> VectorPart:
-    assert run.query_vector is not None  # noqa: S101 - the caller has checked it
-    rank = hit.vector_rank if hit else None
-    if hit and rank is not None:
-        formula = _formula(run, hits, hit, "vector")
-        return VectorPart(hit.vector_score, rank, rank, contribution, formula, "")
-    asked = {"query_vector": as_text(run.query_vector), "rid": rid, **_NO_FILTERS, **(run.filters if passes else {})}
-    found = con.execute(read_sql("explaining/vector"), asked).fetchall()
-    row: Any = found[0] if found else (None, None)
-    cosine, place = row
-    limit = run.plan.vector_candidates
-    least = run.plan.min_similarity
-    if not passes:
-        place, reason = None, _FILTERED
-    elif cosine is None:
-        reason = "Its vector is damaged; run check(db_path)."
-    elif least is not None and cosine < least:
-        reason = f"Its cosine is below min_similarity={least}."
-    elif place > limit:
-        reason = f"It is number {place} by cosine, and the leg returns {limit} candidates."
-    else:
-        reason = f"It is number {place} by cosine, but the sign codes left it out; exact=True compares every vector."
-    formula = _formula(run, hits, hit, "vector") if contribution and hit else "0"
-    return VectorPart(cosine, None, place, contribution, formula, reason)
+    def cosine(self, rid: int, *, passes: bool) -> tuple[float | None, int | None]:
+        assert self._run.query_vector is not None  # noqa: S101 - the caller has checked it
+        filters = {**_NO_FILTERS, **(self._run.filters if passes else {})}
+        found: list[Any] = self._rows("vector", query_vector=as_text(self._run.query_vector), rid=rid, **filters)
+        return found[0] if found else (None, None)
 
+    def lengths(self, rid: int) -> Lengths:
+        return Lengths(*self._rows("lengths", rid=rid)[0])
 
-def _lexical_part(
-    run: SearchState,
-    con: duckdb.DuckDBPyConnection,
-    rid: int,
-    passes: bool,
-    hits: Sequence[FusedHit],
-    hit: FusedHit | None,
-    contribution: float,
-) -> LexicalPart:
-    rank = hit.lexical_rank if hit else None
-    lengths = con.execute(read_sql("explaining/lengths"), {"rid": rid}).fetchall()[0]
-    length, heading_length, average, heading_average, chunks = lengths
-    terms = _term_parts(run, con, rid, chunks)
-    place, reason = rank, ""
-    if rank is None:
-        place, reason = _missed(run, con, rid, terms) if passes else (None, _FILTERED)
-    bm25 = run.plan.bm25
-    return LexicalPart(
-        bm25=round(sum(term.contribution for term in terms), 9),
-        rank=rank,
-        place=place,
-        contribution=contribution,
-        formula=_formula(run, hits, hit, "lexical") if hit and (rank is not None or contribution) else "0",
-        reason=reason,
-        terms=tuple(terms),
-        ignored=tuple(run.terms.asked.ignored) if run.terms.asked else (),
-        length=bm25.text_weight * length + bm25.heading_weight * heading_length,
-        # As in bm25_contributions, never below 1.
-        average_length=max(1.0, bm25.text_weight * average + bm25.heading_weight * heading_average),
-        **bm25.parameters(),
-    )
-
-
-def _term_parts(run: SearchState, con: duckdb.DuckDBPyConnection, rid: int, chunks: int) -> list[TermPart]:
-    """Return the terms that some chunk has, largest contribution first, then the words of the question without one."""
-    terms = run.terms
-    asked = {"rid": rid, "termids": terms.termids, "dfs": terms.dfs, "boosts": terms.boosts or None}
-    rows = con.execute(read_sql("explaining/terms"), {**asked, **run.plan.bm25.parameters()}).fetchall()
-    frequency = dict(zip(terms.termids, terms.dfs, strict=True))
-    boost = dict(zip(terms.termids, terms.boosts or [1.0] * len(terms.termids), strict=True))
-    clause = dict(zip(terms.termids, terms.clauses, strict=False))
-    words = _words(terms, run.engine.metadata["stemmer"])
-    parts = []
-    for termid, term, tf, heading_tf, contribution in rows:
-        df = frequency[termid]
-        if term in words:
-            asked_as = words.pop(term)
-        else:
-            number = clause.get(termid, 0) - len(terms.texts)
-            asked_as = (f"{terms.prefixes[number]}*",) if terms.prefixes and number >= 0 else ()
-        parts.append(TermPart(term, asked_as, df, idf(df, chunks), tf, heading_tf, boost[termid], contribution))
-    parts.sort(key=lambda part: (-part.contribution, part.term))
-    return parts + [TermPart(term, asked_as, 0, idf(0, chunks), 0, 0, 1.0, 0.0) for term, asked_as in words.items()]
-
-
-def _words(terms: Terms, stemmer: str) -> dict[str, tuple[str, ...]]:
-    """Return the words of the question by their term."""
-    if terms.asked is None:
-        return {}
-    words = {term: list(found) for term, found in terms.asked.stems.items()}
-    for word in (word for phrase in terms.asked.phrases for word in phrase):
-        found = words.setdefault(stem_word(word, stemmer), [])
-        found += [] if word in found else [word]
-    return {term: tuple(found) for term, found in sorted(words.items())}
-
-
-def _missed(
-    run: SearchState, con: duckdb.DuckDBPyConnection, rid: int, parts: Sequence[TermPart]
-) -> tuple[int | None, str]:
-    """Return the place among all matches of a chunk that the lexical leg did not return, and why."""
-    plan, terms = run.plan, run.terms
-    held = [part for part in parts if part.contribution]
-    if not terms.termids:
-        return None, "The question has no word that a chunk holds."
-    if not held:
-        return None, "It holds none of the words of the question."
-    every = lexical_leg(con, terms, MOST, plan.bm25, run.filters, conjunctive=plan.conjunctive).hits
-    place = next((place for place, hit in enumerate(every, 1) if hit.rid == rid), None)
-    if place is not None:
-        limit = plan.lexical_candidates
-        return place, f"It is number {place} by BM25, and the leg returns {limit} candidates."
-    holds = {word for part in held for word in part.words}
-    wanted = [word for part in parts for word in part.words] if plan.conjunctive else []
-    wanted += [word for phrase in (terms.asked.phrases if terms.asked else ()) for word in phrase]
-    wanted += [f"{prefix}*" for prefix in terms.prefixes] if plan.conjunctive else []
-    missing = sorted({word for word in wanted if word not in holds})
-    if missing:
-        return None, f"It lacks required words: {', '.join(missing)}."
-    quoted = ", ".join(f'"{phrase.strip()}"' for phrase in terms.phrases)
-    return None, f"It does not contain the phrases in quotes: {quoted}."
-
-
-def _formula(run: SearchState, hits: Sequence[FusedHit], hit: FusedHit, leg: str) -> str:
-    """Return the formula of a leg's contribution from rank or score, with its numbers."""
-    plan, is_vector = run.plan, leg == "vector"
-    if plan.mode != "hybrid" or run.query_vector is None or not run.has_lexical_index:
-        return "its cosine" if is_vector else "its BM25"
-    trust = run.trust.value if run.trust else 1.0
-    return part_formula(leg, hit, hits, plan.fusion, trust=trust, **plan.fusion_parameters())
+    def terms(self, rid: int) -> list[tuple[int, str, int, int, float]]:
+        terms = self._run.terms
+        asked = {"termids": terms.termids, "dfs": terms.dfs, "boosts": terms.boosts or None}
+        found: list[Any] = self._rows("terms", rid=rid, **asked, **self._run.plan.bm25.parameters())
+        return found
 
 
 T = TypeVar("T")
@@ -214,7 +74,6 @@ T = TypeVar("T")
 class FileEngine:
     """An :class:`~sqlrag.engines.base.Engine` over an open database, which it closes."""
 
-    lexical_score = "bm25"
     note = ""
 
     def __init__(self, database: Database, metadata: dict[str, str] | None = None) -> None:
@@ -245,9 +104,6 @@ class FileEngine:
             chunks = self.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
             self._counted = (now, chunks)
         return chunks
-
-    def without_effect(self, plan: SearchOptions) -> list[str]:  # noqa: ARG002
-        return []
 
     def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
         return True
@@ -326,7 +182,7 @@ class FileEngine:
         return as_sql(query_text, plan, terms, pool)
 
     def explained(self, run: SearchState, node_id: str) -> Explanation:
-        return explained(run, self.cursor(), node_id)
+        return explained(run, FileFacts(run, self.cursor()), node_id)
 
     def files_of(self, node_ids: Sequence[str]) -> dict[str, Path]:  # noqa: ARG002
         return {}

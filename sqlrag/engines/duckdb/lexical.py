@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from sqlrag.cancellation import watched
 from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.engines.duckdb.statements import register, select_by_key
 from sqlrag.errors import InputError
+from sqlrag.locks import keep
 from sqlrag.normalize import without_surrogates
 from sqlrag.ranking.snippets import WeighedWord
 from sqlrag.ranking.terms import (
@@ -342,18 +344,49 @@ def _plain_words(con: duckdb.DuckDBPyConnection, text: str) -> list[str]:
 
 MACROS = (
     *("visible", "fold", "composed", "compound_parts", "run_pairs", "run_characters", "plain_words", "heading_text"),
-    "tokenize",
+    *("tokenize", "holds_phrases"),
 )
 
 
-@cache
-def word_macros() -> duckdb.DuckDBPyConnection:
-    """Return a database in memory with the macros and stop words of a new store; each use takes a cursor of it."""
+# By their stop words.
+_in_memory: dict[frozenset[str] | None, duckdb.DuckDBPyConnection] = {}
+
+
+def _after_fork() -> None:
+    """Leave the parent's databases as they are: to end one would wait for threads that are not here."""
+    for con in _in_memory.values():
+        keep(con)
+    _in_memory.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def word_macros(stops: frozenset[str] | None = None) -> duckdb.DuckDBPyConnection:
+    """Return a database in memory with the macros of a new store; each use takes a cursor of it.
+
+    ``stops`` are its stop words. None: those of a new store.
+    """
+    if stops not in _in_memory:
+        _in_memory[stops] = _with_macros(stops)
+    return _in_memory[stops]
+
+
+def _with_macros(stops: frozenset[str] | None) -> duckdb.DuckDBPyConnection:
     con = duckdb.connect(config={"threads": 1})
     con.execute(read_sql("lexical_index"))
     for name in MACROS:
         con.execute(read_sql(f"macros/{name}"))
+    if stops is not None:
+        set_stop_words(con, sorted(stops))
     return con
+
+
+def set_stop_words(con: duckdb.DuckDBPyConnection, words: Sequence[str]) -> None:
+    """Give a store its stop words."""
+    con.execute("DELETE FROM fts_main_documents.stopwords")
+    con.execute("INSERT INTO fts_main_documents.stopwords SELECT unnest($1::VARCHAR[])", [list(words)])
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:

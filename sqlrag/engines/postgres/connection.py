@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from zlib import crc32
 
 from sqlrag.arguments import shown
 from sqlrag.engines.duckdb.schema import read_sql, sql_folder
@@ -29,7 +30,7 @@ from sqlrag.locks import new_lock
 from sqlrag.network import scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import psycopg
     import psycopg_pool
@@ -55,6 +56,8 @@ _PARAMETER = re.compile(r"[A-Za-z_]+")  # of libpq, and "schema"
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 
 _LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filtered searches by index return too few
+
+_SLOTS = 64  # locks of a transaction on documents: the server has room for some thousand locks in all
 
 _INDEX = re.compile(r"CREATE INDEX IF NOT EXISTS chunks_embedding[^;]*;")
 
@@ -191,7 +194,6 @@ class Server:
     def create(
         self,
         dimensions: int,
-        configuration: str,
         fill: Callable[[Connection], None],
         *,
         overwrite: bool,
@@ -219,9 +221,9 @@ class Server:
                     self._remove(con)
                 con.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
                 con.execute(read_sql("postgres/search_path"), {"schema": self.address.schema, "local": True})
-                self._migrate(con, 0, dimensions, configuration)
+                self._migrate(con, 0, dimensions)
                 if indexed:
-                    con.execute(fitted(read_sql("postgres/indexes"), dimensions, configuration))
+                    con.execute(fitted(read_sql("postgres/indexes"), dimensions))
                 fill(con)
         finally:
             con.close()
@@ -242,10 +244,10 @@ class Server:
     def _lock_name(self) -> str:
         return f"sqlrag {self.address.schema}"
 
-    def _migrate(self, con: Connection, version: int, dimensions: int, configuration: str) -> None:
+    def _migrate(self, con: Connection, version: int, dimensions: int) -> None:
         for number, name in enumerate(migrations(), 1):
             if number > version:
-                con.execute(fitted(read_sql(f"postgres/{name}"), dimensions, configuration))
+                con.execute(fitted(read_sql(f"postgres/{name}"), dimensions))
                 con.execute("INSERT INTO migrations (version, name) VALUES (%s, %s)", [number, name])
 
     def _check_version(self, version: int) -> None:
@@ -262,12 +264,12 @@ class Server:
             )
 
     def index(self, dimensions: int) -> None:
-        """Create the indexes of both legs where they are missing."""
+        """Create the index of the vector leg where it is missing."""
 
         def build(con: Connection) -> None:
             # The memory of an index build; the server's own limit is meant for small ones.
             con.execute("SET LOCAL maintenance_work_mem = '1GB'")
-            con.execute(fitted(read_sql("postgres/indexes"), dimensions, ""))
+            con.execute(fitted(read_sql("postgres/indexes"), dimensions))
 
         self.write(build)
 
@@ -285,9 +287,8 @@ class Server:
                 raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
             if version > len(migrations()):
                 self._check_version(version)
-            settings = read_settings(con)
-            dimensions, done = int(settings["embedding_dimensions"]), migrations()[version:]
-            self._migrate(con, version, dimensions, settings["text_search_configuration"])
+            done = migrations()[version:]
+            self._migrate(con, version, int(read_settings(con)["embedding_dimensions"]))
             finish(con, done)
             return done
 
@@ -414,14 +415,14 @@ class Server:
         except self._lost as error:
             raise StoreError(self.path, f"{self.path} was lost while it was read. ({_first_line(error)})") from error
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T], doc_ids: Sequence[str] | None = None) -> T:
         """Return the result of the work, in one transaction; where its connection is lost, the work runs again.
 
-        So it must lead to the same state when it runs twice.
+        So it must lead to the same state when it runs twice. ``doc_ids`` as in :meth:`transaction`.
         """
 
         def attempt() -> T:
-            with self.transaction() as con:
+            with self.transaction(doc_ids) as con:
                 return work(con)
 
         remedy = "The change is there as a whole or not at all; do it again when the server runs."
@@ -442,18 +443,20 @@ class Server:
             self._pool.check()  # the other connections of the pool are probably lost too
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, doc_ids: Sequence[str] | None = None) -> Iterator[Connection]:
         """Yield a connection in a transaction, which is committed at the end or rolled back by an error.
 
-        Writers take turns: two that replace the same documents could deadlock, and of two that each add a chunk to a
-        document the second would not see the chunk of the first.
+        Those that change the same documents take turns: two that replace them could deadlock, and of two that each add
+        a chunk to a document the second would not see the chunk of the first. ``doc_ids`` are the documents that are
+        changed; without them no other writes meanwhile.
         """
         if self.read_only:
             raise StoreError(
                 self.path, f"{self.path} is open for reading only. Open it with PostgresStore(url, read_only=False)."
             )
         with self._reported("The change was rolled back"), self.connection() as con, con.transaction():
-            con.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [self._lock_name])
+            slots = None if doc_ids is None else sorted({crc32(doc_id.encode()) % _SLOTS for doc_id in doc_ids})
+            con.execute(read_sql("postgres/take_turns"), {"store": self._lock_name, "slots": slots})
             self._check_there(con)
             yield con
 
@@ -482,8 +485,11 @@ class Server:
             # What the driver cannot send, also inside JSON.
             return InputError(f"{self.path} cannot hold or look for the character NUL (U+0000). {consequence}.")
         if isinstance(error, self._errors.errors.ProgramLimitExceeded):
-            return InputError(f"{self.path}: {_first_line(error)}. {consequence}. Cut the text into smaller chunks.")
-        return StoreError(self.path, f"{self.path} cannot answer: {_first_line(error)}. {consequence}.")
+            return InputError(f"{self.path}: {_first_line(error)}. {consequence}. Shorten the id, tag or collection.")
+        remedy = ""
+        if isinstance(error, self._errors.errors.UndefinedTable):
+            remedy = " PostgresStore.migrate(url, reindex=True) makes the index of words anew."
+        return StoreError(self.path, f"{self.path} cannot answer: {_first_line(error)}. {consequence}.{remedy}")
 
     def close(self) -> None:
         """Close the connections."""
@@ -521,11 +527,11 @@ def migrations() -> list[str]:
     return sorted(path.stem for path in (sql_folder() / "postgres").glob("[0-9][0-9][0-9][0-9]_*.sql"))
 
 
-def fitted(sql: str, dimensions: int, configuration: str) -> str:
-    """Fit SQL that is written for 384 dimensions and English to a store."""
+def fitted(sql: str, dimensions: int) -> str:
+    """Fit SQL that is written for 384 dimensions to a store."""
     if dimensions > INDEXED_DIMENSIONS:  # pgvector indexes no more; every vector is compared then
         sql = _INDEX.sub("", sql)
-    return sql.replace("vector(384)", f"vector({int(dimensions)})").replace("'english'", f"'{configuration}'")
+    return sql.replace("vector(384)", f"vector({int(dimensions)})")
 
 
 def read_settings(con: Connection) -> dict[str, str]:

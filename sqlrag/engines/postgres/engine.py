@@ -1,4 +1,4 @@
-"""Searches in Postgres: pgvector's cosine distance and ts_rank_cd, with the scores and the order of a DuckDB file."""
+"""Searches in Postgres: pgvector's cosine distance and our BM25, with the scores and the order of a DuckDB file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from sqlrag.arguments import MOST
 from sqlrag.engines.base import Engine
+from sqlrag.engines.duckdb import legs
 from sqlrag.engines.duckdb.documents import LLAMA_INDEX_FIELDS
-from sqlrag.engines.duckdb.lexical import asked, spans, word_macros
+from sqlrag.engines.duckdb.lexical import query_terms, spans, word_macros
 from sqlrag.engines.duckdb.rows import (
     CHUNK_COLUMNS,
     as_time,
@@ -20,15 +22,23 @@ from sqlrag.engines.duckdb.rows import (
     rows_of,
 )
 from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.explained import Lengths, explained
 from sqlrag.engines.postgres.conditions import Where, where
 from sqlrag.engines.postgres.connection import INDEXED_DIMENSIONS, read_settings
+from sqlrag.engines.postgres.lexical import (
+    PostgresDictionary,
+    PostgresTerms,
+    Scored,
+    as_documents,
+    chunks_of,
+    scored,
+)
 from sqlrag.engines.postgres.rows import PostgresRows, as_array
-from sqlrag.engines.postgres.words import folded
 from sqlrag.errors import InputError
 from sqlrag.ranking.filters import alternatives_of, compared_fields, filter_hints
-from sqlrag.ranking.fusion import DECIMALS, SAMPLE, Leg, LegHit
-from sqlrag.ranking.plan import BM25
-from sqlrag.ranking.terms import Terms, idf, parse, weighed
+from sqlrag.ranking.fusion import DECIMALS, Leg, LegHit
+from sqlrag.ranking.terms import weighed
+from sqlrag.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +52,8 @@ if TYPE_CHECKING:
     from sqlrag.ranking.explanation import Explanation
     from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores
-    from sqlrag.ranking.plan import SearchOptions
+    from sqlrag.ranking.plan import BM25, SearchOptions
+    from sqlrag.ranking.terms import Terms
     from sqlrag.types import Candidate, Chunk, Vectors
 
 T = TypeVar("T")
@@ -53,19 +64,10 @@ EXACT_UP_TO = 5_000
 
 _POOL = 400
 
-# ts_rank_cd reads the whole entry of a chunk, some 20 µs: where common words match more chunks, only those are
-# ranked that hold a rarer one.
-_RANKED = 5_000
+# So many of the best are tried first where filters or phrases may refuse some.
+_TRIED = 1_000
 
 _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
-
-# Of text beside headings. Occurrences count as r / (r + 1), so that this is 1 / k1 of BM25.
-_TEXT_WEIGHT = 0.5
-
-# The chunks that hold a word are counted up to this number; beyond it words are equally common.
-_COUNTED = 20_000
-
-_EVERY_MATCH = "every match ranked by ts_rank_cd"
 
 
 def parsed(metadata: str) -> Any:
@@ -76,7 +78,6 @@ def parsed(metadata: str) -> Any:
 class PostgresEngine(Engine):
     """An engine over a server, or, inside of :meth:`read`, over one transaction on it."""
 
-    lexical_score = "ts_rank_cd"
     note = ""
 
     def __init__(self, server: Server, metadata: dict[str, str], con: Connection | None = None) -> None:
@@ -127,11 +128,6 @@ class PostgresEngine(Engine):
 
     # Filters.
 
-    def without_effect(self, plan: SearchOptions) -> list[str]:
-        default, given = BM25(), plan.bm25
-        names = [name for name in ("k1", "b") if getattr(given, name) != getattr(default, name)]
-        return [f"{name}={getattr(given, name)} has no effect in Postgres, which has no BM25." for name in names]
-
     def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
         return True
 
@@ -171,71 +167,89 @@ class PostgresEngine(Engine):
         found = self._rows("exact_vector_search", {"query_vector": vector, "k": k}, conditions)
         return _leg(found, vector, k, method)
 
+    def _words(self, dictionary: PostgresDictionary) -> duckdb.DuckDBPyConnection:
+        """Return a cursor of a database that has the macros and the stop words of the store, and no chunks."""
+        return word_macros(dictionary.stop_words).cursor()
+
+    def _dictionary(self) -> PostgresDictionary:
+        return PostgresDictionary(self._rows)
+
     def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
-        if plan.expansion:
-            self._refuse("expansion")
-        query_text = query_text.replace("\0", " ")  # no text in Postgres has it
-        question = parse(query_text) if plan.syntax else None
-        words, phrases, prefixes = question or (query_text, [], [])
-        words, phrases, prefixes = folded(words), list(map(folded, phrases)), list(map(folded, prefixes))
-        values = {"configuration": self._configuration, "words": words, "phrases": phrases}
-        beginnings = [f"{_quoted(prefix.lower())}:*" for prefix in prefixes]
-        lexemes, found, stems = self._rows("query_lexemes", {**values, "prefixes": beginnings})[0]
-        # The words of a text are stored as stems: valves* has to match those of its words, too.
-        singles = [_quoted(lexeme) for lexeme in lexemes]
-        singles += [f"({one} | {stem})" if stem else one for one, stem in zip(beginnings, stems, strict=True)]
-        required = [f"({phrase})" for phrase in found if phrase]
-        ranked = [*singles, *required]
-        matched = _joined(" & ", ranked if plan.conjunctive else required) or _joined(" | ", ranked)
-        counts, idfs, chunks = self._frequencies(ranked)
-        kept = [f" {phrase} " for phrase, query in zip(phrases, found, strict=True) if query]
-        taken = asked(word_macros().cursor(), query_text, self.metadata["stemmer"], syntax=plan.syntax)
-        terms = Terms(
-            dfs=counts,
-            wanted=len(ranked),
-            phrases=kept,
-            boosts=idfs,
-            texts=[matched, *ranked],
-            asked=taken,
-            weights=dict(zip(lexemes, idfs, strict=False)),
+        dictionary = self._dictionary()
+        chunks = dictionary.totals.chunks
+        terms = query_terms(
+            self._words(dictionary),
+            query_text,
+            self.metadata["stemmer"],
+            syntax=plan.syntax,
+            conjunctive=plan.conjunctive,
+            chunks=chunks,
+            dictionary=dictionary,
         )
-        return terms if phrases or prefixes else weighed(terms, chunks, 1.0)  # no ts_rank_cd of a word is above 1
+        return PostgresTerms.of(terms if terms.texts else weighed(terms, chunks, plan.bm25.k1 + 1), dictionary)
 
-    def _frequencies(self, words: Sequence[str]) -> tuple[list[int], list[float], int]:
-        """Return how many chunks hold each word, at most _COUNTED, its idf as in BM25, and how many chunks there are.
-
-        Without words the last is 0.
-        """
-        rows = self._rows("word_counts", {"queries": list(words), "most": _COUNTED}) if words else []
-        counts = [count for _, count, _ in rows]
-        return counts, [idf(count, every) for _, count, every in rows], rows[0][2] if rows else 0
-
-    @property
-    def _configuration(self) -> str:
-        return self.metadata["text_search_configuration"]
-
-    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:  # noqa: ARG002
-        self._refuse("expansion")
+    def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:
+        dictionary = _own(terms).dictionary
+        assert dictionary is not None  # noqa: S101 - query_terms sets it
+        texts = {node_id: visible(row["shown"] or row["text"]) for node_id, row in self.chunk_rows(node_ids).items()}
+        expanded = legs.with_distinctive(
+            self._words(dictionary),
+            terms,
+            texts,
+            count,
+            weight,
+            self.metadata["stemmer"],
+            dictionary=dictionary,
+            num_docs=dictionary.totals.chunks,
+        )
+        return PostgresTerms.of(expanded, dictionary)
 
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
-        if not terms.wanted:
+        plain = not terms.clauses
+        if not terms.termids or terms.unreachable or (plan.conjunctive and plain and len(terms.termids) < terms.wanted):
             return Leg(method="nothing to look for")
-        matched, *words = terms.texts
-        values = {"matched": matched, "k": k, "labels": _labels(plan.bm25), **_ranking(terms, plan.bm25)}
-        conditions, method = filters.get("where", Where()), _EVERY_MATCH
-        # Where any of the words is enough, the common ones need not find chunks of their own.
-        rare, common = _rarest(words, terms.dfs, k) if matched == _joined(" | ", words) else ([], 0)
-        rows = []
-        if common:
-            rows = self._rows("lexical_search", {**values, "matched": _joined(" | ", rare)}, conditions)
-            method = (
-                f"ts_rank_cd of what holds one of the {len(rare)} rarest words; {common} common ones only add to it"
-            )
-        if len(rows) < k:
-            rows = self._rows("lexical_search", values, conditions)
-            method = _EVERY_MATCH
-        hits = [LegHit(rid, doc_id, index, score) for rid, doc_id, index, _, score in rows]
-        return Leg(hits, {row[0]: row[3] for row in rows}, method)
+        at_least = terms.wanted if plan.conjunctive and plain else 1
+        found = scored(_own(terms), plan.bm25, at_least=at_least, required=terms.required)
+        rows = self._best(found, k, filters.get("where"), terms.phrases, plan.bm25)
+        return Leg(
+            [LegHit(*row[:4]) for row in rows],
+            {row[0]: row[4] for row in rows},
+            "every posting scored" if plain else "words, phrases and prefixes as asked",
+        )
+
+    def _best(
+        self, found: Scored, k: int, conditions: Where | None, phrases: Sequence[str], bm25: BM25
+    ) -> list[tuple[Any, ...]]:
+        """Return the ``k`` best that pass the filters and hold the phrases, as ``hits.sql`` does."""
+        if conditions is not None:
+            tried = found.best(max(_TRIED, 10 * k))
+            rows = [] if phrases else self._hits(tried, k, conditions)
+            if not phrases and (len(rows) == k or len(tried.rids) == len(found.rids)):
+                return rows
+            found = found.among([rid for (rid,) in self._rows("lexical/passing_rids", {}, conditions)])
+        if phrases:
+            found = self._holding(found, k, phrases, bm25)
+        return self._hits(found.best(k), k)
+
+    def _hits(self, found: Scored, k: int, conditions: Where | None = None) -> list[tuple[Any, ...]]:
+        values = {"rids": found.rids.tolist(), "scores": found.scores.tolist(), "k": k}
+        return self._rows("lexical/hits", values, conditions)
+
+    def _holding(self, found: Scored, k: int, phrases: Sequence[str], bm25: BM25) -> Scored:
+        """Return the best that hold the phrases, ``k`` or more of them, if there are as many."""
+        values = {"text_weight": bm25.text_weight, "heading_weight": bm25.heading_weight, "phrases": list(phrases)}
+        con = word_macros().cursor()
+        tried, held, count = Scored(found.rids[:0], found.scores[:0]), found.rids[:0], _TRIED
+        while len(held) < k and len(tried.rids) < len(found.rids):
+            more = found.best(count)
+            new = more.rids[~np.isin(more.rids, tried.rids)].tolist()
+            rows = self._rows("lexical/texts", {"rids": new})
+            as_documents(con, chunks_of(rows))
+            places = con.execute(read_sql("postgres/lexical/holding_phrases"), values).fetchall()
+            held = np.append(held, [rows[place][0] for (place,) in places]).astype(np.int64)
+            tried, count = more, 4 * count
+        con.close()
+        return tried.among(held)
 
     def pair_scores(
         self,
@@ -245,16 +259,21 @@ class PostgresEngine(Engine):
         bm25: BM25,
         sample: list[tuple[float | None, float]] | None = None,
     ) -> ExactScores:
-        # Of the chunks that hold one of the rarest words, as in the lexical leg: others take too long to read.
-        words = [] if sample is None else _rarest(terms.texts[1:], terms.dfs, 0)[0]
-        nth = max(1, -(-sum(sorted(terms.dfs)[: len(words)]) // SAMPLE))
-        values = {"rids": list(rids), "sampled": _joined(" | ", words) or None, "nth": nth}
-        rows = self._rows("pair_scores", {**values, **_ranking(terms, bm25)})
-        cosines = _cosines([row[1] for row in rows], vector)
-        scored = [(*row, cosine) for row, cosine in zip(rows, cosines, strict=True)]
+        own = _own(terms)
+        found = scored(own, bm25)
+        drawn: set[int] = set()
+        if sample is not None and own.dictionary is not None:
+            records = own.dictionary.lengths()
+            nth = np.uint64(legs.sampled_nth(terms, own.dictionary.totals.chunks))
+            drawn = set(found.among(records["rid"][records["hash"] % nth == 0]).rids.tolist())
+        rows = self._rows("lexical/vectors", {"rids": sorted(drawn.union(rids))})
+        wanted = found.among([rid for rid, _ in rows])
+        score = dict(zip(wanted.rids.tolist(), wanted.scores.tolist(), strict=True))
+        cosines = _cosines([embedding for _, embedding in rows], vector)
+        pairs = {rid: (cosine, score.get(rid, 0.0)) for (rid, _), cosine in zip(rows, cosines, strict=True)}
         if sample is not None:
-            sample.extend((cosine, score) for _, _, score, sampled, cosine in scored if sampled and score)
-        return {rid: (cosine, score) for rid, _, score, _, cosine in scored}
+            sample.extend(pair for rid, pair in pairs.items() if rid in drawn)
+        return pairs
 
     # Rows.
 
@@ -308,13 +327,13 @@ class PostgresEngine(Engine):
         return [found for (found,) in self._rows("similar_ids", {"beginning": beginning})]
 
     def spans(self, query_text: str, texts: Sequence[str], *, syntax: bool) -> list[list[tuple[int, int]]]:
-        return spans(word_macros().cursor(), query_text, texts, self.metadata["stemmer"], syntax=syntax)
+        return spans(self._words(self._dictionary()), query_text, texts, self.metadata["stemmer"], syntax=syntax)
 
     def statement(self, query_text: str, plan: SearchOptions, terms: Terms, pool: int | None) -> str:  # noqa: ARG002
         return f"-- sql/postgres/ has the statements of a search in {self.path}; they bind their values."
 
-    def explained(self, run: SearchState, node_id: str) -> Explanation:  # noqa: ARG002
-        self._refuse("explain")
+    def explained(self, run: SearchState, node_id: str) -> Explanation:
+        return explained(run, _PostgresFacts(run, self._rows), node_id)
 
     def files_of(self, node_ids: Sequence[str]) -> dict[str, Path]:  # noqa: ARG002
         return {}
@@ -356,44 +375,41 @@ def _leg(rows: Sequence[tuple[Any, ...]], vector: NDArray[np.float32], k: int, m
     return Leg(best, {row[0]: row[3] for row in rows}, method)
 
 
-def _labels(bm25: BM25) -> list[str] | None:
-    """Return the labels of the one field that is searched, None for both."""
-    if bm25.text_weight and bm25.heading_weight:
-        return None
-    return ["d"] if bm25.text_weight else ["a"]
+def _own(terms: Terms) -> PostgresTerms:
+    return terms if isinstance(terms, PostgresTerms) else PostgresTerms(**vars(terms))  # none were looked up
 
 
-def _joined(operator: str, queries: Sequence[str]) -> str:
-    """Return one tsquery of many, nested by halves: a flat one of thousands exceeds Postgres' stack."""
-    if len(queries) < 3:
-        return operator.join(queries)
-    half = len(queries) // 2
-    return f"({_joined(operator, queries[:half])}){operator}({_joined(operator, queries[half:])})"
+class _PostgresFacts:
+    """The :class:`~sqlrag.engines.explained.Facts` of a store for one search."""
 
+    def __init__(self, run: SearchState, rows: Callable[..., list[tuple[Any, ...]]]) -> None:
+        self._run = run
+        self._rows = rows
+        self._dictionary = _own(run.terms).dictionary or PostgresDictionary(rows)
 
-def _ranking(terms: Terms, bm25: BM25) -> dict[str, Any]:
-    """Return the arguments of ts_rank_cd: headings count by their weight beside the text, and no weight is above 1."""
-    scale = max(1.0, _TEXT_WEIGHT * bm25.text_weight, _TEXT_WEIGHT * bm25.heading_weight)
-    text, heading = (_TEXT_WEIGHT * weight / scale for weight in (bm25.text_weight, bm25.heading_weight))
-    return {"words": terms.texts[1:], "idfs": terms.boosts, "weights": [text, text, text, heading]}
+    def place(self, node_id: str) -> tuple[int, bool] | None:
+        found: list[Any] = self._rows("lexical/place", {"node_id": node_id}, self._run.filters.get("where", Where()))
+        return found[0] if found else None
 
+    def cosine(self, rid: int, *, passes: bool) -> tuple[float | None, int | None]:
+        vector = self._run.query_vector
+        assert vector is not None  # noqa: S101 - the caller has checked it
+        conditions = self._run.filters.get("where", Where()) if passes else Where()
+        values = {"query_vector": vector, "rid": rid}
+        near = _leg(self._rows("lexical/as_near", values, conditions), vector, MOST, "").hits
+        place = next(place for place, hit in enumerate(near) if hit.rid == rid)
+        return near[place].score, self._rows("lexical/nearer", values, conditions)[0][0] + place + 1
 
-def _rarest(words: Sequence[str], counts: Sequence[int], k: int) -> tuple[list[str], int]:
-    """Return the rarest words, which enough chunks hold to be ranked, and how many words are left out."""
-    enough = max(_RANKED, 20 * k)
-    rare: list[str] = []
-    held = 0
-    for count, word in sorted(zip(counts, words, strict=True)):
-        if rare and held + count > enough:
-            break
-        rare.append(word)
-        held += count
-    return rare, len(words) - len(rare) if held >= k else 0
+    def lengths(self, rid: int) -> Lengths:
+        records = self._dictionary.lengths()
+        own = records[records["rid"] == rid]
+        totals = self._dictionary.totals
+        return Lengths(
+            int(own["len"].sum()), int(own["heading_len"].sum()), totals.average, totals.heading_average, totals.chunks
+        )
 
-
-def _quoted(lexeme: str) -> str:
-    """Return a lexeme as it is quoted in a tsquery."""
-    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+    def terms(self, rid: int) -> list[tuple[int, str, int, int, float]]:
+        return sorted(_own(self._run.terms).of_chunk(rid, self._run.plan.bm25), key=lambda row: row[1])
 
 
 def _reordered(row: Sequence[Any]) -> list[Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from sqlrag.engines.duckdb import documents
 from sqlrag.engines.duckdb.chunks import chunk_of
@@ -20,6 +23,7 @@ from sqlrag.engines.duckdb.documents import (
 from sqlrag.engines.duckdb.metadata import OWN_IDS
 from sqlrag.engines.duckdb.rows import document_of
 from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.postgres import lexical
 from sqlrag.engines.postgres.conditions import by_value, where
 from sqlrag.engines.postgres.connection import read_settings
 from sqlrag.errors import InputError
@@ -27,8 +31,6 @@ from sqlrag.links import is_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    import pyarrow as pa
 
     from sqlrag.engines.postgres.connection import Connection
     from sqlrag.types import Chunk, Document, Vectors
@@ -132,15 +134,29 @@ class PostgresRows:
         collections = sources["collection"].to_pylist()
         self._check_collections(dict(zip(ids, collections, strict=True)))
         self._con.execute(read_sql("postgres/add_collections"), {"collections": sorted(set(collections))})
-        self.delete([*ids, *gone])
+        taken = lexical.take_chunks(self._con, [*ids, *gone])
+        self._delete([*ids, *gone])
         wanted = dict(zip(_as_list(chunks["node_id"]), _as_list(chunks["doc_id"]), strict=True))
         documents.refuse_taken(self.taken(list(wanted)), wanted)
         rows = _rows(sources, _SOURCE_TYPES)
         given = digests if digests is not None else [None] * len(ids)
         self._copy("copy_documents", [*_SOURCE_TYPES.values(), "text"], rows, given)
         parts = _rows(chunks, _CHUNK_TYPES)
-        public = [_public(row[2]) for row in parts]
-        self._copy("copy_chunks", [*_CHUNK_TYPES.values(), "jsonb", "vector"], parts, public, list(vectors))
+        texts = pa.concat_tables([lexical.chunks_of(taken), lexical.chunks_table(chunks)])
+        with ThreadPoolExecutor(1) as beside:
+            # The words are found while the server stores the chunks.
+            words = beside.submit(lexical.indexed, texts, self._stemmer())
+            public = [_public(row[2]) for row in parts]
+            self._copy("copy_chunks", [*_CHUNK_TYPES.values(), "jsonb", "vector"], parts, public, list(vectors))
+            found = self._con.execute(read_sql("postgres/lexical/rids"), {"node_ids": list(wanted)}).fetchall()
+            rid: dict[str, int] = dict(found)
+            before, after = words.result().parted(len(taken))
+        before.of([row[0] for row in taken]).write(self._con, -1)
+        after.of([rid[node_id] for node_id in wanted]).write(self._con)
+        lexical.join_rows(self._con)
+
+    def _stemmer(self) -> str:
+        return read_settings(self._con)["stemmer"]
 
     def refresh_shown(self) -> None:
         """Compute anew how a reader sees every chunk, from the stored texts."""
@@ -160,18 +176,27 @@ class PostgresRows:
         # A text that is JSON already is sent unchanged.
         wrap: dict[str, Any] = {"json": lambda text: Json(text, str), "jsonb": lambda text: Jsonb(text, str)}
         wrapped = [(place, wrap[kind]) for place, kind in enumerate(types) if kind in wrap]
+        whole = [[*row, *others] for row, *others in zip(rows, *beside, strict=True)]
+        if _may_hold_nul(whole, types):
+            for row in whole:
+                _refuse_nul(row, types, row[3] if "vector" in types else row[0])
         with self._con.cursor() as cursor, cursor.copy(read_sql(f"postgres/{name}")) as copy:
             copy.set_types(list(types))
-            for row, *others in zip(rows, *beside, strict=True):
-                whole = [*row, *others]
-                _refuse_nul(whole, types, row[3] if "vector" in types else row[0])
+            for row in whole:
                 for place, wrapper in wrapped:
-                    if whole[place] is not None:
-                        whole[place] = wrapper(whole[place])
-                copy.write_row(whole)
+                    if row[place] is not None:
+                        row[place] = wrapper(row[place])
+                copy.write_row(row)
 
     def delete(self, doc_ids: Sequence[str]) -> list[str]:
         """Delete documents with their chunks; return those that were there, in order."""
+        taken = lexical.take_chunks(self._con, doc_ids)
+        if taken:
+            words = lexical.indexed(lexical.chunks_of(taken), self._stemmer())
+            words.of([row[0] for row in taken]).write(self._con, -1)
+        return self._delete(doc_ids)
+
+    def _delete(self, doc_ids: Sequence[str]) -> list[str]:
         statement = "DELETE FROM documents WHERE doc_id = ANY(%s) RETURNING doc_id"
         return sorted(doc_id for (doc_id,) in self._con.execute(statement, [list(doc_ids)]).fetchall())
 
@@ -214,6 +239,17 @@ def _public(metadata: str) -> str:
     """Return the metadata that filters look at: without llama-index's fields, numbers as they compare."""
     found = by_value(metadata)
     return json.dumps({key: value for key, value in found.items() if key not in LLAMA_INDEX_FIELDS}, ensure_ascii=False)
+
+
+def _may_hold_nul(rows: Sequence[Sequence[Any]], types: Sequence[str]) -> bool:
+    """Return whether a text or list of texts has the character, or JSON may have it: far faster than row by row."""
+    for values, kind in zip(zip(*rows, strict=True), types, strict=False):
+        if kind in ("text", "json", "jsonb", "text[]"):
+            given = [value for value in values if value is not None]
+            whole = "".join(chain.from_iterable(given) if kind == "text[]" else given)
+            if "\0" in whole or (kind.startswith("json") and "\\u0000" in whole):
+                return True
+    return False
 
 
 def _refuse_nul(row: Sequence[Any], types: Sequence[str], doc_id: str) -> None:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sqlrag.pushing")
 
-# Small enough for one request to a server and its response, with vectors and texts.
-BATCH_CHUNKS = 1000
-
 
 @dataclass(frozen=True)
 class Pushed:
@@ -58,9 +55,10 @@ class Pushed:
 
 
 class Target(Protocol):
-    """The target of a push."""
+    """The target of a push, which is given ``batch_chunks`` chunks at a time."""
 
     name: str
+    batch_chunks: int
     verified: bool
     notices: list[str]
 
@@ -87,7 +85,7 @@ def push(
     tags_all: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     prune: bool = False,
-    batch_chunks: int = BATCH_CHUNKS,
+    batch_chunks: int | None = None,
     progress: Progress = "auto",
 ) -> Pushed:
     """Write a file, or the documents of it that pass the filters, into Postgres or a vector store of llama-index.
@@ -118,7 +116,8 @@ def push(
         Remove documents that an earlier push wrote and that are no longer in the file: those of ``collection`` if
         given, else all. Leave it False if other files are pushed to the same store. Not with the other filters.
     batch_chunks
-        How many chunks are written at a time, in whole documents, 1 or more.
+        How many chunks are written at a time, in whole documents, 1 or more. None: 16,384 in Postgres, where few large
+        transactions leave an index of few rows, else 1,000.
     progress
         "auto" and "on": a bar in a terminal or notebook, elsewhere a line every 30 s; "off": nothing.
 
@@ -147,16 +146,19 @@ def push(
     >>> push("kb.duckdb", QdrantVectorStore("kb", client=QdrantClient(url=...)))  # doctest: +SKIP
     """
     began = time.perf_counter()
-    size = whole("batch_chunks", batch_chunks, 1)
+    size = None if batch_chunks is None else whole("batch_chunks", batch_chunks, 1)
     bar_off = bar_is_off(progress)
     if flag("prune", prune) and any(given is not None for given in (tags_any, tags_all, metadata)):
         raise InputError("prune compares whole collections: leave tags_any, tags_all and metadata out.")
     target = target_of(to)
+    size = target.batch_chunks if size is None else size
     documents = chunks = skipped = 0
     kept: set[str] = set()
     collections: set[str] = set()
     with (
-        stored_contents(db_path, collection, tags_any, tags_all, metadata, batch_chunks=size) as contents,
+        stored_contents(
+            db_path, collection, tags_any, tags_all, metadata, batch_chunks=size or target.batch_chunks
+        ) as contents,
         progress_shown(not bar_off),
     ):
         try:

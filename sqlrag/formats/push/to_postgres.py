@@ -60,6 +60,8 @@ _READ_CHUNKS = 4096
 class PostgresTarget:
     """Writes documents by COPY, one transaction for each batch; a missing store is created."""
 
+    batch_chunks = 16_384  # each batch gives its words a row of their own
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._server = Server(url, read_only=False)
@@ -77,7 +79,7 @@ class PostgresTarget:
         self._pushed = contents.doc_ids
         # The indexes of a new store are built at the end, which is several times faster.
         with suppress(StoreExistsError):
-            make_store(self._url, values, overwrite=False, indexed=False)
+            make_store(self._url, values, overwrite=False, indexed=False, stop_words=contents.stop_words)
         self._server.open()
         stored = self._server.read(read_settings)
         check_same(self.name, model_identity(stored), model_identity(values))

@@ -101,6 +101,8 @@ _LISTED = 5000
 class VectorStoreTarget:
     """Writes with ``delete`` and ``add``, which every store has, and reads with ``get_nodes`` if the store has it."""
 
+    batch_chunks = 1000  # small enough for one request to a server and its response, with vectors and texts
+
     def __init__(self, store: BasePydanticVectorStore) -> None:
         self._store = store
         self._kind = type(store).__name__

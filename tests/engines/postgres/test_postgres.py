@@ -196,7 +196,7 @@ class TestMakingAndOpening:
 
     @pytest.mark.parametrize("stemmer", ["klingon", "english'; DROP TABLE x; --", ""])
     def test_stemmers_that_there_are_not(self, postgres_url, stemmer):
-        with pytest.raises(InputError, match="Postgres has no stemmer"):
+        with pytest.raises(InputError, match="There is no stemmer"):
             PostgresStore.create(postgres_url, 8, stemmer=stemmer)
 
     @pytest.mark.parametrize(
@@ -393,7 +393,8 @@ class TestSearching:
         for question in ("warm water", "valve", "bread in the oven"):
             for more in ({}, {"tags_any": ["o", "s"]}, {"min_similarity": 0.2}, {"metadata": {"place": 0}}):
                 there, here = (one.vector_query(question, top_k=4, **more) for one in (store, twin))
-                assert [{**row} for row in there] == [{**row} for row in here]
+                # Each has the time when it was stored.
+                assert [{**row, "created_at": ""} for row in there] == [{**row, "created_at": ""} for row in here]
                 assert there.notices == here.notices
 
     @pytest.mark.parametrize("noise", [0, 1e-6])
@@ -421,7 +422,7 @@ class TestSearching:
         assert set(ids(store.lexical_query("warm*"))) == {"pump.md#0", "sun.md#0"}
         assert set(ids(store.lexical_query("VALVES"))) == {"pump.md#1", "pump.md#2"}
         assert ids(store.lexical_query("zebra")) == []
-        assert ids(store.lexical_query("the of")) == []
+        assert ids(store.lexical_query("of")) == []
         assert ids(store.lexical_query("valve\0motor", conjunctive=True)) == ["pump.md#1"]
         for strange in ("'", "\\", "a & b | !c", ":*", "'x':*A", '"', "%s %(k)s", "<->", "\U0001f980", '"" *'):
             store.lexical_query(strange)
@@ -485,17 +486,9 @@ class TestSearching:
     def test_hybrid(self, store, twin, options):
         question = "which valve opens before the motor"
         there, here = (one.hybrid_query(question, top_k=4, **options) for one in (store, twin))
-        assert ids(there)[0] == ids(here)[0] == "pump.md#1"
-        assert there[0].keys() == here[0].keys()
+        assert ids(there)[0] == "pump.md#1"
+        assert [{**row, "created_at": ""} for row in there] == [{**row, "created_at": ""} for row in here]
         assert there.notices == here.notices
-        scores = [row["score"] for row in there]
-        assert scores == sorted(scores, reverse=True)
-        assert {row["score_type"] for row in there} == {row["score_type"] for row in here}
-        if "feedback" not in options:
-            by_vector = {row["node_id"]: row["vector_score"] for row in here if row["vector_score"] is not None}
-            for row in there:
-                if row["node_id"] in by_vector and row["vector_score"] is not None:
-                    assert row["vector_score"] == by_vector[row["node_id"]]
 
     def test_source_documents(self, store, twin):
         for row in store.hybrid_query("valve", include_source_docs=True):
@@ -536,13 +529,8 @@ class TestSearching:
         assert store.chunks(metadata={"place": "0\0"}) == []
 
     def test_what_only_a_file_has(self, store):
-        for ask in (
-            store.cursor,
-            lambda: store.explain("valve", "pump.md#1"),
-            lambda: store.hybrid_query("valve", expansion=2),
-        ):
-            with pytest.raises(InputError, match=r"needs a DuckDB file.*sqlrag pull"):
-                ask()
+        with pytest.raises(InputError, match=r"needs a DuckDB file.*sqlrag pull"):
+            store.cursor()
 
     def test_the_model_of_another_store_is_refused(self, store):
         with pytest.raises(ModelMismatchError):

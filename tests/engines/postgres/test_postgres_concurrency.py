@@ -21,7 +21,7 @@ from tests.support.postgres_server import TestServer
 PARTS = 12
 NAMES = [f"d{place}" for place in range(4)]
 
-# Upserts every document again and again, each time with another mark, until its time is over.
+# Upserts every document again and again, each time with another mark, until its time is over, but five times at least.
 WRITER = """
 import json, sys, time
 import numpy as np
@@ -34,7 +34,7 @@ with PostgresStore(url, read_only=False) as store:
     print("ready", flush=True)
     sys.stdin.readline()
     end, times = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or times < 5:
         word = f"{mark}{times}"
         documents = [Document(name, word) for name in (names if times % 2 else reversed(names))]
         chunks = [Chunk(one.doc_id, part, word, (), {"mark": word}) for one in documents for part in range(parts)]

@@ -125,7 +125,6 @@ class TestRest:
     def test_what_needs_a_file_is_refused_without_a_password(self, password_url, tmp_path):
         with client_of(password_url, write=True, input_dir=tmp_path) as client:
             answers = [
-                client.post("/explain", json={"query_text": "mango", "node_id": "mango.md#0"}),
                 client.post("/update_embeddings", json={}),
                 client.get("/check"),
                 client.post("/documents", files={"files": ("a.md", b"# A", "text/markdown")}),

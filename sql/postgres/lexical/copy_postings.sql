@@ -1,0 +1,1 @@
+COPY postings (term, word, n, block) FROM STDIN (FORMAT BINARY)

@@ -1,0 +1,2 @@
+-- The chunks that meet conditions.
+SELECT rid FROM chunks WHERE /* conditions */ true;
