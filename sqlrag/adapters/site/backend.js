@@ -47,7 +47,7 @@ const routes = {
 /** Search; while the model is loading, a hybrid search is answered by words. */
 async function search(store, name, { query_text: text, context, ...options }) {
   const mode = MODES[name];
-  const waits = mode === "hybrid" && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
+  const waits = mode === "hybrid" && store.site.words && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
   if (!waits) return store.search(text, { mode, ...options });
   const found = await store.search(text, { mode: "words", ...options });
   return { ...found, notices: ["The model is loading; meanwhile the answer is by words alone.", ...found.notices] };
