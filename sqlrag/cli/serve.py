@@ -229,6 +229,7 @@ def mcp(
     """
     from sqlrag.adapters.mcp import create_app, create_server
     from sqlrag.adapters.server import run
+    from sqlrag.engines.resident.follow import stop_reading
 
     path = _stores(file, db)
     stores = path if isinstance(path, dict) else {name_of(path): path}
@@ -238,16 +239,22 @@ def mcp(
         _check_unused(host=host != "127.0.0.1", port=port != 8766, api_key_env=api_key_env, allow_host=allow_host)
         with logging_to_stderr():
             # Standard output belongs to the protocol; the SDK redirects other output to standard error.
-            create_server(path, resident_mb=memory).run("stdio")
+            try:
+                create_server(path, resident_mb=memory).run("stdio")
+            finally:
+                stop_reading()
         return
     app = create_app(path, host=host, hosts=allow_host or (), api_key=_key(api_key_env), resident_mb=memory)
     with logging_to_stderr():
-        run(
-            app,
-            host,
-            port,
-            started=lambda url: write_message(f"{', '.join(stores)} is served at {url}/mcp. End with Ctrl-C."),
-        )
+        try:
+            run(
+                app,
+                host,
+                port,
+                started=lambda url: write_message(f"{', '.join(stores)} is served at {url}/mcp. End with Ctrl-C."),
+            )
+        finally:
+            stop_reading()
 
 
 def _check_unused(**given: object) -> None:

@@ -212,6 +212,8 @@ class SharedStore:
         """Close the file, at the latest with its last user."""
         with self._lock:
             self._retire()
+        for residence in self._in_memory:
+            residence.stop()
 
     def _open(self, wait_seconds: float | None = None) -> _Opened:
         files = self._identities()

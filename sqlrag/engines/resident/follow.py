@@ -38,6 +38,9 @@ QUESTIONS = 20
 # Two changes that are closer than this may leave a file with the same times.
 _TICK_SECONDS = 0.05
 
+# What is no larger is read while its first question is answered, so that a server has it open no longer than for that.
+_SOON_READ = 32 * MB  # some 10,000 chunks
+
 # A file that changes all the time is being read a fifth of the time at most.
 _REST = 4
 
@@ -101,7 +104,7 @@ class Residence:
             if most_bytes > self.most_bytes:
                 self.most_bytes, self._refused = most_bytes, None
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         """Wait until nothing is being read, at most so long."""
         thread = self._thread
         if thread is not None:
@@ -196,6 +199,19 @@ def engine_of(database: Database, resident: bool | None, resident_mb: int) -> Fi
     return FollowedEngine(database, residence, 0 if resident or is_kept else QUESTIONS)
 
 
+def stop_reading() -> None:
+    """End whatever is being read into memory: a program that ends while a thread is inside DuckDB may crash."""
+    for stop in [*background.values()]:
+        stop()
+
+
+def _is_small(path: Path) -> bool:
+    try:
+        return path.stat().st_size < _SOON_READ
+    except OSError:
+        return False
+
+
 class FollowedEngine(FileEngine):
     """An engine that searches the arrays of its file where they are there, else its SQL; ``note`` says which.
 
@@ -235,4 +251,6 @@ class FollowedEngine(FileEngine):
         residence, self.residence = self.residence, None
         if residence is not None and not residence.stays:
             residence.stop()
+        elif residence is not None and _is_small(self.path):
+            residence.wait()
         super().close()
