@@ -266,7 +266,7 @@ def test_compress_reads_neighbours_of_every_kind(where, reference):
 @contextmanager
 def refused_where_it_has_to_be():
     """Expect the sentence that says why several files explain nothing, and what to do instead."""
-    with pytest.raises(InputError, match="(?s)in one file.*sqlrag merge"):
+    with pytest.raises(InputError, match=r"(?s)in one file.*sqlrag merge"):
         yield
 
 
