@@ -194,6 +194,7 @@ class PostgresRows:
         if taken:
             words = lexical.indexed(lexical.chunks_of(taken), self._stemmer())
             words.of([row[0] for row in taken]).write(self._con, -1)
+            lexical.join_rows(self._con)
         return self._delete(doc_ids)
 
     def _delete(self, doc_ids: Sequence[str]) -> list[str]:
