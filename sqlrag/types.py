@@ -129,7 +129,10 @@ class Chunk:
         return single_spaced(self.headed_text(include_headers))
 
     def headed_text(self, include_headers: bool = True) -> str:
-        """The same with the blank space of the source, by which a file finds the vector that it has of a text."""
+        """The same with the blank space of the source, by which a file finds the vector that it has of a text.
+
+        ``include_headers`` is as in :meth:`embedding_text`.
+        """
         path = " > ".join(self.heading_path) + "\n\n" if include_headers and self.heading_path else ""
         return path + self.visible
 

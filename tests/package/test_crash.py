@@ -320,14 +320,21 @@ def large_texts():
 
 
 class TestFullDisk:
-    def test_a_build_that_does_not_fit_leaves_nothing(self, tmp_path, disk):
+    def test_a_build_that_does_not_fit_leaves_its_vectors_only(self, tmp_path, disk):
         folder = disk("2m")
         write_pages(tmp_path / "docs", 1)
         for n, text in enumerate(large_texts()):
             (tmp_path / "docs" / f"large{n}.txt").write_text(text)
-        with pytest.raises(StoreError, match=r"(?s)kb\.duckdb could not be written.*None was made\. The disk is full"):
+        with pytest.raises(
+            StoreError, match=r"(?s)kb\.duckdb could not be written.*None was made\. The disk is full"
+        ) as told:
             sqlrag.prepare_embeddings(tmp_path / "docs", folder / "kb.duckdb", **HASHING)
-        assert list(folder.iterdir()) == []
+        kept = folder / "kb.duckdb.embedded"
+        assert list(folder.iterdir()) == [kept]
+        assert any(str(kept) in note for note in told.value.__notes__)
+        subprocess.run(["mount", "-o", "remount,size=40m", str(folder)], check=True)  # somebody makes room
+        assert sqlrag.prepare_embeddings(tmp_path / "docs", folder / "kb.duckdb", **HASHING).report.reused
+        assert list(folder.iterdir()) == [folder / "kb.duckdb"]
 
     @pytest.mark.parametrize("job", ["compact", "reembed", "upgrade"])
     def test_a_copy_that_does_not_fit_leaves_the_old_file(self, tmp_path, disk, job):
@@ -341,7 +348,8 @@ class TestFullDisk:
         with pytest.raises(StoreError, match=r"(?s)could not be written.*is as it was.*The disk is full"):
             crash_jobs.JOBS[job](folder)
         assert store_of(folder).read_bytes() == content
-        assert [file.name for file in folder.iterdir()] == ["kb.duckdb"]
+        vectors = ["kb.duckdb.embedded"] if job == "reembed" else []
+        assert sorted(file.name for file in folder.iterdir()) == ["kb.duckdb", *vectors]
 
     def test_an_upsert_that_does_not_fit_changes_nothing(self, tmp_path, disk):
         folder = disk("4m")
@@ -377,7 +385,10 @@ class TestFullDisk:
             printed = python(code, job, tmp_path)
             assert str(tmp_path) in printed, job
             assert store_of(tmp_path).read_bytes() == content
-            assert sorted(file.name for file in tmp_path.iterdir()) == ["docs", "kb.duckdb"]
+            vectors = [] if job == "compact" else ["kb.duckdb.embedded"]
+            assert sorted(file.name for file in tmp_path.iterdir()) == ["docs", "kb.duckdb", *vectors]
+            for file in vectors:
+                (tmp_path / file).unlink()
 
 
 class TestReadOnlyFolder:
