@@ -34,6 +34,9 @@ _OF_MODEL = ("provider", "model_name", "dimensions", "max_tokens", "query_prefix
 
 _LONGEST_HEAD = 1_000_000  # bytes
 
+# An update that embeds no more texts at a time is not worth a file.
+FEW = 128
+
 
 def kept_beside(output: Path) -> Path:
     """Return the path of the vectors that an interrupted run has kept for an output."""
@@ -72,21 +75,25 @@ class Kept:
         The file that the run makes.
     notes
         The warnings of its report.
-    reading
-        Only use what is kept, and remove it: the run itself writes what it has embedded into its output.
+    updating
+        The run writes into its output as it goes on: it keeps only what it embeds many at a time, and leaves what is
+        kept with another model to the run that goes on with that.
     """
 
-    def __init__(self, output: Path, notes: list[str], *, reading: bool = False) -> None:
+    def __init__(self, output: Path, notes: list[str], *, updating: bool = False) -> None:
         self.path = kept_beside(output)
         self.notes = notes
-        self.reading = reading
+        self.updating = updating
+        # Nothing is kept of so few texts.
+        self.few = FEW if updating else 0
         # The model, as soon as it is known.
         self.identity: ModelIdentity | None = None
         # How many texts the file has, and what the run says of them.
         self.count = 0
         self.how_far: Callable[[int], str] = lambda count: f"{counted(count, 'text')} are"
-        self._is_used = False
+        self._used = 0
         self._is_damaged = False
+        self._is_full = False
         self._file: BinaryIO | None = None
         self._is_opened = False
         self._record = np.dtype([])
@@ -101,11 +108,19 @@ class Kept:
         file = self._opened() if self.path.exists() else self._file
         if file is None:
             return
+        there = counted(len(self._records), "text")
         self._records = np.empty(0, self._record)  # Windows removes no file that is mapped, or open
-        if error is not None and self.count and not self.reading:
+        if error is not None and self.count:
             far = self.how_far(self.count)
             _add_note(error, f"{far} embedded and kept in {self.path}; the same command goes on from there.")
         elif error is None or not self.count:
+            if self._used:
+                self.notes.append(
+                    f"The vectors of {self._used:,} of {there}, kept in {self.path.name} by an interrupted run, "
+                    "were used."
+                )
+            elif not isinstance(error, (Exception, type(None))):
+                _add_note(error, "The first batch of the model was not finished, so nothing was kept.")
             if os.name == "nt":
                 file.close()
             with suppress(OSError):
@@ -137,15 +152,12 @@ class Kept:
             vectors[text] = np.array(record["vector"], np.float32)
             if record["characters"]:
                 cut_off[text] = int(record["characters"])
-        if vectors and not self._is_used:
-            there = counted(len(self._records), "text")
-            self.notes.append(f"The vectors of {there}, kept in {self.path.name} by an interrupted run, were used.")
-            self._is_used = True
+        self._used += len(vectors)
         return vectors, cut_off
 
     def keep(self, texts: Sequence[str], vectors: Vectors, cut_off: Mapping[str, int]) -> None:
         """Append the vectors of a batch of texts, ``[len(texts), dimensions] float32``."""
-        if self.reading or (file := self._opened()) is None:
+        if self._is_full or (file := self._opened(make=True)) is None:
             return
         records = np.zeros(len(texts), self._record)
         records["text"] = np.frombuffer(b"".join(_digest(text) for text in texts), "V32")
@@ -159,12 +171,14 @@ class Kept:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:  # it need not end the run
             self.notes.append(f"{self.path.name} could not be written, so an interruption would lose work: {error}")
-            self.reading = True
+            self._is_full = True
             return
         self.count += len(texts)
 
-    def _opened(self) -> BinaryIO | None:
+    def _opened(self, *, make: bool = False) -> BinaryIO | None:
         """Return the file, made or read at the first call that knows the model; None where it cannot be used."""
+        if self.updating and not make and not self._is_opened and not self.path.exists():
+            return None
         if not self._is_opened and self.identity is not None:
             self._is_opened = True
             try:
@@ -178,8 +192,6 @@ class Kept:
         self._record = np.dtype(
             [("text", "V32"), ("characters", "<i4"), ("vector", "<f4", (identity.dimensions,)), ("sum", "<u4")]
         )
-        if self.reading and not self.path.exists():
-            return None
         file = _locked(self.path)
         if file is None:
             return None
@@ -187,10 +199,10 @@ class Kept:
         head += end_of_line
         is_ours = head.startswith(_MAGIC) or _MAGIC.startswith(head)
         if not _is_of(head, model, identity.fingerprint):
-            if self.reading or not is_ours:
-                # What another run goes on with, such as one that gives the file another model; or a file of the user's.
+            if not is_ours or (self.updating and end_of_line):
+                # A file of the user's, or what another run goes on with, such as one that gives the file another model.
                 file.close()
-                if not self.reading:
+                if not is_ours:
                     self.notes.append(
                         f"{self.path} is not what an interrupted run keeps. It is left as it is, and not used: an "
                         "interruption would lose work. Rename it."
@@ -204,9 +216,8 @@ class Kept:
             file.write(head)
         self.count = (os.fstat(file.fileno()).st_size - len(head)) // self._record.itemsize
         end = len(head) + self.count * self._record.itemsize
-        if not self.reading:
-            file.truncate(end)
-            file.seek(end)
+        file.truncate(end)
+        file.seek(end)
         if self.count:
             self._records = np.memmap(file, self._record, "r", len(head), (self.count,))
             # The first of equal keys is found, so a text that was embedded twice has one vector.

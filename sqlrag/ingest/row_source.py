@@ -537,6 +537,15 @@ class Staging:
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
+    def first_that_is_no(self, kind: str, column: str) -> str | None:
+        """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""
+        name, key = identifier(column), identifier(self.key)
+        found = self.con.execute(
+            f"SELECT {name} FROM source WHERE {name} IS NOT NULL AND TRY_CAST({name} AS {kind}) IS NULL "  # noqa: S608 - quoted
+            f"ORDER BY {key} LIMIT 1"
+        ).fetchall()
+        return str(found[0][0]) if found else None
+
     def _one(self, statement: str) -> int:
         return int(self.con.execute(statement).fetchall()[0][0])
 

@@ -196,7 +196,7 @@ def index_rows(
         staging = _staging(run, folder.path, definition, source, connection, None)
         with closing(staging), ExitStack() as opened:
             if path.exists():
-                run.kept = opened.enter_context(Kept(path, report.warnings, reading=True))
+                run.kept = opened.enter_context(Kept(path, report.warnings, updating=True))
                 opened.enter_context(opened_file := Database.open(path, read_only=False, wait_seconds=wait_seconds))
                 update = _RowUpdate(opened_file, run, report, given, embed_model_name)
                 update.choose_policy({})
@@ -352,7 +352,7 @@ def _again(
         with (
             closing(staging),
             Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file,
-            Kept(opened_file.path, report.warnings, reading=True) as run.kept,
+            Kept(opened_file.path, report.warnings, updating=True) as run.kept,
         ):
             update = _RowUpdate(opened_file, run, report, embedder, None)
             update.choose_policy({})
@@ -658,11 +658,12 @@ def _changed_columns(
     notes += [
         f"The column {name} is not in the source any more: its values are removed." for name in old if name not in new
     ]
-    notes += [
-        f"The column {name} is {kind} now, not {old[name]}: its values are written again."
-        for name, kind in new.items()
-        if old.get(name, kind) != kind
-    ]
+    for name, kind in new.items():
+        if (before := old.get(name, kind)) == kind:
+            continue
+        notes.append(f"The column {name} is {kind} now, not {before}: its values are written again.")
+        if kind == "VARCHAR" and (value := staging.first_that_is_no(before, name)) is not None:
+            notes[-1] += f" {value!r} is no {before}; filters compare all of them as text until that is mended."
     if Definition.of(source) != definition:
         notes.append(f"{source.collection} has another definition now; what it changes is written again.")
     return notes

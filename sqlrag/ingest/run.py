@@ -432,7 +432,7 @@ class Run:
             rows = unit_vectors(vectors, self.model.dimensions)
             their_texts = [missing[position] for position in positions]
             made.update(zip(their_texts, rows, strict=True))
-            if self.kept is not None:
+            if self.kept is not None and len(missing) > self.kept.few:
                 self.kept.keep(their_texts, rows, self.cut_off)
             show_embedded(self.bar, their_texts, times)
 

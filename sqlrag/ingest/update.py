@@ -448,7 +448,7 @@ def update_embeddings(
     )
     with (
         Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database,
-        Kept(database.path, report.warnings, reading=True) as run.kept,
+        Kept(database.path, report.warnings, updating=True) as run.kept,
     ):
         update = Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
         wanted = {
@@ -586,6 +586,8 @@ class Update:
             noting(lambda: self._how_far(bar)),
         ):
             self.state.bar = bar
+            if self.state.kept is not None:
+                self.state.kept.how_far = lambda count: f"{max(bar.done, count):,} of {bar.extent} are"
             if first is not None:
                 bar.read()
             for documents, chunks, vectors in self._copied(copies, late):

@@ -631,7 +631,9 @@ def said(ended):
 def the_next_goes_on(cwd, *options):
     done = sqlrag_process("prepare-embeddings", "docs", "-o", "kb.duckdb", *HASHING, *options, cwd=cwd)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"note: The vectors of [\d,]+ texts, kept in kb\.duckdb\.embedded .* were used\.", done.stderr)
+    assert re.search(
+        r"note: The vectors of [\d,]+ of [\d,]+ texts, kept in kb\.duckdb\.embedded .* were used\.", done.stderr
+    )
     assert names_in(cwd) == ["docs", "kb.duckdb"]
 
 

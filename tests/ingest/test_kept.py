@@ -93,7 +93,9 @@ class TestBuild:
         assert len(model.sent) + len(first) == PAGES
         assert (report.embedded, report.reused) == (len(model.sent), len(first))
         assert any(
-            note == f"The vectors of {len(first)} texts, kept in kb.duckdb.embedded by an interrupted run, were used."
+            note
+            == f"The vectors of {len(first)} of {len(first)} texts, kept in kb.duckdb.embedded by an interrupted run, "
+            "were used."
             for note in report.warnings
         )
         # The file is the one that is made at once; what was cut off is known, too.
@@ -125,7 +127,8 @@ class TestBuild:
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
     def test_nothing_is_left_where_nothing_was_embedded(self, folder, error):
-        assert interrupted(folder, after=0, error=error) == ([], [])
+        told = ["The first batch of the model was not finished, so nothing was kept."]
+        assert interrupted(folder, after=0, error=error) == (told, [])
         assert names(folder) == ["docs"]
 
     def test_what_was_to_be_overwritten_stays(self, folder):
@@ -279,6 +282,35 @@ class TestOtherRuns:
         assert notes == [f"8 of {PAGES} chunks are in {db}; the next update goes on from there."]
         assert names(folder) == ["docs", "kb.duckdb"]
         assert len(update(folder, Stopping()).changed) == PAGES - 8
+
+    def test_an_update_keeps_what_it_embeds_many_at_a_time(self, folder, monkeypatch):
+        build(folder, Stopping())
+        for page in (folder / "docs").iterdir():
+            page.write_text(page.read_text() + " more")
+        monkeypatch.setattr("sqlrag.ingest.kept.FEW", PAGES - 1)
+        db = folder / "kb.duckdb"
+
+        def update(folder, model):
+            return sqlrag.update_embeddings(folder / "docs", db, embedder=model, progress="off")
+
+        notes, sent = interrupted(folder, after=2, do=update)
+        assert notes == [
+            f"{len(sent)} of {PAGES} chunks are embedded and kept in {db}.embedded; the same command goes on from "
+            "there."
+        ]
+        assert names(folder) == ["docs", "kb.duckdb", "kb.duckdb.embedded"]
+        # What is kept of another model, by a reembed that was interrupted, is left to the run that goes on with it.
+        kept = (folder / "kb.duckdb.embedded").read_bytes()
+        (folder / "kb.duckdb.embedded").write_bytes(kept.replace(b'"dimensions": ', b'"dimensions": 1', 1))
+        foreign = (folder / "kb.duckdb.embedded").read_bytes()
+        interrupted(folder, after=1, do=update)
+        assert (folder / "kb.duckdb.embedded").read_bytes() == foreign
+        (folder / "kb.duckdb.embedded").write_bytes(kept)
+        model = Stopping()
+        report = update(folder, model)
+        assert (len(model.sent), report.reused) == (PAGES - len(sent), len(sent))
+        assert names(folder) == ["docs", "kb.duckdb"]
+        assert not sqlrag.check(db)
 
     def test_reembed_goes_on(self, folder):
         build(folder, Stopping())

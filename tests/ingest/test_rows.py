@@ -597,6 +597,13 @@ class TestUpdates:
         assert read(kb, "FROM ingest_failures") == []
         assert is_sound(kb)
 
+    def test_the_value_that_made_a_column_text_is_named(self, kb, tickets):
+        self.change(
+            tickets, "SELECT * REPLACE (CASE id WHEN 7 THEN 'a lot' ELSE price::VARCHAR END AS price) FROM {old}"
+        )
+        notes = "\n".join(update(kb).warnings)
+        assert "'a lot' is no DECIMAL(10,2); filters compare all of them as text until that is mended." in notes
+
     def test_columns_come_go_and_change(self, kb, tickets):
         self.change(tickets, "SELECT * EXCLUDE (channel, price), price::DOUBLE AS price, id % 3 AS lane FROM {old}")
         model = Counting()

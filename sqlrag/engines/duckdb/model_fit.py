@@ -71,7 +71,8 @@ def model_fit(con: duckdb.DuckDBPyConnection) -> list[str]:
     known = f", and most of their letters are {letters}" if letters not in ("", "Latin") else ""
     note = (
         f"The model {identity.model_name!r} hardly tells these texts apart: two of them have a mean cosine of "
-        f"{alike:.2f}, where .03 to .3 is usual{known}. A model for their language would find more by meaning: see the "
-        "page 'Embedding models' of the handbook, and reembed gives the file another model."
+        f"{alike:.2f}, where .03 to .3 is usual{known}. Either they are much alike, or it does not know their "
+        "language: one that does would find more by meaning. See the page 'Embedding models' of the handbook; reembed gives the file "
+        "another model."
     )
     return [note]
