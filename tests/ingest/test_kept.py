@@ -294,10 +294,8 @@ class TestOtherRuns:
             return sqlrag.update_embeddings(folder / "docs", db, embedder=model, progress="off")
 
         notes, sent = interrupted(folder, after=2, do=update)
-        assert notes == [
-            f"{len(sent)} of {PAGES} chunks are embedded and kept in {db}.embedded; the same command goes on from "
-            "there."
-        ]
+        far = f"{len(sent)} of {PAGES} chunks are embedded and kept in {db}.embedded"
+        assert notes == [f"{far}; the same command goes on from there."]
         assert names(folder) == ["docs", "kb.duckdb", "kb.duckdb.embedded"]
         # What is kept of another model, by a reembed that was interrupted, is left to the run that goes on with it.
         kept = (folder / "kb.duckdb.embedded").read_bytes()

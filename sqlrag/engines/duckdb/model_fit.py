@@ -72,7 +72,7 @@ def model_fit(con: duckdb.DuckDBPyConnection) -> list[str]:
     note = (
         f"The model {identity.model_name!r} hardly tells these texts apart: two of them have a mean cosine of "
         f"{alike:.2f}, where .03 to .3 is usual{known}. Either they are much alike, or it does not know their "
-        "language: one that does would find more by meaning. See the page 'Embedding models' of the handbook; reembed gives the file "
-        "another model."
+        "language: one that does would find more by meaning. See the page 'Embedding models' of the "
+        "handbook; reembed gives the file another model."
     )
     return [note]
