@@ -20,7 +20,7 @@ from sqlrag.engines.duckdb.files import real_path
 from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
 from sqlrag.engines.duckdb.rewrite import compact
 from sqlrag.engines.duckdb.schema import read_sql, run_script
-from sqlrag.errors import FormatError, InputError, NotFoundError, StoreExistsError
+from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.formats.convert import convert
 from sqlrag.formats.targets import size_of
 
@@ -169,6 +169,8 @@ def publish(
         names = [collection] if isinstance(collection, str) else None if collection is None else list(collection)
         sizes = database.cursor().execute(read_sql("publish/size"), {"collection": names}).fetchall()[0]
         source = database.path
+    if target.resolve() in source.resolve().parents:
+        raise InputError(f"{source} is inside of {target}, where the site would take its place. Name another folder.")
     documents, chunks, vector_bytes, text_bytes = map(int, sizes)
     if not chunks:
         raise InputError(f"{source} has no chunk{f' in {names}' if names else ''}. See its collections: sqlrag info.")
@@ -186,7 +188,10 @@ def publish(
     found = {package.name: _find(package, assets) for package in packages}
     on_size(f"About {about}; the libraries are {sum(map(_size, packages, found.values())) / 1e6:.0f} MB.")
 
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(target, f"{target} could not be made: {error}") from error
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
         site = Path(temporary) / "site"
         _copy_code(site)
@@ -216,17 +221,34 @@ def publish(
 def _check_target(target: Path, overwrite: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    if not (target / "site.json").is_file():
+    if not _is_site(target):
         raise StoreExistsError(target, f"{target} exists and is no published site. Name a folder that does not exist.")
     if not overwrite:
         raise StoreExistsError(target, f"{target} exists. Publish it again with --overwrite.")
 
 
+def _is_site(target: Path) -> bool:
+    """Return whether a folder is one that was published."""
+    try:
+        facts = json.loads((target / "site.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(facts, dict) and {"format", "database"} <= facts.keys()
+
+
 def _put(site: Path, target: Path) -> None:
-    """Give the finished folder its name; an earlier one is removed with the temporary folder."""
-    if target.exists():
-        target.rename(site.with_name("before"))
-    site.rename(target)
+    """Give the finished folder its name. Into an earlier one its parts are moved: what others have put there stays."""
+    if not target.exists() or not any(target.iterdir()):
+        site.rename(target)
+        return
+    before = site.with_name("before")
+    before.mkdir()
+    # The page that names the others comes last.
+    for part in sorted(site.iterdir(), key=lambda part: (part.name == "index.html", part.name)):
+        old = target / part.name
+        if old.exists():
+            old.rename(before / part.name)
+        part.rename(old)
 
 
 def _why_without_model(identity: ModelIdentity, parts: With) -> str | None:

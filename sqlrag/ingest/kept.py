@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import zlib
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -231,7 +232,12 @@ class Kept:
 def _locked(path: Path) -> BinaryIO | None:
     """Open a file of this process alone, made where there is none; None while another one has it."""
     while True:
-        number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        # Neither through a link that another user may have made, nor to wait for who writes into a pipe.
+        flags = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
+        number = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
+            raise OSError(errno.EINVAL, "it is no regular file")
         file = os.fdopen(number, "r+b", buffering=0)
         try:
             import fcntl
@@ -255,7 +261,7 @@ def _is_of(head: bytes, model: Mapping[str, Any], fingerprint: tuple[float, ...]
         kept = json.loads(head[len(_MAGIC) :])
         cosine = float(np.dot(kept.pop("fingerprint"), np.asarray(fingerprint, np.float64)))
         return head.endswith(b"\n") and kept == model and cosine >= SAME_MODEL_COSINE
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return False
 
 

@@ -17,7 +17,7 @@ import sqlrag
 from sqlrag.adapters import publish as publishing
 from sqlrag.adapters.publish import publish
 from sqlrag.embedders import load_embedder, weights
-from sqlrag.errors import InputError, NotFoundError, StoreExistsError
+from sqlrag.errors import InputError, NotFoundError, StoreError, StoreExistsError
 from tests.adapters.test_search_page import CHROMIUM, PAGES, Visit, browser, sync  # noqa: F401 - a fixture
 from tests.support.handbook import HANDBOOK, blocks
 from tests.support.helpers import MINILM, ROOT, build
@@ -59,6 +59,41 @@ class TestRefused:
         path = build(tmp_path, a_md="# Ducks\n\nA pond.")
         with pytest.raises(StoreExistsError, match="no published site"):
             publish(path, tmp_path, overwrite=True, assets=tmp_path)
+
+    @pytest.mark.parametrize("facts", ['{"my": "jekyll"}', "[]", "no JSON", "[" * 100_000])
+    def test_a_folder_with_a_file_of_that_name(self, tmp_path, facts):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "site.json").write_text(facts)
+        with pytest.raises(StoreExistsError, match="no published site"):
+            publish(path, tmp_path / "mine", overwrite=True, assets=tmp_path)
+
+    def test_a_site_that_would_take_the_place_of_its_source(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        site = tmp_path / "site"
+        site.mkdir()
+        (site / "site.json").write_text('{"format": 1, "database": {}}')
+        inside = path.rename(site / path.name)
+        with pytest.raises(InputError, match="is inside of"):
+            publish(inside, site, overwrite=True, assets=tmp_path)
+        assert inside.exists()
+
+    def test_what_others_put_into_a_site_stays(self, tmp_path):
+        for folder, text in (("old", "1"), ("work/new", "2")):
+            (tmp_path / folder / "assets").mkdir(parents=True)
+            (tmp_path / folder / "index.html").write_text(text)
+            (tmp_path / folder / "assets" / text).touch()
+        (tmp_path / "old" / "CNAME").write_text("docs.example.org")
+        (tmp_path / "old" / ".git").mkdir()
+        publishing._put(tmp_path / "work" / "new", tmp_path / "old")
+        left = sorted(file.relative_to(tmp_path / "old").as_posix() for file in (tmp_path / "old").rglob("*"))
+        assert left == [".git", "CNAME", "assets", "assets/2", "index.html"]
+        assert (tmp_path / "old" / "index.html").read_text() == "2"
+
+    def test_a_folder_below_a_file(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        with pytest.raises(StoreError, match="could not be made"):
+            publish(path, path / "site", parts="words", assets=libraries() or pytest.skip("needs the libraries of npm"))
 
     def test_a_file_that_is_too_large(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="# Ducks\n\nA pond.")

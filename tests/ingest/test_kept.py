@@ -208,6 +208,26 @@ class TestFile:
         assert any("or was damaged: it begins anew" in note for note in report.warnings)
         assert names(folder) == ["docs", "kb.duckdb"]
 
+    @pytest.mark.parametrize("head", [b"[" * 200_000, b'{"fingerprint": [1' + b"0" * 400 + b"]}"])
+    def test_a_head_that_cannot_be_read(self, folder, head):
+        (folder / "kb.duckdb.embedded").write_bytes(b"sqlrag embedded texts 1 " + head + b"\n")
+        report = build(folder, Stopping())
+        assert any("or was damaged: it begins anew" in note for note in report.warnings)
+        assert names(folder) == ["docs", "kb.duckdb"]
+
+    @pytest.mark.skipif(os.name == "nt", reason="needs POSIX")
+    @pytest.mark.parametrize("made", ["link", "pipe"])
+    def test_what_is_no_file_is_neither_followed_nor_waited_for(self, folder, tmp_path, made):
+        path = folder / "kb.duckdb.embedded"
+        if made == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(tmp_path / "elsewhere")
+        report = build(folder, Stopping())
+        assert any("cannot be used, so an interruption would lose work" in note for note in report.warnings)
+        assert (folder / "kb.duckdb").exists()
+        assert not (tmp_path / "elsewhere").exists()
+
     @pytest.mark.parametrize("data", [b"my notes", bytes(1000)])
     def test_a_file_of_the_users_is_left_as_it_is(self, folder, data):
         path = folder / "kb.duckdb.embedded"

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _INDEX = "fts_main_documents"
 
+# In the text of passing_chunks, where a filter takes its place.
+_PLACEHOLDER = "$wanted"
+
 _RESERVED = frozenset({"main", "memory", "system", "temp", "information_schema", "pg_catalog", _INDEX})
 
 
@@ -72,7 +75,7 @@ def session_sql(database: Database, name: str) -> str:
     names['"kb_path"'] = identifier(f"{name}_path")
     # All at once, since a path may contain a placeholder.
     attach = re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], read_sql("attach"))
-    macros = [for_dimensions(_in_session(read_sql(f"macros/{macro}"), name), dimensions) for macro in MACROS]
+    macros = [_in_session(for_dimensions(read_sql(f"macros/{macro}"), dimensions), name) for macro in MACROS]
     return "\n".join([comment, attach, *macros])
 
 
@@ -80,7 +83,7 @@ def check_name(name: str, functions: Sequence[str] = ()) -> None:
     """Raise InputError for a name that cannot stand before those of the macros, and of further functions."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise InputError(f"The name to attach a file by must be a word such as 'kb', not {name!r}.")
-    if name.lower() in _RESERVED:
+    if name.lower() in _RESERVED or _PLACEHOLDER in name:
         raise InputError(f"A file cannot be attached as {name!r}, which is a name of DuckDB's own. Take another.")
     # As "kb_exact_vector_query" is both, for a file named kb and for one named kb_exact.
     for macro, shorter in itertools.product(MACROS, (*MACROS, *functions)):

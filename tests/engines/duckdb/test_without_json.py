@@ -5,7 +5,9 @@ import re
 import duckdb
 import pytest
 
+from sqlrag import InputError, attach_sql
 from sqlrag.engines.duckdb.schema import sql_folder
+from tests.support.helpers import build
 from tests.support.stores import BREAD, make_small_store
 
 VECTOR = str(list(BREAD))
@@ -51,3 +53,12 @@ def test_a_search_needs_no_json(con, search):
 def test_a_filter_and_a_phrase_do(con, search):
     with pytest.raises(duckdb.BinderException, match="json"):
         con.execute(f"FROM {search}").fetchall()
+
+
+def test_the_place_of_a_filter_in_that_text_is_no_name(tmp_path):
+    path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    with pytest.raises(InputError, match=r"cannot be attached as 'my\$wanted'"):
+        attach_sql(path, "my$wanted")
+    with duckdb.connect() as session:
+        session.execute(attach_sql(path, "FLOAT[384]"))
+        assert session.execute("FROM \"FLOAT[384]_lexical_query\"('pond')").fetchall()
