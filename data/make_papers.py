@@ -1,18 +1,20 @@
 """Makes a table of papers for ``notebooks/05_tables.ipynb``: the abstracts of SciFact with invented columns.
 
-python data/make_papers.py ../shared/data/scifact papers.parquet
+python data/make_papers.py scifact papers.parquet
 
-The folder is a collection in the layout of BEIR (``corpus.jsonl``). ``id``, ``title`` and ``summary``, the first
-sentence of the abstract, are real; ``day``, ``journal``, ``citations`` and ``price`` follow from the id and mean
-nothing.
+The folder is SciFact in the layout of BEIR: ``corpus.jsonl``, with ``_id``, ``title`` and ``text`` in each line.
+``id``, ``title`` and ``summary``, the first sentence of the abstract, are real; ``day``, ``journal``, ``citations`` and
+``price`` follow from the id and mean nothing.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import duckdb
 
+SOURCE = "https://public.ukp.informatik.tu-darmstadt.de/thakur/BEIR/datasets/scifact.zip"
 ROWS = 5_000
 
 PAPERS = """
@@ -36,8 +38,11 @@ COPY (
 def main() -> None:
     """Write the table."""
     folder, target = sys.argv[1:]
+    corpus = Path(folder) / "corpus.jsonl"
+    if not corpus.is_file():
+        raise SystemExit(f"There is no {corpus}. Unpack {SOURCE} and name its folder.")
     sql = PAPERS.replace("TO $target", "TO '" + target.replace("'", "''") + "'")
-    duckdb.execute(sql, {"corpus": f"{folder}/corpus.jsonl", "rows": ROWS})
+    duckdb.execute(sql, {"corpus": str(corpus), "rows": ROWS})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sqlrag import adapters, arguments
 from sqlrag.arguments import counted
+from sqlrag.embedders.onnx import bundle_files
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.files import real_path
@@ -131,7 +132,7 @@ def publish(
     folder
         The folder to write; complete or absent.
     parts
-        What can be searched: ``"all"``, ``"words"`` (a third of the size, and no model), or ``"vectors"``.
+        What can be searched: ``"all"``, ``"words"`` (half of the size, and no model), or ``"vectors"``.
     title
         The title of the page. None: the name of the file.
     base_url
@@ -186,7 +187,10 @@ def publish(
         )
     packages = [_DUCKDB, _ARROW, *(() if without else _OF_THE_MODEL)]
     found = {package.name: _find(package, assets) for package in packages}
-    on_size(f"About {about}; the libraries are {sum(map(_size, packages, found.values())) / 1e6:.0f} MB.")
+    libraries = sum(map(_size, packages, found.values()))
+    about += f"; the libraries are {libraries / 1e6:.0f} MB"
+    about += "" if without else f", the model {sum(map(len, bundle_files().values())) / 1e6:.0f} MB"
+    on_size(f"About {about}.")
 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -368,7 +372,6 @@ def _facts(
         "without": without,
     }
     if without is None:
-        from sqlrag.embedders.onnx import bundle_files
         from sqlrag.embedders.weights import MINILM_WINDOW
 
         files = bundle_files()

@@ -16,17 +16,14 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
-# Collections for tests; a notebook that needs them reads them from ../../shared.
-SHARED = ROOT.parent / "shared"
+# The collection that the notebook of tables reads, among the data for tests.
+SCIFACT = ROOT.parent / "shared" / "data" / "scifact"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def working_copy(folder):
     """Put the data where the notebooks look for it; return the folder that they run in."""
     shutil.copytree(ROOT / "data", folder / "data")
-    shared = folder.parent / "shared"
-    if SHARED.is_dir() and not shared.exists():
-        shared.symlink_to(SHARED)
     (folder / "notebooks").mkdir()
     return folder / "notebooks"
 
@@ -35,12 +32,12 @@ def run(notebook, folder, after_cell=None):
     """Return a notebook with the outputs of a new run; ``after_cell`` is called with the number of each cell run."""
     # Commands of cells find the sqlrag, and the python, of this environment.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    own = {"PATH": path, "PYTHONPATH": str(ROOT), "PYDEVD_DISABLE_FILE_VALIDATION": "1", "SCIFACT": str(SCIFACT)}
     fresh = nbformat.read(notebook, as_version=4)
     client = NotebookClient(fresh, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     if after_cell:
         client.on_cell_executed = lambda cell, cell_index, execute_reply: after_cell(cell_index)
-    client.execute(env=environment)
+    client.execute(env={**os.environ, **own})
     for cell in fresh.cells:
         cell.metadata.pop("execution", None)
         # Progress bars and messages are gone when a cell is done.
