@@ -24,6 +24,7 @@ from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.formats.convert import convert
 from sqlrag.formats.targets import size_of
+from sqlrag.links import is_markdown
 
 if TYPE_CHECKING:
     import os
@@ -169,6 +170,9 @@ def publish(
         settings = required_metadata(database)
         names = [collection] if isinstance(collection, str) else None if collection is None else list(collection)
         sizes = database.cursor().execute(read_sql("publish/size"), {"collection": names}).fetchall()[0]
+        mimes = [
+            mime for (mime,) in database.cursor().execute(read_sql("publish/mimes")).fetchall() if is_markdown(mime)
+        ]
         source = database.path
     if target.resolve() in source.resolve().parents:
         raise InputError(f"{source} is inside of {target}, where the site would take its place. Name another folder.")
@@ -204,6 +208,7 @@ def publish(
         _write_licenses(found, site / "assets" / "licenses.txt")
         _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions)
         facts = _facts(site, title or source.stem, settings["schema_version"], parts, identity, without)
+        facts["markdown"] = [*filter(is_markdown, mimes)]  # whose text the page shows as Markdown
         _write_page(site, facts["title"], base_url)
         (site / "site.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
         version = _digest(*sorted(file for file in site.rglob("*") if file.is_file()))

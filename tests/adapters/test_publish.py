@@ -258,7 +258,7 @@ class TestPage:
         expect(page.locator("#corpus")).to_contain_text("Pages & more · 5 documents")
         expect(page.locator("#list mark.term").first).to_be_visible()
         page.locator("#list a.open").first.click()
-        expect(page.locator("#source-text mark.passage").first).to_be_visible()
+        expect(page.locator("#source mark.passage").first).to_be_visible()
         # The worker keeps what the page loads from its second visit on; then it needs nothing else.
         page.evaluate("() => navigator.serviceWorker.ready")
         page.reload()

@@ -38,7 +38,10 @@ const routes = {
     const { collections, tags } = await store.describe();
     return { name: store.site.title, databases: [], chat_model: null, collections, tags, row_sources: [] };
   },
-  passage: (store, _, query) => store.passage(query.get("node_id")),
+  passage: async (store, _, query) => {
+    const { mime, body_start, ...place } = await store.passage(query.get("node_id"));
+    return { ...place, body_start: store.site.markdown.includes(mime) ? body_start : null, original: false };
+  },
   get_source_documents: async (store, { chunk_ids: ids }) => ({ documents: await store.documentsOf(ids) }),
   highlight: async (store, { query_text: text, texts, ...options }) => ({ spans: await store.highlight(text, texts, options) }),
   snippets: async (store, { query_text: text, node_ids: ids, ...options }) => ({ snippets: await store.snippets(text, ids, options) }),

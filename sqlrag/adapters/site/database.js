@@ -213,10 +213,13 @@ function read(ids, ofChunks = false) {
   return [...new Map(ids.map((id) => [found.get(id).doc_id, found.get(id)])).values()];
 }
 
+/** Return where a passage is, and what kind of text its document is. */
 function passage(id) {
-  const [found] = select(`SELECT i_start, i_end, page FROM documents WHERE node_id = ${literal(id)} ORDER BY node_id`);
+  const [found] = select(`SELECT d.i_start, d.i_end, d.page, s.mime, s.body_start FROM documents AS d
+    LEFT JOIN source_documents AS s ON s.doc_id = d.doc_id WHERE d.node_id = ${literal(id)} ORDER BY d.node_id`);
   if (!found) throw new Problem(404, "This is not in the file", `It holds no chunk ${id}.`);
-  return { node_id: id, spans: found.i_start === null ? [] : [[found.i_start, found.i_end]], page: found.page };
+  const { i_start: start, i_end: end, page, mime, body_start } = found;
+  return { node_id: id, spans: start === null ? [] : [[start, end]], page, mime, body_start };
 }
 
 /** Return what is in the file: its numbers, its collections and its tags, the largest first. */
