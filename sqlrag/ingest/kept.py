@@ -196,9 +196,11 @@ class Kept:
         file = _locked(self.path)
         if file is None:
             return None
-        head, end_of_line, _ = (file.read(_LONGEST_HEAD) or b"").partition(b"\n")
+        data = file.read(_LONGEST_HEAD) or b""
+        head, end_of_line, _ = data.partition(b"\n")
         head += end_of_line
-        is_ours = head.startswith(_MAGIC) or _MAGIC.startswith(head)
+        # Of zeros alone after power was lost before the head was on the disk.
+        is_ours = head.startswith(_MAGIC) or _MAGIC.startswith(head) or not data.strip(b"\0")
         if not _is_of(head, model, identity.fingerprint):
             if not is_ours or (self.updating and end_of_line):
                 # A file of the user's, or what another run goes on with, such as one that gives the file another model.
@@ -215,6 +217,7 @@ class Kept:
             file.seek(0)
             file.truncate()
             file.write(head)
+            os.fsync(file.fileno())  # so that it is known for what it is, whatever is lost of the records
         self.count = (os.fstat(file.fileno()).st_size - len(head)) // self._record.itemsize
         end = len(head) + self.count * self._record.itemsize
         file.truncate(end)

@@ -228,7 +228,12 @@ class TestFile:
         assert (folder / "kb.duckdb").exists()
         assert not (tmp_path / "elsewhere").exists()
 
-    @pytest.mark.parametrize("data", [b"my notes", bytes(1000)])
+    def test_zeros_are_what_a_loss_of_power_leaves(self, folder):
+        (folder / "kb.duckdb.embedded").write_bytes(bytes(1000))
+        build(folder, Stopping())
+        assert names(folder) == ["docs", "kb.duckdb"]
+
+    @pytest.mark.parametrize("data", [b"my notes", bytes(1000) + b"my notes"])
     def test_a_file_of_the_users_is_left_as_it_is(self, folder, data):
         path = folder / "kb.duckdb.embedded"
         path.write_bytes(data)
