@@ -679,6 +679,7 @@ def test_documents_are_added_and_their_originals_offered(visit, tmp_path, viewpo
     with server(path, write=True, keep_originals=True) as address:
         page = visit(f"{address}?q=okapi&mode=words", viewport)
         expect(page.locator("#status")).to_contain_text("Nothing was found")
+        expect(page.get_by_role("button", name="Add", exact=True)).to_be_visible()  # it is known that it may write
         page.evaluate(DROP, ["okapi.md", "# Okapi\r\n\r\nAn okapi has stripes."])
         report = page.get_by_role("list", name="What became of the documents")
         expect(report.get_by_role("listitem")).to_have_text(["Added: okapi.md"])
