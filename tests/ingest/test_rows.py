@@ -301,7 +301,12 @@ class TestTypes:
             "STRUCT(a HUGEINT, b VARCHAR[])",
             st.fixed_dictionaries({"a": st.integers(0, 2**100), "b": st.lists(st.sampled_from("x,'"))}),
         ),
-        *[("MAP(VARCHAR, DOUBLE)", st.dictionaries(st.sampled_from(["k", "l"]), st.floats(allow_nan=False), max_size=2))]
+        *[
+            (
+                "MAP(VARCHAR, DOUBLE)",
+                st.dictionaries(st.sampled_from(["k", "l"]), st.floats(allow_nan=False), max_size=2),
+            )
+        ]
         * (not duckdb.__version__.startswith("1.3.")),  # it makes no map of a dict that is a parameter
     )
 
