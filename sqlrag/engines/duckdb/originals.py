@@ -66,7 +66,7 @@ def remove_lost(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     """
     folder = folder_of(path)
     if folder.is_dir():
-        names = [entry.name for entry in folder.iterdir() if _NAME.fullmatch(entry.name)]
+        names = _names(folder)
         known = _known(con, names)
         _remove(folder, [name for name in names if name not in known])
 
@@ -81,7 +81,11 @@ def remove_all(path: Path) -> None:
     """
     folder = folder_of(path)
     if folder.is_dir():
-        _remove(folder, [entry.name for entry in folder.iterdir() if _NAME.fullmatch(entry.name)])
+        _remove(folder, _names(folder))
+
+
+def _names(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir() if _NAME.fullmatch(entry.name)]
 
 
 def _known(con: duckdb.DuckDBPyConnection, names: Iterable[str]) -> list[str]:

@@ -205,9 +205,9 @@ class PostgresEngine(Engine):
         return PostgresTerms.of(expanded, dictionary)
 
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
+        if legs.nothing_to_look_for(terms, conjunctive=plan.conjunctive):
+            return Leg(method=legs.NOTHING)
         plain = not terms.clauses
-        if not terms.termids or terms.unreachable or (plan.conjunctive and plain and len(terms.termids) < terms.wanted):
-            return Leg(method="nothing to look for")
         at_least = terms.wanted if plan.conjunctive and plain else 1
         found = scored(_own(terms), plan.bm25, at_least=at_least, required=terms.required)
         rows = self._best(found, k, filters.get("where"), terms.phrases, plan.bm25)
