@@ -606,15 +606,30 @@ def _unreadable(wanted: Definition, error: Exception) -> Exception:
     if isinstance(error, duckdb.ConnectionException) or "closed" in said.lower():
         return InputError(f"{wanted} cannot be read, because its connection is closed: {said}. Open it again.")
     if "error when sniffing" in said.lower() and "invalid unicode" not in said.lower():
+        uneven = next(filter(None, map(_line_that_ends_otherwise, wanted.source)), "")
+        why = uneven or "Often a quote is not closed, or the encoding is not UTF-8."
         return InputError(
-            f"{wanted} cannot be read as CSV: DuckDB finds no delimiter and quotes that fit all lines. Often some "
-            "lines end otherwise than the others, a quote is not closed, or the encoding is not UTF-8. Mend it, or "
-            "give options of read_csv in a query: FROM read_csv('rows.csv', strict_mode = false)."
+            f"{wanted} cannot be read as CSV: DuckDB finds no delimiter and quotes that fit all lines. {why} Mend it, "
+            "or give options of read_csv in a query as the source, and its collection by name, which also updates "
+            "rows that are there: FROM read_csv('rows.csv', strict_mode = false)."
         )
     if "unicode" in said.lower() or "utf" in said.lower():
         hint = "Name its encoding by a query: SELECT * FROM read_csv('rows.csv', encoding = 'latin-1')."
         return InputError(f"{wanted} has text that is not valid Unicode, so nothing was read: {said}. {hint}")
     return InputError(f"{wanted} cannot be read: {said}")
+
+
+def _line_that_ends_otherwise(path: str) -> str:
+    """Return a sentence about the first line of a file that ends otherwise than its first one, or ""."""
+    ends = {b"\r\n": "CR LF", b"\n": "LF"}
+    with suppress(OSError), Path(path).open("rb") as file:
+        first = b""
+        for number, line in enumerate(file, 1):
+            end = b"\r\n" if line.endswith(b"\r\n") else line[-1:]
+            first = first or end
+            if end != first and end in ends and first in ends:
+                return f"Line {number:,} of {path} ends with {ends[end]}, the first with {ends[first]}."
+    return ""
 
 
 def _text_of(wanted: str | tuple[str, ...], columns: Mapping[str, str]) -> str:

@@ -404,7 +404,7 @@ def _staging(
 def _begin(database: Database, run: Run, report: RowsReport, model: Embedder) -> _RowUpdate:
     """Return the update of a new file, whose words are indexed at the end."""
     run.embedder = model
-    run.policy = fit_to_window(ChunkPolicy(), model, report, stacklevel=5)
+    run.policy = fit_to_window(ChunkPolicy(), model)
     begin(database, run, DEFAULT_HEADING_WEIGHT, lexical.DEFAULT_STEMMER)
     update = _RowUpdate(database, run, report, model, None)
     update.is_new = True

@@ -596,14 +596,17 @@ def window_of(embedder: Embedder) -> int:
     return embedder.max_tokens - embedder.special_tokens - len(embedder.token_offsets(embedder.passage_prefix))
 
 
-def fit_to_window(policy: ChunkPolicy, embedder: Embedder, report: Report, *, stacklevel: int = 3) -> ChunkPolicy:
-    """Lower the chunk size to the model's window, and warn once, at the caller that is so many frames above."""
+def fit_to_window(
+    policy: ChunkPolicy, embedder: Embedder, report: Report | None = None, *, stacklevel: int = 3
+) -> ChunkPolicy:
+    """Lower the chunk size to the model's window; with a report warn once, at the caller so many frames above."""
     window = window_of(embedder)
     if policy.chunk_unit != "tokens" or policy.chunk_size <= window:
         return policy
-    note = f"chunk_size {policy.chunk_size} is lowered to {window} tokens, the window of {embedder.model_name}."
-    report.warnings.append(note)
-    warnings.warn(note, stacklevel=stacklevel)
+    if report is not None:
+        note = f"chunk_size {policy.chunk_size} is lowered to {window} tokens, the window of {embedder.model_name}."
+        report.warnings.append(note)
+        warnings.warn(note, stacklevel=stacklevel)
     return replace(policy, chunk_size=window, chunk_overlap=min(policy.chunk_overlap, window // 8))
 
 

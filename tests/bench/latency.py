@@ -1,13 +1,14 @@
 """Latency of warm queries and recall of the two-stage vector leg, at several sizes.
 
-python -m tests.bench.latency [--sizes 10000,100000,1000000] [--db FILE,FILE] [--repeats 3] [--threads N]
+python -m tests.bench.latency [--sizes 10000,100000,1000000] [--db FILE,FILE] [--repeats 3] [--threads N] [--memory]
 
 Questions: those of duckdb_docs_qa and anthropic_docs, embedded with MiniLM before the clock starts. A store is read
 once from end to end before anything is timed. p50 and p95 are over all questions, the median of the repeats; CPU is the
 processor time of all threads for each question. "full scan" is the hybrid query with every vector compared; "plain" is
 what one would write in DuckDB without this package: one statement with ``array_cosine_similarity`` and ``match_bm25``
 over every row, both ranked and fused by RRF. These two are asked every fifth question only, once. Recall@10 is against
-exact cosines by numpy, ties counted as right. --db measures stores that this program or ``recall`` made with --folder.
+exact cosines by numpy, ties counted as right. Every question is one of SQL; with --memory a second row is of the arrays
+in memory, once they are read. --db measures stores that this program or ``recall`` made with --folder.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlrag import Store
+from sqlrag import Settings, Store
 from sqlrag.engines.duckdb.legs import as_text
+from sqlrag.engines.resident.follow import residence_of
 from tests.bench.common import environment, markdown_table
 from tests.bench.corpora import SEED, WHAT, fill, found_share, nearest, questions
 
@@ -65,6 +67,9 @@ PLAIN = """
 """
 SLOW = {"full scan", "plain"}
 
+# What the arrays of a million chunks need.
+MOST_MB = 4096
+
 
 def modes_of(store: Store) -> dict[str, Query]:
     """Return what is measured: a call with a question and its vector."""
@@ -96,25 +101,38 @@ def times(query: Query, asked: list[tuple[str, NDArray[Any]]]) -> tuple[list[flo
     return found, (time.process_time() - cpu) * 1000 / len(asked)
 
 
-def measure(path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any], arguments: Any) -> list[str]:
-    """Return the line of one store."""
+def measure(
+    path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any], arguments: Any, *, memory: bool
+) -> list[str]:
+    """Return the line of one store, of SQL or of the arrays in memory."""
     p50, p95, cpu = {}, {}, {}
-    with Store(path, threads=arguments.threads) as store:
+    settings = Settings(resident_mb=MOST_MB)
+    with Store(path, threads=arguments.threads, settings=settings, resident=memory) as store:
         chunks = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
         store.vector_query(query_vector=asked[0][1], exact=True)  # from the disk into memory
         store.cursor().execute("SELECT sum(tf + rid) FROM fts_main_documents.postings").fetchall()
-        for mode, query in modes_of(store).items():
-            chosen, repeats = (asked[::5], 1) if mode in SLOW else (asked, arguments.repeats)
-            runs = [times(query, chosen) for _ in range(repeats)]
-            p50[mode] = statistics.median(statistics.median(run) for run, _ in runs)
-            p95[mode] = statistics.median(statistics.quantiles(run, n=20)[18] for run, _ in runs)
-            cpu[mode] = statistics.median(per_question for _, per_question in runs)
+        if memory:
+            store.hybrid_query(asked[0][0], query_vector=asked[0][1])  # begins to read them
+            residence_of(path, MOST_MB).wait()
+        # All modes, again and again: what changes on the machine meanwhile touches each.
+        modes = modes_of(store)
+        runs: dict[str, list[tuple[list[float], float]]] = {mode: [] for mode in modes}
+        for repeat in range(arguments.repeats):
+            for mode, query in modes.items():
+                if mode not in SLOW:
+                    runs[mode].append(times(query, asked))
+                elif not repeat:
+                    runs[mode].append(times(query, asked[::5]))
+        for mode, made in runs.items():
+            p50[mode] = statistics.median(statistics.median(run) for run, _ in made)
+            p95[mode] = statistics.median(statistics.quantiles(run, n=20)[18] for run, _ in made)
+            cpu[mode] = statistics.median(per_question for _, per_question in made)
         shares = [
             found_share([row["score"] for row in store.vector_query(top_k=10, query_vector=vector)], cosines, 10)
             for (_, vector), cosines in zip(asked, best, strict=True)
         ]
     return [
-        f"{chunks:,}",
+        f"{chunks:,}, {'memory' if memory else 'SQL'}",
         *(f"{p50[mode]:.1f} / {p95[mode]:.1f} / {cpu[mode]:.1f}" for mode in p50),
         f"{p50['full scan'] / p50['hybrid']:.1f} x",
         f"{p50['plain'] / p50['hybrid']:.1f} x ({cpu['plain'] / cpu['hybrid']:.1f} x)",
@@ -133,6 +151,7 @@ def main() -> None:
     )
     parser.add_argument("--questions", type=int, default=None, help="only so many, spread evenly")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--memory", action="store_true", help="also with the arrays in memory")
     arguments = parser.parse_args()
     print(f"{environment()}, seed {SEED}\n\n{WHAT}\n")
     texts, queries = questions()
@@ -151,7 +170,9 @@ def main() -> None:
         for path in paths:
             with Store(path) as store:
                 size = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
-            rows.append(measure(path, asked, nearest(queries, size, 10), arguments))
+            best = nearest(queries, size, 10)
+            engines = (False, True)[: 1 + arguments.memory]
+            rows += [measure(path, asked, best, arguments, memory=memory) for memory in engines]
             print(f"{path.name} done", file=sys.stderr, flush=True)
     names = ["hybrid", "rrf", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain"]
     header = ["chunks", *(f"{name}: p50 / p95 / CPU ms" for name in names)]

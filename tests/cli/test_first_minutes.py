@@ -167,6 +167,7 @@ def test_without_the_default_model_the_installed_one_is_used_and_named(here, mon
     with pytest.warns(UserWarning, match="which is installed") as warned:
         report = sqlrag.index_rows("t.csv", "rows.duckdb", key="id", text="body")
     assert any("which is installed" in warning for warning in report.warnings)
+    assert not any("chunk_size" in warning for warning in report.warnings)  # nobody set it
     assert warned[0].filename == __file__
     with pytest.warns(UserWarning, match="which is installed") as warned:
         rows = sqlrag.embed_rows("t.csv", key="id", text="body")

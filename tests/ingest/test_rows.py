@@ -854,7 +854,8 @@ class TestBadInput:
             kb, tmp_path / "latin.csv", "id,body\n1,café\n".encode("latin-1"), "not valid Unicode.*encoding"
         )
         mixed = b"id,subject,body\r\n1,a,one, two\n" + b"".join(b"%d,a,one\r\n" % n for n in range(2, 40))
-        self.refused_file(kb, tmp_path / "mixed.csv", mixed, "cannot be read as CSV.*some lines end otherwise")
+        ends = r"cannot be read as CSV.*Line 2 of .* ends with LF, the first with CR LF\..*\bquery\b"
+        self.refused_file(kb, tmp_path / "mixed.csv", mixed, ends)
         with pytest.raises(InputError, match="is an address"):
             build("https://example.org/rows.csv", kb)
         with pytest.raises(InputError, match="database is for a query"):
