@@ -20,6 +20,7 @@ import numpy as np
 
 from sqlrag.arguments import counted
 from sqlrag.embedders.base import SAME_MODEL_COSINE
+from sqlrag.engines.duckdb.database import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ FEW = 128
 
 def kept_beside(output: Path) -> Path:
     """Return the path of the vectors that an interrupted run has kept for an output."""
-    return output.with_name(f"{output.name}.embedded")
+    return output.with_name(f"{output.name}{KEPT}")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 import sqlrag
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.embedders.batching import RefusedBatchError
-from sqlrag.errors import ProviderError, StoreError
+from sqlrag.errors import NotFoundError, ProviderError, StoreError
 from tests.support.helpers import write
 
 PAGES = 12
@@ -85,6 +85,9 @@ class TestBuild:
             f"{len(first)} of {PAGES} chunks are embedded and kept in {kept}; the same command goes on from there."
         ]
         assert names(folder) == ["docs", "kb.duckdb.embedded"]
+        for reading in (sqlrag.get_embedding_metadata, sqlrag.Store):
+            with pytest.raises(NotFoundError, match=r"interrupted: one like it goes on from the .* kb.duckdb.embedded"):
+                reading(folder / "kb.duckdb")
 
         model = Stopping()
         report = build(folder, model)

@@ -52,6 +52,10 @@ _AGAIN_SECONDS = 0.05
 # DuckDB's own threshold of a checkpoint.
 _LOG_BYTES = 16_000_000
 
+KEPT = ".embedded"
+
+"""What the name of a file ends with that keeps the vectors of an interrupted run, behind that of its output."""
+
 NODE_COLUMNS = frozenset({"node_id", "text", "embedding", "metadata_"})
 
 """The columns of a table of llama-index's DuckDBVectorStore, which sqlrooms-rag and sqlrag have as well."""
@@ -355,7 +359,12 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     """Return the real path of a DuckDB file, or raise NotFoundError or NotAStoreError."""
     real = real_path(path)
     if not real.exists():
-        raise NotFoundError(f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r}).")
+        kept = real.with_name(f"{real.name}{KEPT}")
+        unfinished = f" A build of it was interrupted: one like it goes on from the vectors in {kept.name}."
+        raise NotFoundError(
+            f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r})."
+            f"{unfinished if kept.exists() else ''}"
+        )
     if not real.is_file():
         raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
     check_name(real)
