@@ -146,6 +146,8 @@ class Bar:
         work = done - self._work_free
         if work <= 0 or self._is_last:
             return None
+        if self._made + self._now >= self._known and self._scale == 1:
+            return 0.0  # what is embedded of a chunk may be shorter than the chunk
         return (time.monotonic() - self._began) * max(self._work_known * self._scale - done, 0.0) / work
 
     @property

@@ -212,7 +212,8 @@ def load(path: Path) -> Config:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: this is not UTF-8, and a TOML file is. Save it as UTF-8.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not TOML: {error}.") from error
+        twice = " Each table stands once: write the keys below the one that is there." if "twice" in str(error) else ""
+        raise InputError(f"{path} is not TOML: {error}.{twice}") from error
     if len(data) > _MOST_BYTES:
         raise InputError(f"{path} has more than {_MOST_BYTES:,} bytes, which no configuration has.")
     config = Config(path.absolute(), text.replace("\r\n", "\n"), given == path, {}, [])

@@ -41,7 +41,10 @@ def option(*names: str, help: str, show_default: bool = False, **more: Any) -> A
 def _metadata(pairs: list[str]) -> list[str]:
     for pair in pairs or []:
         if not pair.partition("=")[0] or "=" not in pair:
-            raise typer.BadParameter(f"{pair!r} is not KEY=VALUE, such as audience=engineers or year=2024.")
+            operator = "'year={\"$lt\": 2024}'"
+            raise typer.BadParameter(
+                f"{pair!r} is not KEY=VALUE, such as audience=engineers, or {operator} to compare."
+            )
         if pair.partition("=")[2].lstrip().startswith("{"):
             try:
                 json.loads(pair.partition("=")[2])
@@ -220,7 +223,8 @@ def only_file_here() -> list[Any]:
     """Return the one file of the working folder that may be a store, and say so; refuse to choose among several."""
     here = sorted(Path().glob("*.duckdb"))
     if len(here) != 1:
-        raise typer.BadParameter(f"Name a file, such as --db kb.duckdb, or set SQLRAG_DB.{files_here()}")
+        known = files_here() or " There is none here; sqlrag build FOLDER makes one."
+        raise typer.BadParameter(f"Name a file, such as --db kb.duckdb, or set SQLRAG_DB.{known}")
     write_message(f"note: the file is {here[0]}, the only one here")
     return list(here)
 

@@ -35,6 +35,7 @@ from sqlrag.errors import (
     StoreLockedError,
 )
 from sqlrag.search.open import is_address
+from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -69,7 +70,8 @@ def init(
     for path in folder or [Path("docs")]:
         mark = "" if folder else "# "
         name = re.sub(r"[:#/]|[^\w. -]", "-", path.absolute().name) or "default"
-        lines += ["", f"{mark}[collections.{_toml(name)}]", f"{mark}folder = {_toml(path.as_posix())}"]
+        ids = [] if name == DEFAULT_COLLECTION else [f"# The ids of its documents begin with {_toml(f'{name}:')}"]
+        lines += ["", f"{mark}[collections.{_toml(name)}]", *ids, f"{mark}folder = {_toml(path.as_posix())}"]
         lines += ['# pattern = ["*.md"]', '# ignore = ["drafts/"]']
     target = Path.cwd() / config.FILE_NAME
     try:

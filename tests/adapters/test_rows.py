@@ -19,7 +19,7 @@ from sqlrag.adapters.rest import create_app
 from sqlrag.adapters.rest.config import ServerOptions
 from sqlrag.cli import app
 from sqlrag.embedders.hashing import HashingEmbedder
-from tests.adapters.test_mcp import ask, given, in_process
+from tests.adapters.test_mcp import ask, given, in_process, text_of
 from tests.ingest.test_rows import TestTypes as Types
 from tests.ingest.test_rows import has_type
 
@@ -233,8 +233,12 @@ def test_sources_of_rows_are_described_on_every_door(shop):
         assert [one["mime"] for one in listed] == ["application/vnd.sqlrag.row"] * 40
     done = CliRunner().invoke(app, ["info", str(shop), "--format", "json"], catch_exceptions=False)
     found["command line"] = strict(done.stdout)["row_sources"]
-    (info,) = ask(in_process(shop), ("corpus_info", {}))
+    info, listed = ask(in_process(shop), ("corpus_info", {}), ("sources", {}))
     found["MCP"] = given(info)["row_sources"]
+    assert "\ncolumns of tickets, 40 rows: id BIGINT from " in text_of(listed)
+    assert '; channel VARCHAR: "phone" (20), ' in text_of(listed)
+    (read,) = ask(in_process(shop), ("read", {"id": "tickets/1"}))
+    assert '\ncolumns: {"id": 1, ' in text_of(read)
     for (source,) in found.values():
         assert (source["collection"], source["rows"], source["key"]) == ("tickets", 40, "id")
         assert {column.pop("name"): column for column in source["columns"]} == FACETS

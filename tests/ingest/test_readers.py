@@ -385,6 +385,15 @@ def test_damage_in_utf8_is_marked_and_said(tmp_path):
     assert "1 wrong UTF-8" in document.warnings[0]
 
 
+def test_utf8_with_a_few_bytes_of_another_encoding_stays_utf8(tmp_path):
+    begin, middle = "The café on the corner opens at nine and ", b"closes its na\xefve caf\xe9 late, "
+    document = read(tmp_path, begin.encode() + middle + "but the façade is lit, says René.".encode())
+    assert document.text == f"{begin}closes its na\ufffdve caf\ufffd late, but the façade is lit, says René."
+    assert "2 wrong UTF-8 sequences became" in document.warnings[0]
+    # Without a sequence of UTF-8 it is not.
+    assert read(tmp_path, begin.encode("latin-1") + middle).text == f"{begin}closes its naïve café late, "
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -353,7 +353,7 @@ def read(
     start: int | None = None,
     max_characters: int = DEFAULT_CHARACTERS,
 ) -> Reply:
-    """Return a document, or what stands around a passage.
+    """Return a document, or what stands around a passage; of a row of a table its columns as well.
 
     Parameters
     ----------
@@ -378,11 +378,15 @@ def read(
     notices = [f"More comes from start={end}."] if end < len(text) else []
     name = on_one_line(row.get("doc_id", id))
     head = f"{name} | characters {start}-{end} of {len(text)}"
+    if row.get("row"):
+        head += "\n" + on_one_line("columns: " + json.dumps(exact(row["row"]), ensure_ascii=False))
     return f"{head}\n{fence}\n{harmless(part)}\n{fence}", notices
 
 
 def sources(db_path: AnyStores, after: str = "", collection: str | None = None) -> Reply:
     """List the documents with their ids and titles, and the names that filters can use.
+
+    Of tables it has the columns, which are metadata fields: their types, bounds, and most common values.
 
     Parameters
     ----------
@@ -403,12 +407,23 @@ def sources(db_path: AnyStores, after: str = "", collection: str | None = None) 
     for kind, names in kinds.items():
         if names:
             lines.append(f"{kind}: " + ", ".join(f"{on_one_line(one['name'])} ({one['documents']})" for one in names))
+    for source in info["row_sources"]:
+        columns = "; ".join(map(_of_column, source["columns"]))
+        lines.append(on_one_line(f"columns of {source['collection']}, {source['rows']} rows: {columns}"))
     lines += ["", "documents: id | title | characters"] * (not after)
     for doc_id, *_, characters, _, _, metadata, _, _, _ in rows[:MOST_DOCUMENTS]:
         title = json.loads(metadata or "{}").get("title") or ""
         lines.append(on_one_line(f"{doc_id} | {str(title)[:100]} | {characters}"))
     notices = [f"More come with after={rows[MOST_DOCUMENTS - 1][0]!r}."] if len(rows) > MOST_DOCUMENTS else []
     return "\n".join(lines), notices
+
+
+def _of_column(column: Mapping[str, Any]) -> str:
+    """Return the name and type of a column, and what is in it."""
+    bounds = f" from {column['least']} to {column['greatest']}" if "least" in column else ""
+    counts = column.get("values", ())
+    values = ", ".join(f"{json.dumps(one['value'], ensure_ascii=False)} ({one['rows']})" for one in counts)
+    return f"{column['name']} {column['type']}{bounds}{f': {values}' if values else ''}"
 
 
 def ask(question: str, db_path: AnyStores, **arguments: Any) -> Reply:

@@ -6,6 +6,7 @@ import codecs
 import re
 import unicodedata
 
+from sqlrag.arguments import counted
 from sqlrag.errors import DocumentError
 
 # Longest first: the mark of UTF-32 LE begins with that of UTF-16 LE.
@@ -114,8 +115,11 @@ def decode(data: bytes, doc_id: str) -> tuple[str, tuple[str, ...]]:
     except UnicodeDecodeError:
         text = data.decode("utf-8", "replace")
         wrong = text.count("\ufffd")
-        if b"\x00" not in data and len(text) - len(text.encode("ascii", "ignore")) > 10 * wrong:
-            return text, (f"{doc_id}: {wrong} wrong UTF-8 sequences were replaced by U+FFFD",)
+        others = len(text) - len(text.encode("ascii", "ignore"))
+        # Other encodings hardly ever have a sequence of UTF-8, unless nearly all of their bytes are beyond ASCII.
+        is_mostly_ascii = 10 * len(data.translate(None, _ASCII)) < len(data)
+        if b"\x00" not in data and others > (2 * wrong - 1 if is_mostly_ascii else 10 * wrong):
+            return text, (f"{doc_id}: {counted(wrong, 'wrong UTF-8 sequence')} became U+FFFD",)
     encoding = _legacy_encoding(data) or (_wide_encoding(data) if len(data) >= _LEAST_CJK else "")
     if not encoding:
         raise DocumentError(doc_id, "not UTF-8 text and no known encoding fits; save it as UTF-8")
