@@ -332,7 +332,7 @@ class TestFullDisk:
         kept = folder / "kb.duckdb.embedded"
         assert list(folder.iterdir()) == [kept]
         assert any(str(kept) in note for note in told.value.__notes__)
-        subprocess.run(["mount", "-o", "remount,size=40m", str(folder)], check=True)  # somebody makes room
+        subprocess.run(["mount", "-o", "remount,size=200m", str(folder)], check=True)  # somebody makes room
         assert sqlrag.prepare_embeddings(tmp_path / "docs", folder / "kb.duckdb", **HASHING).report.reused
         assert list(folder.iterdir()) == [folder / "kb.duckdb"]
 
@@ -348,7 +348,8 @@ class TestFullDisk:
         with pytest.raises(StoreError, match=r"(?s)could not be written.*is as it was.*The disk is full"):
             crash_jobs.JOBS[job](folder)
         assert store_of(folder).read_bytes() == content
-        vectors = ["kb.duckdb.embedded"] if job == "reembed" else []
+        # An older DuckDB fills the disk before the first batch.
+        vectors = ["kb.duckdb.embedded"] if job == "reembed" and not duckdb.__version__.startswith("1.3.") else []
         assert sorted(file.name for file in folder.iterdir()) == ["kb.duckdb", *vectors]
 
     def test_an_upsert_that_does_not_fit_changes_nothing(self, tmp_path, disk):

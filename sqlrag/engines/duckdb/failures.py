@@ -51,7 +51,7 @@ def failure(path: object, error: BaseException, consequence: str = "", temporary
     ``consequence`` says what became of the work, as a sentence without its period. ``temporary`` is the hidden file
     that is written in the place of the file, which the message does not name.
     """
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    text = (error.strerror if isinstance(error, OSError) else None) or said_by(error) or type(error).__name__
     named = path
     if isinstance(error, OSError) and isinstance(error.filename, (str, os.PathLike)):
         named = os.fspath(error.filename)
@@ -93,6 +93,11 @@ def was_closed(path: object, consequence: str = "") -> StoreError:
     return StoreError(path, f"{path} has been closed. {after}Open it again with Store({str(path)!r}).")
 
 
+def said_by(error: BaseException) -> str:
+    """Return the message of an error, without the addresses of functions that DuckDB appends to some."""
+    return str(error).partition("Stack Trace:")[0].rstrip()
+
+
 def remedy(error: BaseException) -> str:
     """Return what helps against a disk that is full, failing or not to be written to; empty for other errors."""
     if isinstance(error, OSError):
@@ -112,7 +117,7 @@ def damaged(path: object, error: BaseException) -> NotAStoreError:
     if any(words in str(error) for words in _LOG_WORDS):
         return damaged_log(path, error)
     return NotAStoreError(
-        path, f"{path} is damaged or cut short: {error}. Rebuild it with prepare_embeddings, or copy it again."
+        path, f"{path} is damaged or cut short: {said_by(error)}. Rebuild it with prepare_embeddings, or copy it again."
     )
 
 
@@ -137,7 +142,7 @@ def damaged_log(path: object, error: BaseException) -> NotAStoreError:
 
 def unusable(path: object, error: duckdb.IOException) -> StoreError:
     """Return the error for a file that DuckDB does not open, for another reason than a lock."""
-    text = str(error)
+    text = said_by(error)
     if "version number" in text and "WAL" not in text:
         return SchemaVersionError(
             path,
