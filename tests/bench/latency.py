@@ -1,6 +1,7 @@
 """Latency of warm queries and recall of the two-stage vector leg, at several sizes.
 
 python -m tests.bench.latency [--sizes 10000,100000,1000000] [--db FILE,FILE] [--repeats 3] [--threads N]
+                              [--figures FILE]
 
 Questions: those of duckdb_docs_qa and anthropic_docs, embedded with MiniLM before the clock starts. A store is read
 once from end to end before anything is timed. p50 and p95 are over all questions, the median of the repeats; CPU is the
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlrag import Store
 from sqlrag.engines.duckdb.legs import as_text
-from tests.bench.common import environment, markdown_table
+from tests.bench.common import environment, markdown_table, write_figures
 from tests.bench.corpora import SEED, WHAT, fill, found_share, nearest, questions
 
 if TYPE_CHECKING:
@@ -96,8 +97,10 @@ def times(query: Query, asked: list[tuple[str, NDArray[Any]]]) -> tuple[list[flo
     return found, (time.process_time() - cpu) * 1000 / len(asked)
 
 
-def measure(path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any], arguments: Any) -> list[str]:
-    """Return the line of one store."""
+def measure(
+    path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any], arguments: Any
+) -> tuple[list[str], dict[str, float]]:
+    """Return the line of one store, and the medians of its times in milliseconds."""
     p50, p95, cpu = {}, {}, {}
     with Store(path, threads=arguments.threads) as store:
         chunks = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
@@ -113,7 +116,7 @@ def measure(path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any
             found_share([row["score"] for row in store.vector_query(top_k=10, query_vector=vector)], cosines, 10)
             for (_, vector), cosines in zip(asked, best, strict=True)
         ]
-    return [
+    line = [
         f"{chunks:,}",
         *(f"{p50[mode]:.1f} / {p95[mode]:.1f} / {cpu[mode]:.1f}" for mode in p50),
         f"{p50['full scan'] / p50['hybrid']:.1f} x",
@@ -121,6 +124,7 @@ def measure(path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any
         f"{statistics.mean(shares):.4f}",
         f"{path.stat().st_size / 1e6:,.0f}",
     ]
+    return line, {mode: round(milliseconds, 1) for mode, milliseconds in p50.items()}
 
 
 def main() -> None:
@@ -133,6 +137,7 @@ def main() -> None:
     )
     parser.add_argument("--questions", type=int, default=None, help="only so many, spread evenly")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--figures", type=Path, help="write the medians into this file, such as measured.json here")
     arguments = parser.parse_args()
     print(f"{environment()}, seed {SEED}\n\n{WHAT}\n")
     texts, queries = questions()
@@ -140,7 +145,7 @@ def main() -> None:
         step = max(1, len(texts) // arguments.questions)
         texts, queries = texts[::step], queries[::step]
     asked = list(zip(texts, queries, strict=True))
-    rows = []
+    rows, medians = [], {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         paths = [Path(path) for path in arguments.db.split(",") if path]
@@ -151,12 +156,15 @@ def main() -> None:
         for path in paths:
             with Store(path) as store:
                 size = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
-            rows.append(measure(path, asked, nearest(queries, size, 10), arguments))
+            line, medians[str(size)] = measure(path, asked, nearest(queries, size, 10), arguments)
+            rows.append(line)
             print(f"{path.name} done", file=sys.stderr, flush=True)
     names = ["hybrid", "rrf", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain"]
     header = ["chunks", *(f"{name}: p50 / p95 / CPU ms" for name in names)]
     ends = ["full scan / hybrid", "plain / hybrid (CPU)", "recall@10", "file MB"]
     print(markdown_table([*header, *ends], rows))
+    if arguments.figures:
+        write_figures(arguments.figures, lambda figures: figures["latency"].update(medians))
 
 
 if __name__ == "__main__":
