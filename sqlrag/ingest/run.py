@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections import Counter
-from contextlib import contextmanager, nullcontext
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from sqlrag import arguments
 from sqlrag.arguments import counted
-from sqlrag.cancellation import checkpoint
+from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.duckdb.documents import end_of_shown
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
@@ -33,8 +35,9 @@ from sqlrag.visible import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-    from contextlib import AbstractContextManager
+    from concurrent.futures import Future
     from pathlib import Path
+    from typing import Self
 
     from sqlrag.ingest.folder import SkippedFile
     from sqlrag.ingest.kept import Kept
@@ -253,6 +256,7 @@ class Run:
         # How the provider fails on several documents at a time where it does not fail on each of them.
         self.single = ""
         self._window: int | None = None
+        self._ahead: _Ahead | None = None
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
         self.bar = Bar("embedding", "chunk", off=True)
@@ -285,17 +289,23 @@ class Run:
             seconds=report.seconds,
         )
 
-    def at_work(self, files: Sequence[Path], beside: Path) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Return a block in which the files can be parsed; a run with workers starts them here.
+    @contextmanager
+    def at_work(self, files: Sequence[Path], beside: Path) -> Iterator[None]:  # noqa: ARG002
+        """Parse and cut the files, which have to be asked for in their order, while the block does other things.
 
-        Their files may have names that begin with that of ``beside``.
+        A run with workers starts them here; their files may have names that begin with that of ``beside``.
         """
-        return nullcontext()
+        if getattr(self.model, "is_python", False):
+            yield
+            return
+        with _Ahead(files, self._read, self._cut) as self._ahead:
+            yield
+        self._ahead = None
 
     def parse(self, path: Path) -> Document | None:
         """Read one file; what cannot be used goes into the report."""
-        with self.reporting(path), self.timed("read"):
-            document = self.read(path, self.root)
+        with self.reporting(path):
+            document = self._ahead.document(path) if self._ahead else self._read(path)
             self.report.warnings.extend(document.warnings)
             for warning in document.warnings:
                 self.log.warning("%s", warning)
@@ -304,15 +314,23 @@ class Run:
 
     def cut(self, document: Document) -> Cut | None:
         """Chunk one document and find its links; one that cannot be cut goes into the report."""
+        with self.reporting(document.doc_id):
+            return self._ahead.cut() if self._ahead else self._cut(document)
+        return None
+
+    def _read(self, path: Path) -> Document:
+        with self.timed("read"):
+            return self.read(path, self.root)
+
+    def _cut(self, document: Document) -> Cut:
         model = self.model
         if self._window is None:
             self._window = window_of(model)
-        with self.reporting(document.doc_id), self.timed("chunk"):
+        with self.timed("chunk"):
             chunks = Chunks(document, self.policy, token_offsets=model.token_offsets, window=self._window)
             if not chunks:
                 raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
             return document if document.links is not None else replace(document, links=links_of(document)), chunks
-        return None
 
     @property
     def group(self) -> int:
@@ -476,6 +494,113 @@ class Run:
             yield
         finally:
             self.report.seconds[stage] = self.report.seconds.get(stage, 0.0) + time.perf_counter() - began
+
+
+# Bytes of files that are read before they are asked for: their texts are in memory besides. A larger file waits.
+_AHEAD_BYTES = 4_000_000
+
+# Files that are read in one go, so that threads do not wait for each other at every note.
+_AHEAD_FILES = 32
+
+_Made = TypeVar("_Made")
+
+
+class _Ahead:
+    """Reads and cuts files in a thread, for the ``with`` block, while the caller embeds and writes those before them.
+
+    What they raise is raised where the result is asked for, which has to be in the order of the files.
+    """
+
+    def __init__(self, files: Iterable[Path], read: Callable[[Path], Document], cut: Callable[[Document], Cut]) -> None:
+        self._parcels = _parcels(files)
+        self._next = next(self._parcels, None)
+        self._read, self._cut = read, cut
+        self._waiting: deque[tuple[int, Future[list[_Read]]]] = deque()
+        self._bytes = 0
+        self._results: deque[_Read] = deque()
+        self._of_last: Cut | Exception | None = None
+        self._work, self._context = Work(), copy_context()
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sqlrag-read")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._work.stop()
+        self._pool.shutdown(cancel_futures=True)
+
+    def document(self, path: Path) -> Document:
+        """Return the document of the next file."""
+        while not self._results:
+            self._go_on()
+            size, future = self._waiting.popleft()
+            while not wait([future], 0.1).done:
+                checkpoint()
+            self._results.extend(future.result())
+            self._bytes -= size
+        read, document, self._of_last = self._results.popleft()
+        assert read == path  # noqa: S101 - the caller's part of the contract
+        return _result(document)
+
+    def cut(self) -> Cut:
+        """Return the document that was asked for last with its chunks."""
+        cut, self._of_last = self._of_last, None
+        assert cut is not None  # noqa: S101 - as above
+        return _result(cut)
+
+    def _go_on(self) -> None:
+        """Have the thread do what may be done ahead."""
+        while self._next is not None:
+            size, files = self._next
+            if self._waiting and self._bytes + size > _AHEAD_BYTES:
+                return
+            self._waiting.append((size, self._pool.submit(self._context.run, self._made, files)))
+            self._bytes += size
+            self._next = next(self._parcels, None)
+
+    def _made(self, files: Sequence[Path]) -> list[_Read]:
+        with self._work.under_way():
+            return [self._one(path) for path in files]
+
+    def _one(self, path: Path) -> _Read:
+        checkpoint()
+        document = None
+        try:
+            document = self._read(path)
+            return _Read(path, document, self._cut(document))
+        except Exception as error:
+            return _Read(path, error if document is None else document, error)
+
+
+class _Read(NamedTuple):
+    """What became of a file: its document and that with its chunks, or what was raised instead."""
+
+    path: Path
+    document: Document | Exception
+    cut: Cut | Exception
+
+
+def _result(made: _Made | Exception) -> _Made:
+    if isinstance(made, Exception):
+        raise made
+    return made
+
+
+def _parcels(files: Iterable[Path]) -> Iterator[tuple[int, list[Path]]]:
+    """Yield the files in groups with their bytes, each group a small part of what is read ahead or one large file."""
+    parcel: list[Path] = []
+    total = 0
+    for file in files:
+        size = 0
+        with suppress(OSError):  # it is reported when it is asked for
+            size = file.stat().st_size
+        if parcel and (len(parcel) == _AHEAD_FILES or total + size > _AHEAD_BYTES // 16):
+            yield total, parcel
+            parcel, total = [], 0
+        parcel.append(file)
+        total += size
+    if parcel:
+        yield total, parcel
 
 
 def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[list[Document], list[Chunk]]]:
