@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlrag import Settings, SqlragError, Store
-from sqlrag.engines.resident import follow
+from sqlrag import Settings, SqlragError, Store, Stores
+from sqlrag.engines.resident import follow, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,23 +23,29 @@ if TYPE_CHECKING:
 WAIT = 120
 
 
-def in_memory(path: Path, resident_mb: int = 2000, **options: Any) -> Store:
-    """Open a store whose arrays are in memory before the first question."""
+def in_memory(path: Path, resident_mb: int = 2000, *, rounded: bool = False, **options: Any) -> Store:
+    """Open a store whose arrays are in memory before the first question; with room for rounded vectors alone."""
+    if rounded:
+        with Store(path, resident=False) as by_sql:
+            sizes = [load.size(by_sql.cursor(), by_sql.dimensions, rounded=one) for one in (False, True)]
+        residence = follow.residence_of(path, resident_mb)
+        residence.stays, residence.most_bytes = True, sum(sizes) // 2  # as those of a server, whose budget is its own
     store = Store(path, resident=True, settings=Settings(resident_mb=resident_mb), **options)
     settle(store)
     return store
 
 
-def settle(store: Store) -> None:
-    """Wait until the arrays of a store that is to have them are there."""
+def settle(store: Store | Stores) -> None:
+    """Wait until the arrays of a store, or of each of its files, that is to have them are there."""
     engine: Any = store._engine
     until = time.monotonic() + WAIT
-    while time.monotonic() < until:
-        index, reason = engine.residence.index(engine.database)
-        if index is not None or reason not in follow.ON_THEIR_WAY:
-            return
-        engine.residence.wait(0.01)
-        time.sleep(0.01)
+    for one in getattr(engine, "parts", [engine]):
+        while time.monotonic() < until:
+            index, reason = one.residence.index(one.database)
+            if index is not None or reason not in follow.ON_THEIR_WAY:
+                break
+            one.residence.wait(0.01)
+            time.sleep(0.01)
 
 
 def waiting_for_memory(patch: pytest.MonkeyPatch) -> Counter[str]:
@@ -71,7 +77,20 @@ _WORDS: tuple[dict[str, Any], ...] = (
     {"heading_weight": 0.5},
 )
 _VECTOR: tuple[dict[str, Any], ...] = ({}, {}, {"min_similarity": 0.2}, {"codes_pool": 50}, {"codes_pool": 1})
-_FILTERS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"collection": "default"}, {"metadata": {"mime": "text/markdown"}})
+_FILTERS: tuple[dict[str, Any], ...] = (
+    *({}, {}, {}, {"collection": "default"}, {"collection": ["default", "nowhere"]}, {"tags_all": ["nowhere"]}),
+    *({"metadata": {"mime": "text/markdown"}}, {"metadata": {"$not": {"title": {"$exists": True}}}}),
+)
+
+
+def _filters(con: Any, chosen: random.Random) -> tuple[dict[str, Any], ...]:
+    """Return filters by documents and tags of a store, which few chunks pass, or many, or all but few."""
+    named = [name for (name,) in con.execute("SELECT DISTINCT doc_id FROM documents ORDER BY doc_id").fetchall()]
+    tags = [tag for (tag,) in con.execute("SELECT DISTINCT unnest(tags) AS tag FROM documents ORDER BY tag").fetchall()]
+    few, many = (chosen.sample(named, min(count, len(named))) for count in (2, 40))
+    of_documents = [{"$doc_id": few[0]}, {"$doc_id": {"$in": many}}, {"$doc_id": {"$nin": few}}]
+    of_tags = [{"tags_any": chosen.sample(tags, min(3, len(tags)))}, {"tags_all": tags[:1]}] if tags else []
+    return (*_FILTERS, *({"metadata": condition} for condition in of_documents), *of_tags)
 
 
 def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Question]:
@@ -81,6 +100,7 @@ def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Questi
     texts = [text for (text,) in con.execute("SELECT text FROM documents ORDER BY rid").fetchall()]
     words = [word for (word,) in con.execute("SELECT word FROM fts_main_documents.words ORDER BY word").fetchall()]
     stored = con.execute("SELECT embedding FROM documents ORDER BY rid LIMIT 500").fetchnumpy()["embedding"]
+    filters = _filters(con, chosen)
     for _ in range(count):
         text = chosen.choice(texts).split()
         start = chosen.randrange(max(1, len(text)))
@@ -90,7 +110,7 @@ def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Questi
         if chosen.random() < 0.05:
             asked += [f"zzqq{chosen.choice(words)}"]
         question, mode = " ".join(asked), chosen.choice(["hybrid"] * 4 + ["vector", "lexical"])
-        options = {"top_k": chosen.choice([1, 5, 10, 30, 120]), **chosen.choice(_FILTERS)}
+        options = {"top_k": chosen.choice([1, 5, 10, 30, 120]), **chosen.choice(filters)}
         if mode != "vector":
             options |= chosen.choice(_WORDS)
         if mode == "lexical":

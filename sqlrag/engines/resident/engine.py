@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlrag.engines.duckdb import legs, row_tables
-from sqlrag.engines.duckdb.engine import FileEngine
+from sqlrag.engines.duckdb.engine import NO_FILTERS, FileEngine
 from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
-from sqlrag.engines.duckdb.rows import as_time
+from sqlrag.engines.duckdb.rows import as_time, vector_matrix
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.resident.index import Rounded
 from sqlrag.ranking.fusion import Leg, LegHit
 from sqlrag.ranking.terms import weighed
 
@@ -20,12 +22,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sqlrag.engines.resident.index import Index, Ranked
+    from sqlrag.engines.duckdb.legs import Share
+    from sqlrag.engines.resident.index import Flags, Index, Ranked, Rows
+    from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores
     from sqlrag.ranking.plan import BM25, SearchOptions
     from sqlrag.ranking.terms import Terms
 
 _IN_MEMORY = "in memory: "
+
+_ROUNDED = ", read from the file where the rounded ones leave it open"
 
 # Words without a chunk whose nearest words are remembered: finding them takes longer than the rest of a search.
 _MOST_NEAR = 1024
@@ -37,7 +43,8 @@ _QUICK = 300_000
 class ResidentEngine(FileEngine):
     """An :class:`~sqlrag.engines.base.Engine` over the arrays of a file in one state, for one search.
 
-    Quotes, stars, filters and ``exact=True`` are left to the SQL of the file, as is what the arrays have no room for.
+    Quotes, stars and ``exact=True`` are left to the SQL of the file, as is what the arrays have no room for. SQL also
+    says which chunks pass a filter, once in each state of the file for the filters of late.
     """
 
     note = "memory"
@@ -46,21 +53,43 @@ class ResidentEngine(FileEngine):
         super().__init__(engine.database, engine.metadata)
         self._index = index
         self._rows: dict[str, int] = {}
+        self._passing: Flags | None = None
 
     def chunks(self) -> int:
         return self._index.chunks
 
     def parallel(self, plan: SearchOptions) -> bool:
-        return plan.exact or bool(plan.filters.parameters()) or self.chunks() > _QUICK
+        return plan.exact or self.chunks() > _QUICK
+
+    def passing_filters(self, filters: Filters) -> dict[str, Any]:
+        asked = filters.parameters()
+        if not asked:
+            return {}
+        key = json.dumps(asked, sort_keys=True)
+        passing = self._index.passing.get(key)
+        if passing is None:
+            named = {**NO_FILTERS, **super().passing_filters(filters)}
+            found = self.cursor().execute(read_sql("resident/passing"), named).fetchnumpy()["rid"]
+            passing = self._index.flags(found)
+            if self.database.state() == self._index.state:  # or these may be the chunks of another one
+                self._index.keep_passing(key, passing)
+        self._passing = passing
+        return {"passing": self._index.bits(passing)}
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
-        if filters or plan.exact:
+        if plan.exact:
             return super().vector_leg(vector, k, filters, plan)
         asked = plan.codes_pool or legs.default_pool(self.chunks(), len(vector), k)
         pool = max(asked, k)
-        leg = self._leg(self._index.nearest(vector, k, pool), legs.method_of(self.chunks(), pool, {}))
+        passing = self._passing if filters else None
+        ranked = self._index.nearest(vector, k, pool, passing, vectors_of=self._vectors_of)
+        method = legs.method_of(self.chunks(), pool, filters)
+        leg = self._leg(ranked, f"{method}{_ROUNDED}" if isinstance(self._index.vectors, Rounded) else method)
         leg.pool = asked
         return leg
+
+    def dictionary(self) -> FileDictionary:
+        return _Dictionary(self.cursor(), self._index)
 
     def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
         con = self.cursor()
@@ -71,18 +100,22 @@ class ResidentEngine(FileEngine):
             syntax=plan.syntax,
             conjunctive=plan.conjunctive,
             chunks=self.chunks(),
-            dictionary=_Dictionary(con, self._index),
+            dictionary=self.dictionary(),
             stops=self._index.stops,
         )
         return terms if terms.texts else weighed(terms, self.chunks(), plan.bm25.k1 + 1)
 
-    def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
-        if filters or terms.clauses:
-            return super().lexical_leg(terms, k, plan, filters)
+    def lexical_leg(
+        self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any], of: Share | None = None
+    ) -> Leg:
+        if terms.clauses:
+            return super().lexical_leg(terms, k, plan, filters, of)
         if legs.nothing_to_look_for(terms, conjunctive=plan.conjunctive):
             return Leg(method=legs.NOTHING)
         at_least = terms.wanted if plan.conjunctive else 1
-        return self._leg(self._index.best(terms, plan.bm25, k, at_least), "words by their postings")
+        passing = self._passing if filters else None
+        totals = of.totals if of else None
+        return self._leg(self._index.best(terms, plan.bm25, k, at_least, passing, totals), "words by their postings")
 
     def pair_scores(
         self,
@@ -91,13 +124,15 @@ class ResidentEngine(FileEngine):
         rids: Sequence[int],
         bm25: BM25,
         sample: list[tuple[float | None, float]] | None = None,
+        of: Share | None = None,
     ) -> ExactScores:
         index = self._index
         wanted = index.rows_of(rids)
-        sampled = index.sampled(terms, legs.sampled_nth(terms, self.chunks())) if sample is not None else wanted[:0]
+        nth = of.nth if of else legs.sampled_nth(terms, self.chunks())
+        sampled = index.sampled(terms, nth) if sample is not None else wanted[:0]
         rows = np.union1d(wanted, sampled)
-        cosines: list[float | None] = index.cosines(vector, rows).tolist()
-        scores, held = index.bm25(terms, bm25, rows)
+        cosines: list[float | None] = index.cosines(vector, self._vectors_of(rows)).tolist()
+        scores, held = index.bm25(terms, bm25, rows, of.totals if of else None)
         known = (None if cosine != cosine else cosine for cosine in cosines)  # NaN is that of a damaged vector
         pairs = list(zip(known, scores.tolist(), strict=True))
         if sample is not None:
@@ -114,6 +149,23 @@ class ResidentEngine(FileEngine):
             chunk["created_at"] = as_time(chunk["created_at"])
         row_tables.add_keys(self.cursor(), found)
         return {chunk["node_id"]: chunk for chunk in found}
+
+    def _vectors_of(self, rows: Rows) -> NDArray[np.float32]:
+        """Return the vectors of rows, from the file where there is only room for rounded ones."""
+        index = self._index
+        if not isinstance(index.vectors, Rounded):
+            return index.vectors[rows]
+        found: dict[int, NDArray[np.float32] | None] = {row: index.exact.get(row) for row in rows.tolist()}
+        unread = [row for row, vector in found.items() if vector is None]
+        if unread:
+            asked = {"rids": index.rids[unread].tolist()}
+            table = self.cursor().sql(read_sql("resident/vectors_of"), params=asked).to_arrow_table()
+            vectors = vector_matrix(table["embedding"], index.dimensions)
+            read = dict(zip(index.rows_of(table["rid"].to_numpy()).tolist(), vectors, strict=True))
+            if self.database.state() == index.state:  # or they may be those of another one
+                index.keep_exact(read)
+            found |= read
+        return np.array(list(found.values()), dtype=np.float32).reshape(-1, index.dimensions)
 
     def _leg(self, ranked: Ranked, method: str) -> Leg:
         rids, node_ids, doc_ids, numbers = self._index.named(ranked.rows)

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.engines.duckdb.lexical import stop_words
+from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader
-from sqlrag.engines.resident.index import Index, Postings
+from sqlrag.engines.resident.index import Index, Postings, Rounded
 from sqlrag.ranking.vectors import sign_words
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 # Rows of vectors that are read at a time.
 _BATCH = 16_384
+
+# Postings that are read at a time.
+_POSTINGS = 1_000_000
+
+_STRAY = "the word index holds chunks that are not there"
 
 MB = 1_000_000
 
@@ -43,7 +49,8 @@ def load(
     dimensions
         Of the vectors.
     most_bytes
-        What the arrays may take. What results show of a chunk is left out where only the rest fits.
+        What the arrays may take. What results show of a chunk is left out where only the rest fits, and vectors are
+        rounded where they do not fit as they are.
     go_on
         Called between the steps; it may raise.
 
@@ -57,13 +64,15 @@ def load(
         return _load(con, state, dimensions, most_bytes, go_on)
     finally:
         con.execute("ROLLBACK")
+        pa.default_memory_pool().release_unused()
 
 
-def size(con: duckdb.DuckDBPyConnection, dimensions: int) -> int:
+def size(con: duckdb.DuckDBPyConnection, dimensions: int, *, rounded: bool = False) -> int:
     """Return how many bytes the arrays of a file will take, without what results show of the chunks."""
     chunks, of_names, postings, of_terms = _row(con, "sizes")
     # Of a chunk: its vector, its code and five numbers; of a posting: a row and two numbers of a byte, most often.
-    return int(chunks * (4 * dimensions + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms)
+    of_vector = dimensions + 8 if rounded else 4 * dimensions
+    return int(chunks * (of_vector + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms)
 
 
 def size_of_contents(con: duckdb.DuckDBPyConnection) -> int:
@@ -76,6 +85,9 @@ def _load(
     con: duckdb.DuckDBPyConnection, state: Hashable, dimensions: int, most_bytes: int, go_on: Callable[[], None]
 ) -> Index:
     needed = size(con, dimensions)
+    rounded = needed > most_bytes
+    if rounded:
+        needed = size(con, dimensions, rounded=True)
     if needed > most_bytes:
         raise UnfitError(
             f"its arrays take {-(-needed // MB):,} MB, more than resident_mb, which is {most_bytes // MB:,}"
@@ -86,6 +98,8 @@ def _load(
     if table["len"].null_count:
         raise UnfitError("the word index does not hold every chunk")
     rids = _numbers(table, "rid")
+    go_on()
+    postings = _postings(con, rids, go_on)
     contents = None
     if has_contents:
         go_on()
@@ -95,7 +109,8 @@ def _load(
             shown = shown.take(np.argsort(own))
         contents = _batch(shown.drop_columns(["rid"]))
     go_on()
-    vectors, codes, longest = _vectors(con, rids, dimensions, go_on)
+    room = Rounded.empty(len(rids), dimensions) if rounded else np.empty((len(rids), dimensions), dtype=np.float32)
+    codes, longest = _read_vectors(con, rids, room, dimensions, go_on)
     terms = _table(con, "terms")
     go_on()
     num_docs, average_length, average_heading_length = _row(con, "stats")
@@ -112,63 +127,72 @@ def _load(
         heading_lengths=_numbers(table, "heading_len"),
         names=_batch(table.select(_NAMES)),
         contents=contents,
-        vectors=vectors,
+        vectors=room,
         longest=longest,
         codes=codes,
         terms=terms["term"].combine_chunks(),
         termids=_numbers(terms, "termid"),
         dfs=_numbers(terms, "df"),
-        postings=_postings(con, rids),
+        postings=postings,
     )
 
 
-def _vectors(
-    con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32], dimensions: int, go_on: Callable[[], None]
-) -> tuple[NDArray[np.float32], NDArray[np.uint64], float]:
-    """Return the vectors in the order of their rows, their signs, and the length of the longest."""
+def _read_vectors(
+    con: duckdb.DuckDBPyConnection,
+    rids: NDArray[np.int32],
+    room: NDArray[np.float32] | Rounded,
+    dimensions: int,
+    go_on: Callable[[], None],
+) -> tuple[NDArray[np.uint64], float]:
+    """Put the vectors where there is room, in the order of their rows; return their signs, and the greatest length."""
     longest = 1.0
-    vectors = np.empty((len(rids), dimensions), dtype=np.float32)
     codes = np.empty((_words(dimensions), len(rids)), dtype=np.uint64)
     for batch in arrow_reader(con.sql(read_sql("resident/vectors")), _BATCH):
         go_on()
         rows = rids.searchsorted(batch["rid"].to_numpy())
-        values = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(-1, dimensions)
+        values = vector_matrix(batch["embedding"], dimensions)
         first = int(rows[0]) if len(rows) else 0
         # A slice where the rows follow each other, which is copied faster.
         place: Any = (
             slice(first, first + len(rows)) if np.array_equal(rows, np.arange(first, first + len(rows))) else rows
         )
-        vectors[place] = values
+        if isinstance(room, Rounded):
+            room.put(place, values)
+        else:
+            room[place] = values
         longest = max(longest, float(np.sqrt(np.nanmax(np.einsum("ij,ij->i", values, values), initial=0.0))))
         for word, (upper, lower) in enumerate(sign_words(values)):
             codes[2 * word, place], codes[2 * word + 1, place] = upper.view(np.uint64), lower
-    return vectors, codes, longest
+    return codes, longest
 
 
-def _postings(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32]) -> Postings:
+def _postings(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32], go_on: Callable[[], None]) -> Postings:
     """Return the postings in the order of terms and rows."""
-    table = _table(con, "postings")
-    termids, of_chunks = _numbers(table, "termid"), _numbers(table, "rid")
-    rows = of_chunks
-    if not np.array_equal(rids, np.arange(len(rids))):
-        row_of = np.full(max(rids.max(initial=-1), of_chunks.max(initial=-1)) + 1, -1, dtype=np.int32)
-        row_of[rids] = np.arange(len(rids), dtype=np.int32)
-        rows = row_of[of_chunks]
-    if rows.min(initial=0) < 0 or rows.max(initial=-1) >= len(rids):
-        raise UnfitError("the word index holds chunks that are not there")
-    columns = [rows, *(_narrow(_numbers(table, name)) for name in ("tf", "heading_tf"))]
-    step = np.diff(termids)
-    if not ((step > 0) | ((step == 0) & (np.diff(rows) > 0))).all():
+    count, most_tf, most_heading_tf = _row(con, "postings_sizes")
+    row_of = np.full(int(rids.max(initial=-1)) + 1, -1, dtype=np.int32)
+    row_of[rids] = np.arange(len(rids), dtype=np.int32)
+    termids, rows = np.empty((2, count), dtype=np.int32)
+    tf, heading_tf = (np.empty(count, dtype=np.min_scalar_type(most)) for most in (most_tf, most_heading_tf))
+    read = 0
+    # A batch at a time: all of them, as DuckDB has them, take three times as much.
+    for batch in arrow_reader(con.sql(read_sql("resident/postings")), _POSTINGS):
+        go_on()
+        place = slice(read, read + len(batch))
+        of_chunks = batch["rid"].to_numpy()
+        if of_chunks.min(initial=0) < 0 or of_chunks.max(initial=-1) >= len(row_of):
+            raise UnfitError(_STRAY)
+        termids[place], rows[place] = batch["termid"].to_numpy(), row_of[of_chunks]
+        tf[place], heading_tf[place] = batch["tf"].to_numpy(), batch["heading_tf"].to_numpy()
+        read += len(batch)
+    if rows.min(initial=0) < 0:
+        raise UnfitError(_STRAY)
+    columns = [rows, tf, heading_tf]
+    if not ((termids[1:] > termids[:-1]) | ((termids[1:] == termids[:-1]) & (rows[1:] > rows[:-1]))).all():
         # What was added later stands at the end, in order itself: a sort that is stable merges it in.
         ordered = np.argsort((termids.astype(np.int64) << 32) | rows, kind="stable")
         termids, columns = termids[ordered], [column[ordered] for column in columns]
     starts = np.flatnonzero(np.diff(termids, prepend=-1))
-    return Postings(termids[starts], np.append(starts, len(termids)), *columns)
-
-
-def _narrow(numbers: NDArray[np.int32]) -> NDArray[Any]:
-    """Return whole numbers, 0 or more, in the smallest type that holds them."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    return Postings(termids[starts], np.append(starts, count), *columns)
 
 
 def _words(dimensions: int) -> int:

@@ -12,9 +12,11 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlrag import Chunk, Document, InputError, Settings, Store, compact
+from sqlrag import Chunk, Document, InputError, Settings, Store, Stores, compact
 from sqlrag.engines.resident import follow
 from sqlrag.engines.resident.index import Index
+from tests.bench import soak
+from tests.bench.common import resident_mb
 from tests.support.helpers import ROOT
 from tests.support.residence import WAIT, in_memory, settle
 
@@ -71,6 +73,22 @@ def test_what_this_process_writes_is_found_at_once(path):
             settle(store)
             found = ask(store, number, top_k=200)
             assert chunk(number).node_id not in {row["node_id"] for row in found}
+
+
+def test_what_passes_a_filter_is_asked_again_after_a_change(path):
+    only = {"metadata": {"$doc_id": {"$in": ["d1.md", "d30.md"]}}, "top_k": 200}
+    with in_memory(path, read_only=False) as store:
+        for numbers, expected in ((range(0), {"d1.md"}), (range(120, 124), {"d1.md", "d30.md"})):
+            if numbers:
+                put(store, numbers)
+            for _ in range(2):  # before the change is in memory, and after
+                assert {row["doc_id"] for row in ask(store, **only)} == expected
+                settle(store)
+        found = ask(store, **only)
+        assert (engine_of(found), found.methods["vector"][:9]) == ("memory", "in memory")
+        store.delete_documents(doc_ids=["d1.md"])
+        settle(store)
+        assert {row["doc_id"] for row in ask(store, **only)} == {"d30.md"}
 
 
 def test_what_a_program_changes_by_its_own_sql_is_seen_at_once(path):
@@ -195,6 +213,62 @@ def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
         assert engine_of(ask(store)) == ""
 
 
+@pytest.fixture
+def paths(path, tmp_path):
+    other = tmp_path / "other.duckdb"
+    with Store.create(other, DIMENSIONS) as store:
+        put(store, range(80, 120))
+    return [path, other]
+
+
+def test_several_files_are_searched_in_memory_where_all_of_them_are_there(paths, tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "QUESTIONS", AS_IT_IS)
+    with Stores(paths, resident=False) as by_sql, Stores(paths) as later, Stores(paths, resident=True) as at_once:
+        for number in range(AS_IT_IS):
+            assert engine_of(ask(later, number)) == ""
+        ask(later)
+        for store in (later, at_once):
+            settle(store)
+            for number in (5, 90):
+                found, wanted = ask(store, number, top_k=30), ask(by_sql, number, top_k=30)
+                assert (found, found.notices, found.files) == (wanted, wanted.notices, wanted.files)
+                assert engine_of(found) == "memory"
+        assert engine_of(ask(by_sql)) == ""
+        at_once._files.parts[1].residence._index = None
+        at_once._files.parts[1].residence.most_bytes = 1000
+        settle(at_once)
+        found = ask(at_once, 90, top_k=30)
+        assert found == ask(by_sql, 90, top_k=30)
+        assert "more than resident_mb" in engine_of(found)
+
+
+def test_a_change_of_one_of_several_files_is_followed(paths, tmp_path):
+    with Stores(paths, resident=True) as store:
+        settle(store)
+        assert ask(store, 100)[0]["node_id"] == chunk(100).node_id
+    with Store(paths[1], read_only=False) as other:
+        other.delete_documents(doc_ids=[chunk(100).doc_id])
+    with Stores(paths, resident=True) as store:
+        for _ in range(2):  # by SQL, and in memory
+            assert chunk(100).node_id not in {row["node_id"] for row in ask(store, 100, top_k=200)}
+            settle(store)
+        assert engine_of(ask(store)) == "memory"
+        with Store.create(tmp_path / "new.duckdb", DIMENSIONS) as other:
+            put(other, range(200, 204))
+        (tmp_path / "new.duckdb").replace(paths[1])
+        found = ask(store, 90)
+        assert found[0]["node_id"] == chunk(90).node_id  # as the store shows the file that it has opened
+        assert "has been replaced" in engine_of(found)
+
+
+def test_files_share_the_budget_by_their_sizes(paths):
+    shares = follow._shares([*paths, paths[0]], 100)
+    assert sum(shares) in range(100, 103)
+    assert shares[0] == shares[2] >= shares[1]
+    assert follow._shares([paths[0]], 7) == [7]
+    assert follow._shares(paths, 0) == [0, 0]
+
+
 def test_without_memory_sql_answers(path, monkeypatch):
     with in_memory(path) as store:
         wanted = ask(store)
@@ -280,9 +354,19 @@ def test_settings_and_arguments_are_checked(path, monkeypatch):
         Settings(resident_mb=-1)
     with pytest.raises(InputError, match="resident must be True or False"):
         Store(path, resident="yes")
+    with pytest.raises(InputError, match="resident must be True or False"):
+        Stores([path], resident="yes")
     monkeypatch.setenv("SQLRAG_RESIDENT_MB", "many")
     with pytest.raises(InputError, match="SQLRAG_RESIDENT_MB must be a whole number"):
         Settings.from_environment()
     monkeypatch.setenv("SQLRAG_RESIDENT_MB", "64")
     assert Settings.from_environment().resident_mb == 64
     assert WAIT > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("rounded", [False, True], ids=["whole", "rounded"])
+def test_many_changes_and_questions_leave_memory_as_it_is(tmp_path, rounded):
+    sizes = [resident_mb() for _ in soak.run(tmp_path / "kb.duckdb", 36, 60, rounded=rounded)]
+    assert max(sizes[24:]) < 1.1 * max(sizes[12:24])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sqlrag import Chunk, Document, Store
+from sqlrag.engines.duckdb import legs
 from sqlrag.engines.resident import index
 from tests.support.residence import in_memory, same
 
@@ -30,7 +31,7 @@ def path(tmp_path_factory):
                 [
                     Chunk(
                         f"d{number:04}.md", 0, common + " ".join(chosen.choice(words, 1 + number % 7)),
-                        heading_path=("Pumps", str(words[number % 5])),
+                        heading_path=("Pumps", str(words[number % 5])), tags=("odd",) if number % 2 else (),
                     )
                     for number in numbers
                 ],
@@ -44,9 +45,10 @@ def path(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def stores(path):
-    with Store(path, resident=False) as by_sql, in_memory(path) as by_memory:
+@pytest.fixture(scope="module", params=[False, True], ids=["whole", "rounded"])
+def stores(request, path):
+    with Store(path, resident=False) as by_sql, in_memory(path, rounded=request.param) as by_memory:
+        assert isinstance(by_memory._engine.residence._index.vectors, index.Rounded) is request.param
         yield by_sql, by_memory
 
 
@@ -58,6 +60,9 @@ OPTIONS = [
     {"fields": "text", "b": 1, "k1": 0},
     {"codes_pool": 40},
     {"vector_top_k": 900, "lexical_top_k": 900, "top_k": 300},
+    {"codes_pool": 40, "tags_any": ["odd"]},
+    {"metadata": {"$doc_id": {"$in": ["d0003.md", "d0107.md", "d0109.md"]}}, "top_k": 30},
+    {"tags_all": ["none"]},
 ]
 
 
@@ -82,8 +87,52 @@ def test_the_pool_ends_among_equal_codes(stores, row, pool):
 def test_however_many_postings_are_scored_first(stores, monkeypatch, most):
     monkeypatch.setattr(index, "_PROBE", most)
     for question in QUESTIONS:
-        for top_k in (1, 10, 300):
-            assert same(*stores, "lexical", question, {"top_k": top_k, "syntax": False}) == ""
+        for top_k, filters in ((1, {}), (10, {"tags_any": ["odd"]}), (300, {})):
+            assert same(*stores, "lexical", question, {"top_k": top_k, "syntax": False, **filters}) == ""
+
+
+def test_what_passes_a_filter_is_asked_of_the_file_once(stores, monkeypatch):
+    monkeypatch.setattr(index, "_MOST_FILTERS", 3)
+    by_memory = stores[1]
+    known = by_memory._engine.residence._index.passing
+    known.clear()
+    asked, own = [], legs.passing_filters
+    monkeypatch.setattr(legs, "passing_filters", lambda con, filters: asked.append(filters) or own(con, filters))
+    for number in (1, 5, 1, 5, 9, 13, 1):
+        found = by_memory.lexical_query("pump", metadata={"$doc_id": f"d{number:04}.md"})
+        assert [row["doc_id"] for row in found] == [f"d{number:04}.md"]
+        assert found.methods["lexical"].startswith("in memory")
+    assert [one.metadata["$doc_id"] for one in asked] == [f"d{number:04}.md" for number in (1, 5, 9, 13, 1)]
+    assert len(known) == 3
+
+
+def test_rounded_vectors_say_how_far_off_they_are():
+    chosen = np.random.default_rng(5)
+    vectors = chosen.normal(size=(400, 33)).astype(np.float32) * chosen.choice([1e-30, 1, 1e9], (400, 1))
+    vectors[:50, 1:] = 0
+    vectors[50] = 0
+    vectors[51, 3] = np.nan
+    rounded = index.Rounded.empty(400, 33)
+    rounded.put(slice(0, 400), vectors.astype(np.float32))
+    assert np.isinf(rounded.errors).tolist() == [row == 51 for row in range(400)]
+    asked = chosen.normal(size=(33, 20))
+    found = (rounded.values.astype(np.float64) * rounded.scales[:, None]) @ asked
+    off = np.abs(found - vectors.astype(np.float64) @ asked) / np.linalg.norm(asked, axis=0)
+    whole = np.arange(400) != 51
+    of_sums = 1e-6 * np.linalg.norm(vectors.astype(np.float64), axis=1)  # float32
+    assert (off[whole].max(axis=1) <= (rounded.errors + of_sums)[whole]).all()
+    assert np.median(off[60:].max(axis=1) / rounded.errors[60:]) > 0.2  # they are no larger than need be
+
+
+def test_vectors_that_were_read_from_the_file_are_kept_up_to_a_number(path, monkeypatch):
+    monkeypatch.setattr(index, "_MOST_EXACT", 60)
+    vectors = np.random.default_rng(2).normal(size=(6, DIMENSIONS)).astype(np.float32)
+    with Store(path, resident=False) as by_sql, in_memory(path, rounded=True) as by_memory:
+        kept = by_memory._engine.residence._index.exact
+        kept.clear()
+        for vector in (*vectors, vectors[0]):
+            assert same(by_sql, by_memory, "vector", "", {"query_vector": vector, "top_k": 30}) == ""
+            assert 0 < len(kept) <= 60
 
 
 def test_bits_are_counted_without_numpy_2():
