@@ -67,7 +67,7 @@ class Store(Writes):
     resident
         Search in memory: True reads the file into memory in the background, as soon as it is open; None does when 20
         questions have been asked; False never. SQL answers until then, and wherever memory cannot: while the file
-        changes, where its arrays take more than ``resident_mb`` of the settings, with filters, quotes or stars, and
+        changes, where its arrays take more than ``resident_mb`` of the settings, with quotes or stars, and
         ``exact=True``. The results are the same; ``methods`` of them says which answered, and why.
     settings
         Where queries are logged, how long to wait, what to trust, and how much memory to take. None: what the

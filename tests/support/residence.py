@@ -71,7 +71,20 @@ _WORDS: tuple[dict[str, Any], ...] = (
     {"heading_weight": 0.5},
 )
 _VECTOR: tuple[dict[str, Any], ...] = ({}, {}, {"min_similarity": 0.2}, {"codes_pool": 50}, {"codes_pool": 1})
-_FILTERS: tuple[dict[str, Any], ...] = ({}, {}, {}, {"collection": "default"}, {"metadata": {"mime": "text/markdown"}})
+_FILTERS: tuple[dict[str, Any], ...] = (
+    *({}, {}, {}, {"collection": "default"}, {"collection": ["default", "nowhere"]}, {"tags_all": ["nowhere"]}),
+    *({"metadata": {"mime": "text/markdown"}}, {"metadata": {"$not": {"title": {"$exists": True}}}}),
+)
+
+
+def _filters(con: Any, chosen: random.Random) -> tuple[dict[str, Any], ...]:
+    """Return filters by documents and tags of a store, which few chunks pass, or many, or all but few."""
+    named = [name for (name,) in con.execute("SELECT DISTINCT doc_id FROM documents ORDER BY doc_id").fetchall()]
+    tags = [tag for (tag,) in con.execute("SELECT DISTINCT unnest(tags) AS tag FROM documents ORDER BY tag").fetchall()]
+    few, many = (chosen.sample(named, min(count, len(named))) for count in (2, 40))
+    of_documents = [{"$doc_id": few[0]}, {"$doc_id": {"$in": many}}, {"$doc_id": {"$nin": few}}]
+    of_tags = [{"tags_any": chosen.sample(tags, min(3, len(tags)))}, {"tags_all": tags[:1]}] if tags else []
+    return (*_FILTERS, *({"metadata": condition} for condition in of_documents), *of_tags)
 
 
 def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Question]:
@@ -81,6 +94,7 @@ def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Questi
     texts = [text for (text,) in con.execute("SELECT text FROM documents ORDER BY rid").fetchall()]
     words = [word for (word,) in con.execute("SELECT word FROM fts_main_documents.words ORDER BY word").fetchall()]
     stored = con.execute("SELECT embedding FROM documents ORDER BY rid LIMIT 500").fetchnumpy()["embedding"]
+    filters = _filters(con, chosen)
     for _ in range(count):
         text = chosen.choice(texts).split()
         start = chosen.randrange(max(1, len(text)))
@@ -90,7 +104,7 @@ def random_questions(store: Store, count: int, seed: int = 1) -> Iterator[Questi
         if chosen.random() < 0.05:
             asked += [f"zzqq{chosen.choice(words)}"]
         question, mode = " ".join(asked), chosen.choice(["hybrid"] * 4 + ["vector", "lexical"])
-        options = {"top_k": chosen.choice([1, 5, 10, 30, 120]), **chosen.choice(_FILTERS)}
+        options = {"top_k": chosen.choice([1, 5, 10, 30, 120]), **chosen.choice(filters)}
         if mode != "vector":
             options |= chosen.choice(_WORDS)
         if mode == "lexical":

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlrag.ranking.terms import Terms
     from sqlrag.types import Candidate, Chunk, Vectors
 
-_NO_FILTERS: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all", "passing"))
+NO_FILTERS: dict[str, Any] = dict.fromkeys(("collection", "tags_any", "tags_all", "passing"))
 
 
 class FileFacts:
@@ -49,12 +49,12 @@ class FileFacts:
         return self._con.execute(read_sql(f"explaining/{name}"), values).fetchall()
 
     def place(self, node_id: str) -> tuple[int, bool] | None:
-        found: list[Any] = self._rows("place", node_id=node_id, **{**_NO_FILTERS, **self._run.filters})
+        found: list[Any] = self._rows("place", node_id=node_id, **{**NO_FILTERS, **self._run.filters})
         return found[0] if found else None
 
     def cosine(self, rid: int, *, passes: bool) -> tuple[float | None, int | None]:
         assert self._run.query_vector is not None  # noqa: S101 - the caller has checked it
-        filters = {**_NO_FILTERS, **(self._run.filters if passes else {})}
+        filters = {**NO_FILTERS, **(self._run.filters if passes else {})}
         found: list[Any] = self._rows("vector", query_vector=as_text(self._run.query_vector), rid=rid, **filters)
         return found[0] if found else (None, None)
 

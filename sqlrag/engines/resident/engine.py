@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlrag.engines.duckdb import legs, row_tables
-from sqlrag.engines.duckdb.engine import FileEngine
+from sqlrag.engines.duckdb.engine import NO_FILTERS, FileEngine
 from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
 from sqlrag.engines.duckdb.rows import as_time
+from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.ranking.fusion import Leg, LegHit
 from sqlrag.ranking.terms import weighed
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sqlrag.engines.resident.index import Index, Ranked
+    from sqlrag.engines.resident.index import Flags, Index, Ranked
+    from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores
     from sqlrag.ranking.plan import BM25, SearchOptions
     from sqlrag.ranking.terms import Terms
@@ -37,7 +39,8 @@ _QUICK = 300_000
 class ResidentEngine(FileEngine):
     """An :class:`~sqlrag.engines.base.Engine` over the arrays of a file in one state, for one search.
 
-    Quotes, stars, filters and ``exact=True`` are left to the SQL of the file, as is what the arrays have no room for.
+    Quotes, stars and ``exact=True`` are left to the SQL of the file, as is what the arrays have no room for. SQL also
+    says which chunks pass a filter, once in each state of the file for the filters of late.
     """
 
     note = "memory"
@@ -46,19 +49,36 @@ class ResidentEngine(FileEngine):
         super().__init__(engine.database, engine.metadata)
         self._index = index
         self._rows: dict[str, int] = {}
+        self._passing: Flags | None = None
 
     def chunks(self) -> int:
         return self._index.chunks
 
     def parallel(self, plan: SearchOptions) -> bool:
-        return plan.exact or bool(plan.filters.parameters()) or self.chunks() > _QUICK
+        return plan.exact or self.chunks() > _QUICK
+
+    def passing_filters(self, filters: Filters) -> dict[str, Any]:
+        asked = filters.parameters()
+        if not asked:
+            return {}
+        key = json.dumps(asked, sort_keys=True)
+        passing = self._index.passing.get(key)
+        if passing is None:
+            named = {**NO_FILTERS, **super().passing_filters(filters)}
+            found = self.cursor().execute(read_sql("resident/passing"), named).fetchnumpy()["rid"]
+            passing = self._index.flags(found)
+            if self.database.state() == self._index.state:  # or these may be the chunks of another one
+                self._index.remember_passing(key, passing)
+        self._passing = passing
+        return {"passing": self._index.bits(passing)}
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
-        if filters or plan.exact:
+        if plan.exact:
             return super().vector_leg(vector, k, filters, plan)
         asked = plan.codes_pool or legs.default_pool(self.chunks(), len(vector), k)
         pool = max(asked, k)
-        leg = self._leg(self._index.nearest(vector, k, pool), legs.method_of(self.chunks(), pool, {}))
+        ranked = self._index.nearest(vector, k, pool, self._passing if filters else None)
+        leg = self._leg(ranked, legs.method_of(self.chunks(), pool, filters))
         leg.pool = asked
         return leg
 
@@ -77,12 +97,13 @@ class ResidentEngine(FileEngine):
         return terms if terms.texts else weighed(terms, self.chunks(), plan.bm25.k1 + 1)
 
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
-        if filters or terms.clauses:
+        if terms.clauses:
             return super().lexical_leg(terms, k, plan, filters)
         if legs.nothing_to_look_for(terms, conjunctive=plan.conjunctive):
             return Leg(method=legs.NOTHING)
         at_least = terms.wanted if plan.conjunctive else 1
-        return self._leg(self._index.best(terms, plan.bm25, k, at_least), "words by their postings")
+        passing = self._passing if filters else None
+        return self._leg(self._index.best(terms, plan.bm25, k, at_least, passing), "words by their postings")
 
     def pair_scores(
         self,

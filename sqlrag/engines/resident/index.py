@@ -75,7 +75,7 @@ class Index:
     are sampled. ``names`` has ``node_id, doc_id, chunk_index`` of each row, ``contents`` what else results show of it,
     None where there was no room. ``longest`` is the length of the longest of the vectors; ``codes`` are their signs, 64
     dimensions to a word, ``[words, chunks]``. ``terms`` is in the order of the alphabet. ``near`` remembers the nearest
-    words of those that no chunk holds.
+    words of those that no chunk holds, ``passing`` which rows pass the filters of late.
     """
 
     state: Hashable
@@ -98,6 +98,7 @@ class Index:
     dfs: NDArray[np.int32]
     postings: Postings
     near: dict[tuple[str, int], list[tuple[int, int, str]]] = field(default_factory=dict)
+    passing: dict[str, Flags] = field(default_factory=dict)
     _sampled: dict[int, Rows] = field(default_factory=dict)
 
     @property
@@ -115,6 +116,24 @@ class Index:
         """Return the rows of chunks, by their ``rid``."""
         rows: Rows = self.rids.searchsorted(np.asarray(rids, dtype=np.int32))
         return rows
+
+    def flags(self, rids: NDArray[np.int32]) -> Flags:
+        """Return for each row whether it is one of these chunks."""
+        flags = np.zeros(self.chunks, dtype=bool)
+        flags[self.rids.searchsorted(rids)] = True
+        return flags
+
+    def bits(self, flags: Flags) -> str:
+        """Return flags of rows as ``passing_chunks.sql`` has them: a bit for each ``rid`` from 0."""
+        bits = np.full(int(self.rids.max(initial=0)) + 1, ord("0"), dtype=np.uint8)
+        bits[self.rids[flags]] = ord("1")
+        return bits.tobytes().decode()
+
+    def remember_passing(self, key: str, flags: Flags) -> None:
+        """Keep what passes a filter, and forget that of the one kept first where there are many."""
+        while len(self.passing) >= _MOST_FILTERS:
+            self.passing.pop(next(iter([*self.passing]), ""), None)
+        self.passing[key] = flags
 
     def named(self, rows: Rows) -> tuple[list[int], list[str], list[str], list[int]]:
         """Return ``rid, node_id, doc_id, chunk_index`` of rows, a list for each."""
@@ -143,7 +162,8 @@ class Index:
 
         ``passing``, ``[chunks]``, says which rows are searched; all unless given.
         """
-        rows = self._best_by_code(vector, pool, passing)
+        searched = np.arange(self.chunks) if passing is None else np.flatnonzero(passing)
+        rows = self._best_by_code(vector, pool, searched) if len(searched) > pool else searched
         rows = rows[self._likely(vector, rows, k)]
         scores = self.cosines(vector, rows)
         whole = ~np.isnan(scores)
@@ -160,30 +180,27 @@ class Index:
         slack = 2e-7 * len(vector) * self.longest * math.sqrt(float(vector @ vector))
         return np.flatnonzero(products >= np.partition(products, len(rows) - k)[len(rows) - k] - slack)
 
-    def _best_by_code(self, vector: NDArray[np.float32], pool: int, passing: Flags | None) -> Rows:
-        searched = np.arange(self.chunks) if passing is None else np.flatnonzero(passing)
-        if len(searched) <= pool:
-            return searched
-        distances = self._distances(vector)
-        if passing is not None:
-            distances = distances[searched]
+    def _best_by_code(self, vector: NDArray[np.float32], pool: int, searched: Rows) -> Rows:
+        every = len(searched) == self.chunks
+        distances = self._distances(vector, self.codes if every else self.codes[:, searched])
         border = np.partition(distances, pool - 1)[pool - 1]
         nearer = np.flatnonzero(distances < border)
         tied = np.flatnonzero(distances == border)[: pool - len(nearer)]
         best: Rows = searched[np.sort(np.concatenate([nearer, tied]))]
         return best
 
-    def _distances(self, vector: NDArray[np.float32]) -> NDArray[Any]:
+    def _distances(self, vector: NDArray[np.float32], codes: NDArray[np.uint64]) -> NDArray[Any]:
         """Return how much the signs of each row differ from the vector's, weighed as in ``vector_search.sql``."""
         signs, low, high = (_halves(words) for words in query_code(vector))
-        distances: NDArray[Any] = np.zeros(self.chunks, dtype=np.uint16 if len(vector) * 3 < 2**16 else np.uint32)
+        rows = codes.shape[1]
+        distances: NDArray[Any] = np.zeros(rows, dtype=np.uint16 if len(vector) * 3 < 2**16 else np.uint32)
         differing, weighed = np.empty((2, _BLOCK), dtype=np.uint64)
         counts = np.empty(_BLOCK, dtype=np.uint8)
-        for start in range(0, self.chunks, _BLOCK):
+        for start in range(0, rows, _BLOCK):
             part = distances[start : start + _BLOCK]
             x, y, count = differing[: len(part)], weighed[: len(part)], counts[: len(part)]
-            for word, codes in enumerate(self.codes):
-                np.bitwise_xor(codes[start : start + _BLOCK], signs[word], out=x)
+            for word, of_word in enumerate(codes):
+                np.bitwise_xor(of_word[start : start + _BLOCK], signs[word], out=x)
                 np.bitwise_and(x, low[word], out=y)
                 part += _bit_count(y, out=count)
                 np.bitwise_and(x, high[word], out=y)
@@ -207,20 +224,18 @@ class Index:
     def best(self, terms: Terms, bm25: BM25, k: int, at_least: int = 1, passing: Flags | None = None) -> Ranked:
         """Return the ``k`` rows of the highest BM25 that hold ``at_least`` so many of the terms.
 
-        ``passing`` as in :meth:`nearest`. Without either condition the most common terms are scored only where they can
+        ``passing`` as in :meth:`nearest`. Where one term is enough the most common ones are scored only where they can
         bring a row among the best, as MaxScore does (Turtle & Flood, 1995).
         """
         words = sorted(self._words(terms, bm25), key=lambda word: (word.length, word.termid))
-        if at_least > 1 or passing is not None:
-            rows, sums, matched = self._scored(words)
+        if at_least > 1:
+            rows, sums, matched = self._scored(words, passing)
             allowed = matched >= at_least
-            if passing is not None:
-                allowed &= passing[rows]
             return self._highest(rows[allowed], sums[allowed], k)
         probed = max(1, sum(total <= _PROBE for total in accumulate(word.length for word in words)))
         rare = probed
         while True:
-            rows, sums, _ = self._scored(words[:rare])
+            rows, sums, _ = self._scored(words[:rare], passing)
             floor = _floor(sums, k)
             bound, common = 0.0, len(words)
             while common > rare and floor is not None and bound + words[common - 1].most < floor:
@@ -268,8 +283,8 @@ class Index:
             weight = _BILLION * boost * (k1 + 1) * idf(df, self.num_docs)
             yield _Word(termid, self.postings.of(termid), weight, base, slope, text_weight, heading_weight)
 
-    def _scored(self, words: Sequence[_Word]) -> tuple[Rows, Floats, Rows]:
-        """Return the rows that hold one of the words, the sum of what these add, and how many of them each holds."""
+    def _scored(self, words: Sequence[_Word], passing: Flags | None) -> tuple[Rows, Floats, Rows]:
+        """Return the rows that pass and hold one of the words, the sum of what these add, and how many each holds."""
         parts = [self._contributions(word, word.span) for word in words]
         if not parts:
             return _NO_ROWS, np.zeros(0), _NO_ROWS
@@ -277,6 +292,8 @@ class Index:
         added = np.concatenate([added for _, added in parts])
         sums = np.bincount(rows, added, self.chunks).astype(np.float64, copy=False)
         matched = np.bincount(rows, minlength=self.chunks)
+        if passing is not None:
+            matched *= passing
         held: Rows = np.flatnonzero(matched)
         return held, sums[held], matched[held]
 
@@ -339,6 +356,9 @@ class _Word(NamedTuple):
 
 
 _NO_ROWS = np.zeros(0, dtype=np.intp)
+
+# Filters whose rows are kept, a byte a row.
+_MOST_FILTERS = 16
 
 # Lists of sampled rows that are kept: most questions have common words, and the same one.
 _MOST_SAMPLES = 64

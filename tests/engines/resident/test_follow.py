@@ -73,6 +73,22 @@ def test_what_this_process_writes_is_found_at_once(path):
             assert chunk(number).node_id not in {row["node_id"] for row in found}
 
 
+def test_what_passes_a_filter_is_asked_again_after_a_change(path):
+    only = {"metadata": {"$doc_id": {"$in": ["d1.md", "d30.md"]}}, "top_k": 200}
+    with in_memory(path, read_only=False) as store:
+        for numbers, expected in ((range(0), {"d1.md"}), (range(120, 124), {"d1.md", "d30.md"})):
+            if numbers:
+                put(store, numbers)
+            for _ in range(2):  # before the change is in memory, and after
+                assert {row["doc_id"] for row in ask(store, **only)} == expected
+                settle(store)
+        found = ask(store, **only)
+        assert (engine_of(found), found.methods["vector"][:9]) == ("memory", "in memory")
+        store.delete_documents(doc_ids=["d1.md"])
+        settle(store)
+        assert {row["doc_id"] for row in ask(store, **only)} == {"d30.md"}
+
+
 def test_what_a_program_changes_by_its_own_sql_is_seen_at_once(path):
     with in_memory(path, read_only=False) as store, duckdb.connect(str(path)) as own:
         assert [row["node_id"] for row in store.lexical_query("number7")] == ["d1.md#3"]

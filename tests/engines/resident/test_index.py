@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sqlrag import Chunk, Document, Store
+from sqlrag.engines.duckdb import legs
 from sqlrag.engines.resident import index
 from tests.support.residence import in_memory, same
 
@@ -30,7 +31,7 @@ def path(tmp_path_factory):
                 [
                     Chunk(
                         f"d{number:04}.md", 0, common + " ".join(chosen.choice(words, 1 + number % 7)),
-                        heading_path=("Pumps", str(words[number % 5])),
+                        heading_path=("Pumps", str(words[number % 5])), tags=("odd",) if number % 2 else (),
                     )
                     for number in numbers
                 ],
@@ -58,6 +59,9 @@ OPTIONS = [
     {"fields": "text", "b": 1, "k1": 0},
     {"codes_pool": 40},
     {"vector_top_k": 900, "lexical_top_k": 900, "top_k": 300},
+    {"codes_pool": 40, "tags_any": ["odd"]},
+    {"metadata": {"$doc_id": {"$in": ["d0003.md", "d0107.md", "d0109.md"]}}, "top_k": 30},
+    {"tags_all": ["none"]},
 ]
 
 
@@ -82,8 +86,23 @@ def test_the_pool_ends_among_equal_codes(stores, row, pool):
 def test_however_many_postings_are_scored_first(stores, monkeypatch, most):
     monkeypatch.setattr(index, "_PROBE", most)
     for question in QUESTIONS:
-        for top_k in (1, 10, 300):
-            assert same(*stores, "lexical", question, {"top_k": top_k, "syntax": False}) == ""
+        for top_k, filters in ((1, {}), (10, {"tags_any": ["odd"]}), (300, {})):
+            assert same(*stores, "lexical", question, {"top_k": top_k, "syntax": False, **filters}) == ""
+
+
+def test_what_passes_a_filter_is_asked_of_the_file_once(stores, monkeypatch):
+    monkeypatch.setattr(index, "_MOST_FILTERS", 3)
+    by_memory = stores[1]
+    known = by_memory._engine.residence._index.passing
+    known.clear()
+    asked, own = [], legs.passing_filters
+    monkeypatch.setattr(legs, "passing_filters", lambda con, filters: asked.append(filters) or own(con, filters))
+    for number in (1, 5, 1, 5, 9, 13, 1):
+        found = by_memory.lexical_query("pump", metadata={"$doc_id": f"d{number:04}.md"})
+        assert [row["doc_id"] for row in found] == [f"d{number:04}.md"]
+        assert found.methods["lexical"].startswith("in memory")
+    assert [one.metadata["$doc_id"] for one in asked] == [f"d{number:04}.md" for number in (1, 5, 9, 13, 1)]
+    assert len(known) == 3
 
 
 def test_bits_are_counted_without_numpy_2():
