@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlrag import Settings, SqlragError, Store
-from sqlrag.engines.resident import follow
+from sqlrag.engines.resident import follow, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 WAIT = 120
 
 
-def in_memory(path: Path, resident_mb: int = 2000, **options: Any) -> Store:
-    """Open a store whose arrays are in memory before the first question."""
+def in_memory(path: Path, resident_mb: int = 2000, *, rounded: bool = False, **options: Any) -> Store:
+    """Open a store whose arrays are in memory before the first question; with room for rounded vectors alone."""
+    if rounded:
+        with Store(path, resident=False) as by_sql:
+            needed = load.size(by_sql.cursor(), by_sql.dimensions)
+        residence = follow.residence_of(path, resident_mb)
+        residence.stays, residence.most_bytes = True, needed - 1  # as those of a server, whose budget is its own
     store = Store(path, resident=True, settings=Settings(resident_mb=resident_mb), **options)
     settle(store)
     return store

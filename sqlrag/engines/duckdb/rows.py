@@ -125,9 +125,10 @@ def refresh_sources(con: duckdb.DuckDBPyConnection, seen: Sequence[tuple[str, st
     con.unregister("seen_sources")
 
 
-def vector_matrix(column: pa.ChunkedArray, dimensions: int) -> Vectors:
+def vector_matrix(column: pa.ChunkedArray | pa.Array, dimensions: int) -> Vectors:
     """Return a column of vectors as ``[n, dimensions] float32``."""
-    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    values = whole.flatten().to_numpy(zero_copy_only=False)
     matrix: Vectors = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, dimensions)
     return matrix
 

@@ -11,8 +11,9 @@ import numpy as np
 from sqlrag.engines.duckdb import legs, row_tables
 from sqlrag.engines.duckdb.engine import NO_FILTERS, FileEngine
 from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
-from sqlrag.engines.duckdb.rows import as_time
+from sqlrag.engines.duckdb.rows import as_time, vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.resident.index import Rounded
 from sqlrag.ranking.fusion import Leg, LegHit
 from sqlrag.ranking.terms import weighed
 
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sqlrag.engines.resident.index import Flags, Index, Ranked
+    from sqlrag.engines.resident.index import Flags, Index, Ranked, Rows
     from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores
     from sqlrag.ranking.plan import BM25, SearchOptions
     from sqlrag.ranking.terms import Terms
 
 _IN_MEMORY = "in memory: "
+
+_ROUNDED = ", read from the file where the rounded ones leave it open"
 
 # Words without a chunk whose nearest words are remembered: finding them takes longer than the rest of a search.
 _MOST_NEAR = 1024
@@ -68,7 +71,7 @@ class ResidentEngine(FileEngine):
             found = self.cursor().execute(read_sql("resident/passing"), named).fetchnumpy()["rid"]
             passing = self._index.flags(found)
             if self.database.state() == self._index.state:  # or these may be the chunks of another one
-                self._index.remember_passing(key, passing)
+                self._index.keep_passing(key, passing)
         self._passing = passing
         return {"passing": self._index.bits(passing)}
 
@@ -77,8 +80,10 @@ class ResidentEngine(FileEngine):
             return super().vector_leg(vector, k, filters, plan)
         asked = plan.codes_pool or legs.default_pool(self.chunks(), len(vector), k)
         pool = max(asked, k)
-        ranked = self._index.nearest(vector, k, pool, self._passing if filters else None)
-        leg = self._leg(ranked, legs.method_of(self.chunks(), pool, filters))
+        passing = self._passing if filters else None
+        ranked = self._index.nearest(vector, k, pool, passing, vectors_of=self._vectors_of)
+        method = legs.method_of(self.chunks(), pool, filters)
+        leg = self._leg(ranked, f"{method}{_ROUNDED}" if isinstance(self._index.vectors, Rounded) else method)
         leg.pool = asked
         return leg
 
@@ -117,7 +122,7 @@ class ResidentEngine(FileEngine):
         wanted = index.rows_of(rids)
         sampled = index.sampled(terms, legs.sampled_nth(terms, self.chunks())) if sample is not None else wanted[:0]
         rows = np.union1d(wanted, sampled)
-        cosines: list[float | None] = index.cosines(vector, rows).tolist()
+        cosines: list[float | None] = index.cosines(vector, self._vectors_of(rows)).tolist()
         scores, held = index.bm25(terms, bm25, rows)
         known = (None if cosine != cosine else cosine for cosine in cosines)  # NaN is that of a damaged vector
         pairs = list(zip(known, scores.tolist(), strict=True))
@@ -135,6 +140,23 @@ class ResidentEngine(FileEngine):
             chunk["created_at"] = as_time(chunk["created_at"])
         row_tables.add_keys(self.cursor(), found)
         return {chunk["node_id"]: chunk for chunk in found}
+
+    def _vectors_of(self, rows: Rows) -> NDArray[np.float32]:
+        """Return the vectors of rows, from the file where there is only room for rounded ones."""
+        index = self._index
+        if not isinstance(index.vectors, Rounded):
+            return index.vectors[rows]
+        found: dict[int, NDArray[np.float32] | None] = {row: index.exact.get(row) for row in rows.tolist()}
+        unread = [row for row, vector in found.items() if vector is None]
+        if unread:
+            asked = {"rids": index.rids[unread].tolist()}
+            table = self.cursor().sql(read_sql("resident/vectors_of"), params=asked).to_arrow_table()
+            vectors = vector_matrix(table["embedding"], index.dimensions)
+            read = dict(zip(index.rows_of(table["rid"].to_numpy()).tolist(), vectors, strict=True))
+            if self.database.state() == index.state:  # or they may be those of another one
+                index.keep_exact(read)
+            found |= read
+        return np.array(list(found.values()), dtype=np.float32).reshape(-1, index.dimensions)
 
     def _leg(self, ranked: Ranked, method: str) -> Leg:
         rids, node_ids, doc_ids, numbers = self._index.named(ranked.rows)

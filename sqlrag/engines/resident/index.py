@@ -20,7 +20,7 @@ from sqlrag.ranking.terms import idf
 from sqlrag.ranking.vectors import query_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -68,12 +68,38 @@ class Postings:
 
 
 @dataclass(frozen=True)
+class Rounded:
+    """Vectors of a byte a dimension: ``values * scales`` differ from those of the file by ``errors`` in length."""
+
+    values: NDArray[np.int8]
+    scales: NDArray[np.float32]
+    errors: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, chunks: int, dimensions: int) -> Rounded:
+        """Return room for so many vectors."""
+        scales, errors = np.empty((2, chunks), dtype=np.float32)
+        return cls(np.empty((chunks, dimensions), dtype=np.int8), scales, errors)
+
+    def put(self, place: Any, vectors: NDArray[np.float32]) -> None:
+        """Round vectors; those that are damaged may be anywhere."""
+        with np.errstate(all="ignore"):
+            scales = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True) / np.float32(127)
+            scales[~(np.isfinite(scales) & (scales > 0))] = 1
+            values = np.clip(np.nan_to_num(np.rint(vectors / scales)), -127, 127)
+            rest = np.linalg.norm((vectors - values * scales).astype(np.float64), axis=1)
+        self.values[place], self.scales[place] = values, scales[:, 0]
+        self.errors[place] = np.where(np.isfinite(rest), rest * (1 + 1e-6), np.inf)
+
+
+@dataclass(frozen=True)
 class Index:
     """What a search reads of a file, as it was in one state of it. It never changes; safe to use in several threads.
 
     ``order`` is the place of each row by ``doc_id, chunk_index``, ``hashes`` are DuckDB's of these two, by which pairs
     are sampled. ``names`` has ``node_id, doc_id, chunk_index`` of each row, ``contents`` what else results show of it,
-    None where there was no room. ``longest`` is the length of the longest of the vectors; ``codes`` are their signs, 64
+    None where there was no room. ``vectors`` are those of the file, or rounded ones where these have no room, some of
+    which are then in ``exact``. ``longest`` is the length of the longest of the vectors; ``codes`` are their signs, 64
     dimensions to a word, ``[words, chunks]``. ``terms`` is in the order of the alphabet. ``near`` remembers the nearest
     words of those that no chunk holds, ``passing`` which rows pass the filters of late.
     """
@@ -90,7 +116,7 @@ class Index:
     heading_lengths: NDArray[np.int32]
     names: pa.RecordBatch
     contents: pa.RecordBatch | None
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32] | Rounded
     longest: float
     codes: NDArray[np.uint64]
     terms: pa.Array
@@ -99,6 +125,7 @@ class Index:
     postings: Postings
     near: dict[tuple[str, int], list[tuple[int, int, str]]] = field(default_factory=dict)
     passing: dict[str, Flags] = field(default_factory=dict)
+    exact: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     _sampled: dict[int, Rows] = field(default_factory=dict)
 
     @property
@@ -106,13 +133,21 @@ class Index:
         """How many chunks there are."""
         return len(self.rids)
 
+    @property
+    def dimensions(self) -> int:
+        """How many numbers a vector has."""
+        values = self.vectors.values if isinstance(self.vectors, Rounded) else self.vectors
+        return int(values.shape[1])
+
     @cached_property
     def bytes(self) -> int:
         """How much memory the arrays take."""
-        held = (*vars(self).values(), *vars(self.postings).values())
+        held = [*vars(self).values(), *vars(self.postings).values()]
+        if isinstance(self.vectors, Rounded):
+            held += vars(self.vectors).values()
         return sum(one.nbytes for one in held if hasattr(one, "nbytes"))
 
-    def rows_of(self, rids: Sequence[int]) -> Rows:
+    def rows_of(self, rids: Sequence[int] | NDArray[np.int32]) -> Rows:
         """Return the rows of chunks, by their ``rid``."""
         rows: Rows = self.rids.searchsorted(np.asarray(rids, dtype=np.int32))
         return rows
@@ -129,11 +164,17 @@ class Index:
         bits[self.rids[flags]] = ord("1")
         return bits.tobytes().decode()
 
-    def remember_passing(self, key: str, flags: Flags) -> None:
+    def keep_passing(self, key: str, flags: Flags) -> None:
         """Keep what passes a filter, and forget that of the one kept first where there are many."""
         while len(self.passing) >= _MOST_FILTERS:
             self.passing.pop(next(iter([*self.passing]), ""), None)
         self.passing[key] = flags
+
+    def keep_exact(self, vectors: Mapping[int, NDArray[np.float32]]) -> None:
+        """Keep vectors of rows that were read from the file, and forget the others where there are many."""
+        if len(self.exact) + len(vectors) > _MOST_EXACT:
+            self.exact.clear()
+        self.exact.update(vectors)
 
     def named(self, rows: Rows) -> tuple[list[int], list[str], list[str], list[int]]:
         """Return ``rid, node_id, doc_id, chunk_index`` of rows, a list for each."""
@@ -157,28 +198,43 @@ class Index:
 
     # The vector leg.
 
-    def nearest(self, vector: NDArray[np.float32], k: int, pool: int, passing: Flags | None = None) -> Ranked:
+    def nearest(
+        self,
+        vector: NDArray[np.float32],
+        k: int,
+        pool: int,
+        passing: Flags | None = None,
+        *,
+        vectors_of: Callable[[Rows], NDArray[np.float32]],
+    ) -> Ranked:
         """Return the ``k`` rows of the highest cosine among the ``pool`` whose signs differ least from the vector's.
 
-        ``passing``, ``[chunks]``, says which rows are searched; all unless given.
+        ``passing``, ``[chunks]``, says which rows are searched; all unless given. ``vectors_of`` returns the vectors of
+        rows as they are in the file.
         """
         searched = np.arange(self.chunks) if passing is None else np.flatnonzero(passing)
         rows = self._best_by_code(vector, pool, searched) if len(searched) > pool else searched
         rows = rows[self._likely(vector, rows, k)]
-        scores = self.cosines(vector, rows)
+        scores = self.cosines(vector, vectors_of(rows))
         whole = ~np.isnan(scores)
         return self._ranked(rows[whole], scores[whole], k)
 
     def _likely(self, vector: NDArray[np.float32], rows: Rows, k: int) -> NDArray[np.intp] | slice:
-        """Return which of the rows may be among the ``k`` nearest: all but those that float32 puts well below them."""
+        """Return which of the rows may be among the ``k`` nearest: all but those that are well below them."""
         if len(rows) <= k:
             return slice(None)
-        products = np.einsum("ij,j->i", self.vectors[rows], vector)
+        length = math.sqrt(float(vector @ vector))
+        # More than the sums of float32 are off by.
+        slack: float | Floats = 2e-7 * len(vector) * self.longest * length
+        if isinstance(self.vectors, Rounded):
+            products = (self.vectors.values[rows].astype(np.float32) @ vector) * self.vectors.scales[rows]
+            slack += self.vectors.errors[rows].astype(np.float64) * length
+        else:
+            products = np.einsum("ij,j->i", self.vectors[rows], vector)
         if not np.isfinite(products).all():
             return slice(None)
-        # More than the sums of float32 are off by.
-        slack = 2e-7 * len(vector) * self.longest * math.sqrt(float(vector @ vector))
-        return np.flatnonzero(products >= np.partition(products, len(rows) - k)[len(rows) - k] - slack)
+        least = products - slack
+        return np.flatnonzero(products + slack >= np.partition(least, len(rows) - k)[len(rows) - k])
 
     def _best_by_code(self, vector: NDArray[np.float32], pool: int, searched: Rows) -> Rows:
         every = len(searched) == self.chunks
@@ -207,16 +263,16 @@ class Index:
                 part += np.add(_bit_count(y, out=count), count, out=count)
         return distances
 
-    def cosines(self, vector: NDArray[np.float32], rows: Rows) -> Floats:
-        """Return the exact cosines of rows, NaN where a vector is damaged."""
+    def cosines(self, vector: NDArray[np.float32], vectors: NDArray[np.float32]) -> Floats:
+        """Return the exact cosines of vectors of the file, NaN where one is damaged."""
         searched = vector.astype(np.float64)
-        products = np.einsum("ij,j->i", self.vectors[rows].astype(np.float64), searched)
+        products = np.einsum("ij,j->i", vectors.astype(np.float64), searched)
         length = math.sqrt(_in_order(searched, searched))
         with np.errstate(invalid="ignore", over="ignore"):
             scaled = products / length * _BILLION
             # The last bit of a sum depends on its order: where it may decide, the sum is made as DuckDB makes it.
             for place in np.flatnonzero(np.abs(np.abs(scaled) % 1 - 0.5) < 1e-5):
-                scaled[place] = _in_order(self.vectors[rows[place]].astype(np.float64), searched) / length * _BILLION
+                scaled[place] = _in_order(vectors[place].astype(np.float64), searched) / length * _BILLION
             return np.where(np.isfinite(scaled), np.clip(_rounded(scaled) / _BILLION, -1, 1), np.nan)
 
     # The lexical leg.
@@ -356,6 +412,9 @@ class _Word(NamedTuple):
 
 
 _NO_ROWS = np.zeros(0, dtype=np.intp)
+
+# Vectors that are kept where the file's have no room: 1,536 bytes each, of 384 dimensions.
+_MOST_EXACT = 8192
 
 # Filters whose rows are kept, a byte a row.
 _MOST_FILTERS = 16

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag.engines.duckdb.lexical import stop_words
+from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader
-from sqlrag.engines.resident.index import Index, Postings
+from sqlrag.engines.resident.index import Index, Postings, Rounded
 from sqlrag.ranking.vectors import sign_words
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def load(
     dimensions
         Of the vectors.
     most_bytes
-        What the arrays may take. What results show of a chunk is left out where only the rest fits.
+        What the arrays may take. What results show of a chunk is left out where only the rest fits, and vectors are
+        rounded where they do not fit as they are.
     go_on
         Called between the steps; it may raise.
 
@@ -59,11 +61,12 @@ def load(
         con.execute("ROLLBACK")
 
 
-def size(con: duckdb.DuckDBPyConnection, dimensions: int) -> int:
+def size(con: duckdb.DuckDBPyConnection, dimensions: int, *, rounded: bool = False) -> int:
     """Return how many bytes the arrays of a file will take, without what results show of the chunks."""
     chunks, of_names, postings, of_terms = _row(con, "sizes")
     # Of a chunk: its vector, its code and five numbers; of a posting: a row and two numbers of a byte, most often.
-    return int(chunks * (4 * dimensions + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms)
+    of_vector = dimensions + 8 if rounded else 4 * dimensions
+    return int(chunks * (of_vector + _words(dimensions) * 8 + 28) + of_names + 6 * postings + of_terms)
 
 
 def size_of_contents(con: duckdb.DuckDBPyConnection) -> int:
@@ -76,6 +79,9 @@ def _load(
     con: duckdb.DuckDBPyConnection, state: Hashable, dimensions: int, most_bytes: int, go_on: Callable[[], None]
 ) -> Index:
     needed = size(con, dimensions)
+    rounded = needed > most_bytes
+    if rounded:
+        needed = size(con, dimensions, rounded=True)
     if needed > most_bytes:
         raise UnfitError(
             f"its arrays take {-(-needed // MB):,} MB, more than resident_mb, which is {most_bytes // MB:,}"
@@ -95,7 +101,8 @@ def _load(
             shown = shown.take(np.argsort(own))
         contents = _batch(shown.drop_columns(["rid"]))
     go_on()
-    vectors, codes, longest = _vectors(con, rids, dimensions, go_on)
+    room = Rounded.empty(len(rids), dimensions) if rounded else np.empty((len(rids), dimensions), dtype=np.float32)
+    codes, longest = _read_vectors(con, rids, room, dimensions, go_on)
     terms = _table(con, "terms")
     go_on()
     num_docs, average_length, average_heading_length = _row(con, "stats")
@@ -112,7 +119,7 @@ def _load(
         heading_lengths=_numbers(table, "heading_len"),
         names=_batch(table.select(_NAMES)),
         contents=contents,
-        vectors=vectors,
+        vectors=room,
         longest=longest,
         codes=codes,
         terms=terms["term"].combine_chunks(),
@@ -122,27 +129,33 @@ def _load(
     )
 
 
-def _vectors(
-    con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32], dimensions: int, go_on: Callable[[], None]
-) -> tuple[NDArray[np.float32], NDArray[np.uint64], float]:
-    """Return the vectors in the order of their rows, their signs, and the length of the longest."""
+def _read_vectors(
+    con: duckdb.DuckDBPyConnection,
+    rids: NDArray[np.int32],
+    room: NDArray[np.float32] | Rounded,
+    dimensions: int,
+    go_on: Callable[[], None],
+) -> tuple[NDArray[np.uint64], float]:
+    """Put the vectors where there is room, in the order of their rows; return their signs, and the greatest length."""
     longest = 1.0
-    vectors = np.empty((len(rids), dimensions), dtype=np.float32)
     codes = np.empty((_words(dimensions), len(rids)), dtype=np.uint64)
     for batch in arrow_reader(con.sql(read_sql("resident/vectors")), _BATCH):
         go_on()
         rows = rids.searchsorted(batch["rid"].to_numpy())
-        values = batch["embedding"].flatten().to_numpy(zero_copy_only=False).reshape(-1, dimensions)
+        values = vector_matrix(batch["embedding"], dimensions)
         first = int(rows[0]) if len(rows) else 0
         # A slice where the rows follow each other, which is copied faster.
         place: Any = (
             slice(first, first + len(rows)) if np.array_equal(rows, np.arange(first, first + len(rows))) else rows
         )
-        vectors[place] = values
+        if isinstance(room, Rounded):
+            room.put(place, values)
+        else:
+            room[place] = values
         longest = max(longest, float(np.sqrt(np.nanmax(np.einsum("ij,ij->i", values, values), initial=0.0))))
         for word, (upper, lower) in enumerate(sign_words(values)):
             codes[2 * word, place], codes[2 * word + 1, place] = upper.view(np.uint64), lower
-    return vectors, codes, longest
+    return codes, longest
 
 
 def _postings(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32]) -> Postings:

@@ -308,10 +308,13 @@ def test_the_same_ids_order_and_scores(kb, expected, name, count):
                 assert differences(questions, wanted, answers(surface, way, questions)) == [], way
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(2000, marks=pytest.mark.slow)])
-def test_memory_answers_random_questions_with_random_options_as_sql_does(kb, count):
-    with sqlrag.Store(kb, resident=False) as by_sql, in_memory(kb) as by_memory:
-        asked = list(random_questions(by_sql, count))
+@pytest.mark.parametrize(
+    ("count", "rounded"),
+    [(30, False), (15, True), *(pytest.param(2000, rounded, marks=pytest.mark.slow) for rounded in (False, True))],
+)
+def test_memory_answers_random_questions_with_random_options_as_sql_does(kb, count, rounded):
+    with sqlrag.Store(kb, resident=False) as by_sql, in_memory(kb, rounded=rounded) as by_memory:
+        asked = list(random_questions(by_sql, count, seed=1 + rounded))
         assert [found for question in asked if (found := same(by_sql, by_memory, *question))] == []
 
 

@@ -45,9 +45,10 @@ def path(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def stores(path):
-    with Store(path, resident=False) as by_sql, in_memory(path) as by_memory:
+@pytest.fixture(scope="module", params=[False, True], ids=["whole", "rounded"])
+def stores(request, path):
+    with Store(path, resident=False) as by_sql, in_memory(path, rounded=request.param) as by_memory:
+        assert isinstance(by_memory._engine.residence._index.vectors, index.Rounded) is request.param
         yield by_sql, by_memory
 
 
@@ -103,6 +104,35 @@ def test_what_passes_a_filter_is_asked_of_the_file_once(stores, monkeypatch):
         assert found.methods["lexical"].startswith("in memory")
     assert [one.metadata["$doc_id"] for one in asked] == [f"d{number:04}.md" for number in (1, 5, 9, 13, 1)]
     assert len(known) == 3
+
+
+def test_rounded_vectors_say_how_far_off_they_are():
+    chosen = np.random.default_rng(5)
+    vectors = chosen.normal(size=(400, 33)).astype(np.float32) * chosen.choice([1e-30, 1, 1e9], (400, 1))
+    vectors[:50, 1:] = 0
+    vectors[50] = 0
+    vectors[51, 3] = np.nan
+    rounded = index.Rounded.empty(400, 33)
+    rounded.put(slice(0, 400), vectors.astype(np.float32))
+    assert np.isinf(rounded.errors).tolist() == [row == 51 for row in range(400)]
+    asked = chosen.normal(size=(33, 20))
+    found = (rounded.values.astype(np.float64) * rounded.scales[:, None]) @ asked
+    off = np.abs(found - vectors.astype(np.float64) @ asked) / np.linalg.norm(asked, axis=0)
+    whole = np.arange(400) != 51
+    of_sums = 1e-6 * np.linalg.norm(vectors.astype(np.float64), axis=1)  # float32
+    assert (off[whole].max(axis=1) <= (rounded.errors + of_sums)[whole]).all()
+    assert np.median(off[60:].max(axis=1) / rounded.errors[60:]) > 0.2  # they are no larger than need be
+
+
+def test_vectors_that_were_read_from_the_file_are_kept_up_to_a_number(path, monkeypatch):
+    monkeypatch.setattr(index, "_MOST_EXACT", 60)
+    vectors = np.random.default_rng(2).normal(size=(6, DIMENSIONS)).astype(np.float32)
+    with Store(path, resident=False) as by_sql, in_memory(path, rounded=True) as by_memory:
+        kept = by_memory._engine.residence._index.exact
+        kept.clear()
+        for vector in (*vectors, vectors[0]):
+            assert same(by_sql, by_memory, "vector", "", {"query_vector": vector, "top_k": 30}) == ""
+            assert 0 < len(kept) <= 60
 
 
 def test_bits_are_counted_without_numpy_2():
