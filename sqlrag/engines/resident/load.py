@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 # Rows of vectors that are read at a time.
 _BATCH = 16_384
 
+# Postings that are read at a time.
+_POSTINGS = 1_000_000
+
+_STRAY = "the word index holds chunks that are not there"
+
 MB = 1_000_000
 
 _NAMES = ("node_id", "doc_id", "chunk_index")
@@ -59,6 +64,7 @@ def load(
         return _load(con, state, dimensions, most_bytes, go_on)
     finally:
         con.execute("ROLLBACK")
+        pa.default_memory_pool().release_unused()
 
 
 def size(con: duckdb.DuckDBPyConnection, dimensions: int, *, rounded: bool = False) -> int:
@@ -92,6 +98,8 @@ def _load(
     if table["len"].null_count:
         raise UnfitError("the word index does not hold every chunk")
     rids = _numbers(table, "rid")
+    go_on()
+    postings = _postings(con, rids, go_on)
     contents = None
     if has_contents:
         go_on()
@@ -125,7 +133,7 @@ def _load(
         terms=terms["term"].combine_chunks(),
         termids=_numbers(terms, "termid"),
         dfs=_numbers(terms, "df"),
-        postings=_postings(con, rids),
+        postings=postings,
     )
 
 
@@ -158,30 +166,33 @@ def _read_vectors(
     return codes, longest
 
 
-def _postings(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32]) -> Postings:
+def _postings(con: duckdb.DuckDBPyConnection, rids: NDArray[np.int32], go_on: Callable[[], None]) -> Postings:
     """Return the postings in the order of terms and rows."""
-    table = _table(con, "postings")
-    termids, of_chunks = _numbers(table, "termid"), _numbers(table, "rid")
-    rows = of_chunks
-    if not np.array_equal(rids, np.arange(len(rids))):
-        row_of = np.full(max(rids.max(initial=-1), of_chunks.max(initial=-1)) + 1, -1, dtype=np.int32)
-        row_of[rids] = np.arange(len(rids), dtype=np.int32)
-        rows = row_of[of_chunks]
-    if rows.min(initial=0) < 0 or rows.max(initial=-1) >= len(rids):
-        raise UnfitError("the word index holds chunks that are not there")
-    columns = [rows, *(_narrow(_numbers(table, name)) for name in ("tf", "heading_tf"))]
-    step = np.diff(termids)
-    if not ((step > 0) | ((step == 0) & (np.diff(rows) > 0))).all():
+    count, most_tf, most_heading_tf = _row(con, "postings_sizes")
+    row_of = np.full(int(rids.max(initial=-1)) + 1, -1, dtype=np.int32)
+    row_of[rids] = np.arange(len(rids), dtype=np.int32)
+    termids, rows = np.empty((2, count), dtype=np.int32)
+    tf, heading_tf = (np.empty(count, dtype=np.min_scalar_type(most)) for most in (most_tf, most_heading_tf))
+    read = 0
+    # A batch at a time: all of them, as DuckDB has them, take three times as much.
+    for batch in arrow_reader(con.sql(read_sql("resident/postings")), _POSTINGS):
+        go_on()
+        place = slice(read, read + len(batch))
+        of_chunks = batch["rid"].to_numpy()
+        if of_chunks.min(initial=0) < 0 or of_chunks.max(initial=-1) >= len(row_of):
+            raise UnfitError(_STRAY)
+        termids[place], rows[place] = batch["termid"].to_numpy(), row_of[of_chunks]
+        tf[place], heading_tf[place] = batch["tf"].to_numpy(), batch["heading_tf"].to_numpy()
+        read += len(batch)
+    if rows.min(initial=0) < 0:
+        raise UnfitError(_STRAY)
+    columns = [rows, tf, heading_tf]
+    if not ((termids[1:] > termids[:-1]) | ((termids[1:] == termids[:-1]) & (rows[1:] > rows[:-1]))).all():
         # What was added later stands at the end, in order itself: a sort that is stable merges it in.
         ordered = np.argsort((termids.astype(np.int64) << 32) | rows, kind="stable")
         termids, columns = termids[ordered], [column[ordered] for column in columns]
     starts = np.flatnonzero(np.diff(termids, prepend=-1))
-    return Postings(termids[starts], np.append(starts, len(termids)), *columns)
-
-
-def _narrow(numbers: NDArray[np.int32]) -> NDArray[Any]:
-    """Return whole numbers, 0 or more, in the smallest type that holds them."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    return Postings(termids[starts], np.append(starts, count), *columns)
 
 
 def _words(dimensions: int) -> int:
