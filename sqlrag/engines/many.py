@@ -21,7 +21,7 @@ from sqlrag.engines.duckdb import legs
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.engine import FileEngine
 from sqlrag.engines.duckdb.failures import reported
-from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
+from sqlrag.engines.duckdb.lexical import query_terms
 from sqlrag.engines.duckdb.metadata import model_identity
 from sqlrag.engines.duckdb.rows import ids_of, rows_of
 from sqlrag.engines.duckdb.schema import read_sql
@@ -39,13 +39,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sqlrag.engines.base import Engine, SearchState
+    from sqlrag.engines.duckdb.database import State
+    from sqlrag.engines.duckdb.lexical import FileDictionary
     from sqlrag.ranking.explanation import Explanation
     from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores
     from sqlrag.ranking.plan import BM25, SearchOptions
     from sqlrag.types import Candidate, Chunk, Vectors
 
-    AskEach = Callable[[Callable[[int, duckdb.DuckDBPyConnection], Any]], list[Any]]
+    AskEach = Callable[[Callable[[int, FileDictionary], Any]], list[Any]]
 
 _EXAMPLE = "['january.duckdb', 'february.duckdb']"
 
@@ -185,7 +187,7 @@ def _hashes(part: FileEngine, sql: str) -> np.ndarray[tuple[int], np.dtype[np.ui
 class ManyDictionary:
     """The :class:`~sqlrag.ranking.terms.Dictionary` of several files, for one question.
 
-    It numbers terms in the order of their first look-up. ``ask`` calls a function with the place and a cursor of
+    It numbers terms in the order of their first look-up. ``ask`` calls a function with the place and the dictionary of
     each file and returns the results in the order of the files.
     """
 
@@ -198,7 +200,7 @@ class ManyDictionary:
     def look_up(self, terms: Sequence[str]) -> list[tuple[str, int, int]]:
         """Return ``(term, number, df)`` of the terms that some chunk holds, df over all files, in order."""
         dfs: dict[str, int] = {}
-        for place, found in enumerate(self._ask(lambda _, con: FileDictionary(con).look_up(terms))):
+        for place, found in enumerate(self._ask(lambda _, own: own.look_up(terms))):
             for term, termid, df in found:
                 self.own[place][self._numbers.setdefault(term, len(self._numbers))] = termid, df
                 dfs[term] = dfs.get(term, 0) + df
@@ -206,7 +208,7 @@ class ManyDictionary:
 
     def beginning_with(self, prefix: str) -> list[tuple[str, int]]:
         """Return ``(term, number)`` of every term that words with this beginning count as in some file, in order."""
-        found = self._ask(lambda _, con: FileDictionary(con).beginning_with(prefix))
+        found = self._ask(lambda _, own: own.beginning_with(prefix))
         # A file may have such a term from words that begin differently.
         terms = sorted({term for rows in found for term, _ in rows})
         return [(term, number) for term, number, _ in self.look_up(terms)]
@@ -214,16 +216,16 @@ class ManyDictionary:
     def chunks_with(self, termids: Sequence[int]) -> int:
         """Return how many chunks of all files hold one of the terms."""
 
-        def count(place: int, con: duckdb.DuckDBPyConnection) -> int:
+        def count(place: int, dictionary: FileDictionary) -> int:
             own = self.own[place]
-            return FileDictionary(con).chunks_with([own[number][0] for number in termids if number in own])
+            return dictionary.chunks_with([own[number][0] for number in termids if number in own])
 
         return sum(self._ask(count))
 
     def nearest(self, word: str, most: int) -> list[tuple[int, int, str]]:
         """Return the nearest words of all files."""
         dfs: dict[tuple[int, str], int] = {}
-        for rows in self._ask(lambda _, con: FileDictionary(con).nearest(word, most)):
+        for rows in self._ask(lambda _, own: own.nearest(word, most)):
             for edits, df, other in rows:
                 dfs[edits, other] = dfs.get((edits, other), 0) + df
         every = [(edits, df, other) for (edits, other), df in dfs.items()]
@@ -275,9 +277,9 @@ _MOST_OWNERS = 100_000
 
 
 class _State(NamedTuple):
-    """Cached facts about the files: commits, totals for BM25, and the place of the file of each chunk."""
+    """Cached facts about the files in these states: totals for BM25, and the place of the file of each chunk."""
 
-    commits: tuple[int, ...]
+    states: tuple[State | None, ...]
     totals: list[float]
     owners: dict[str, int]
 
@@ -291,12 +293,15 @@ class ManyEngine:
 
     note = ""
 
+    # Whether several files are asked at a time.
+    in_threads = True
+
     def __init__(self, parts: Sequence[FileEngine]) -> None:
         self.parts = list(parts)
         first, *others = [part.path for part in self.parts]
         self.path = f"{first} and {counted(len(others), 'other file')}" if others else str(first)
         self.metadata = self.parts[0].metadata
-        self._state = _State((), [], {})
+        self._state = [_State((), [], {})]  # of copies of this engine as well
         self._use_workers()
 
     def _use_workers(self) -> None:
@@ -312,6 +317,8 @@ class ManyEngine:
 
         if len(self.parts) == 1 or self.closed:
             return [one(0)]  # a closed file raises its error
+        if not self.in_threads:
+            return [one(place) for place in range(len(self.parts))]
         if self._process != os.getpid():
             self._use_workers()  # a forked process has no threads
         try:
@@ -327,15 +334,18 @@ class ManyEngine:
     def _ask(self, work: Callable[[int, duckdb.DuckDBPyConnection], T]) -> list[T]:
         return self._each(lambda place, part: work(place, part.cursor()))
 
+    def _look_up(self, work: Callable[[int, FileDictionary], T]) -> list[T]:
+        return self._each(lambda place, part: work(place, part.dictionary()))
+
     def _known(self) -> _State:
         """Return the cached facts about the files, recomputed after a change to one of them."""
-        commits = tuple(part.database.commits for part in self.parts)
-        state = self._state
-        if state.commits != commits:
+        states = tuple(part.database.state() for part in self.parts)
+        state = self._state[0]
+        if state.states != states or None in states:
             found = self._ask(lambda _, con: con.execute(read_sql("many/totals")).fetchall()[0])
             chunks, length, heading_length = (int(sum(column)) for column in zip(*found, strict=True))
             totals = [float(chunks), length / (chunks or 1), heading_length / (chunks or 1)]
-            state = self._state = _State(commits, totals, {})
+            state = self._state[0] = _State(states, totals, {})
         return state
 
     @property
@@ -359,11 +369,11 @@ class ManyEngine:
 
     # Filters.
 
-    def parallel(self, plan: SearchOptions) -> bool:  # noqa: ARG002
-        return True
+    def parallel(self, plan: SearchOptions) -> bool:
+        return any(part.parallel(plan) for part in self.parts)
 
     def passing_filters(self, filters: Filters) -> dict[str, Any]:
-        each = self._ask(lambda _, con: legs.passing_filters(con, filters))
+        each = self._each(lambda _, part: part.passing_filters(filters))
         return {"each": each} if any(each) else {}
 
     def any_passes(self, filters: dict[str, Any]) -> bool:
@@ -382,7 +392,7 @@ class ManyEngine:
         return self._joined(legs, k)
 
     def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
-        dictionary = ManyDictionary(self._ask, len(self.parts))
+        dictionary = ManyDictionary(self._look_up, len(self.parts))
         terms = query_terms(
             self.parts[0].cursor(),
             query_text,
@@ -415,20 +425,11 @@ class ManyEngine:
     def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
         many, totals = _many(terms), self._known().totals
 
-        def leg(place: int, con: duckdb.DuckDBPyConnection) -> Leg:
+        def leg(place: int, part: FileEngine) -> Leg:
             own, postings = many.of_file(place)
-            return legs.lexical_leg(
-                con,
-                own,
-                k,
-                plan.bm25,
-                _of_file(filters, place),
-                conjunctive=plan.conjunctive,
-                totals=totals,
-                postings=postings,
-            )
+            return part.lexical_leg(own, k, plan, _of_file(filters, place), legs.Share(totals, postings))
 
-        return self._joined(self._ask(leg), k)
+        return self._joined(self._each(leg), k)
 
     def _joined(self, legs: Sequence[Leg], k: int) -> Leg:
         """Return the best of the files' legs, each of which is ordered by score and cut at ``k``."""
@@ -458,16 +459,15 @@ class ManyEngine:
         sample: list[tuple[float | None, float]] | None = None,
     ) -> ExactScores:
         many, totals, files = _many(terms), self._known().totals, len(self.parts)
-        nth = None if sample is None else legs.sampled_nth(terms, int(totals[0]))
+        share = legs.Share(totals, nth=legs.sampled_nth(terms, int(totals[0])))
 
-        def scores(place: int, con: duckdb.DuckDBPyConnection) -> ExactScores:
+        def scores(place: int, part: FileEngine) -> ExactScores:
             own = [rid // files for rid in rids if rid % files == place]
-            if not own and nth is None:
+            if not own and sample is None:
                 return {}
-            terms = many.of_file(place)[0]
-            return legs.pair_scores(con, vector, terms, own, bm25, totals=totals, nth=nth, sample=sample)
+            return part.pair_scores(vector, many.of_file(place)[0], own, bm25, sample, share)
 
-        found = self._ask(scores)
+        found = self._each(scores)
         return {rid * files + place: pair for place, pairs in enumerate(found) for rid, pair in pairs.items()}
 
     # Rows.

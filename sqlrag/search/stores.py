@@ -9,7 +9,8 @@ from sqlrag import arguments
 from sqlrag.embedders.base import as_embedder
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_memory_limit
-from sqlrag.engines.many import ManyEngine, open_parts
+from sqlrag.engines.many import open_parts
+from sqlrag.engines.resident.follow import engine_of_many
 from sqlrag.normalize import clean_name
 from sqlrag.search.queries import Queries
 from sqlrag.search.query_log import query_log
@@ -45,8 +46,12 @@ class Stores(Queries):
         Of DuckDB, for each of the files; as in :class:`sqlrag.Store`.
     trust
         As in :class:`sqlrag.Store`.
+    resident
+        Search in memory, as in :class:`sqlrag.Store`, where all files are there; they share ``resident_mb`` of the
+        settings by their sizes.
     settings
-        Where queries are logged, how long to wait and what to trust. None: what the environment variables say.
+        Where queries are logged, how long to wait, what to trust, and how much memory to take. None: what the
+        environment variables say.
 
     Raises
     ------
@@ -74,9 +79,11 @@ class Stores(Queries):
         threads: int | None = None,
         memory_limit: str | None = None,
         trust: bool | None = None,
+        resident: bool | None = None,
         settings: Settings | None = None,
     ) -> None:
         check_memory_limit(memory_limit)
+        resident = None if resident is None else arguments.flag("resident", resident)
         threads = None if threads is None else arguments.whole("threads", threads, 1, 1024)
         settings = checked_settings(settings)
         wait = settings.wait_seconds if wait_seconds is None else Settings(wait_seconds=wait_seconds).wait_seconds
@@ -91,7 +98,7 @@ class Stores(Queries):
                 if settings.query_log is not None:
                     record = query_log(settings.query_log, part.path)  # which is none of the files
             self.paths = [part.path for part in parts]
-            self._engine = self._files = ManyEngine(parts)
+            self._engine = self._files = engine_of_many(parts, resident, settings.resident_mb)
             self.path = self._files.path
             self._searcher = Searcher(self._files, None if embedder is None else as_embedder(embedder), record)
             opened.pop_all()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlrag import Settings, SqlragError, Store
+from sqlrag import Settings, SqlragError, Store, Stores
 from sqlrag.engines.resident import follow, load
 
 if TYPE_CHECKING:
@@ -35,16 +35,17 @@ def in_memory(path: Path, resident_mb: int = 2000, *, rounded: bool = False, **o
     return store
 
 
-def settle(store: Store) -> None:
-    """Wait until the arrays of a store that is to have them are there."""
+def settle(store: Store | Stores) -> None:
+    """Wait until the arrays of a store, or of each of its files, that is to have them are there."""
     engine: Any = store._engine
     until = time.monotonic() + WAIT
-    while time.monotonic() < until:
-        index, reason = engine.residence.index(engine.database)
-        if index is not None or reason not in follow.ON_THEIR_WAY:
-            return
-        engine.residence.wait(0.01)
-        time.sleep(0.01)
+    for one in getattr(engine, "parts", [engine]):
+        while time.monotonic() < until:
+            index, reason = one.residence.index(one.database)
+            if index is not None or reason not in follow.ON_THEIR_WAY:
+                break
+            one.residence.wait(0.01)
+            time.sleep(0.01)
 
 
 def waiting_for_memory(patch: pytest.MonkeyPatch) -> Counter[str]:

@@ -11,7 +11,7 @@ from sqlrag.engines.duckdb import legs, row_tables, rows
 from sqlrag.engines.duckdb.chunks import read_chunks
 from sqlrag.engines.duckdb.failures import reported
 from sqlrag.engines.duckdb.legs import as_text
-from sqlrag.engines.duckdb.lexical import query_terms, spans
+from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms, spans
 from sqlrag.engines.duckdb.metadata import read_metadata, required_metadata
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import as_sql
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from sqlrag.engines.base import SearchState
     from sqlrag.engines.duckdb.database import Database
+    from sqlrag.engines.duckdb.legs import Share
     from sqlrag.ranking.explanation import Explanation
     from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores, Leg
@@ -123,6 +124,10 @@ class FileEngine:
             pool = plan.codes_pool or legs.default_pool(chunks, len(vector), k)
         return legs.vector_leg(self.cursor(), vector, k, filters, pool=pool, chunks=chunks)
 
+    def dictionary(self) -> FileDictionary:
+        """Return the terms of the file."""
+        return FileDictionary(self.cursor())
+
     def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
         try:
             terms = query_terms(
@@ -140,9 +145,11 @@ class FileEngine:
     def expanded_terms(self, terms: Terms, node_ids: Sequence[str], count: int, weight: float) -> Terms:
         return legs.expanded_terms(self.cursor(), terms, node_ids, count, weight, self.metadata["stemmer"])
 
-    def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
+    def lexical_leg(
+        self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any], of: Share | None = None
+    ) -> Leg:
         try:
-            return legs.lexical_leg(self.cursor(), terms, k, plan.bm25, filters, conjunctive=plan.conjunctive)
+            return legs.lexical_leg(self.cursor(), terms, k, plan.bm25, filters, conjunctive=plan.conjunctive, of=of)
         except duckdb.CatalogException as error:
             raise NoLexicalIndexError(str(error)) from error
 
@@ -153,9 +160,11 @@ class FileEngine:
         rids: Sequence[int],
         bm25: BM25,
         sample: list[tuple[float | None, float]] | None = None,
+        of: Share | None = None,
     ) -> ExactScores:
-        nth = None if sample is None else legs.sampled_nth(terms, self.chunks())
-        return legs.pair_scores(self.cursor(), vector, terms, rids, bm25, nth=nth, sample=sample)
+        nth = None if sample is None else of.nth if of else legs.sampled_nth(terms, self.chunks())
+        totals = of.totals if of else None
+        return legs.pair_scores(self.cursor(), vector, terms, rids, bm25, totals=totals, nth=nth, sample=sample)
 
     def chunk_rows(self, node_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         return rows.chunk_rows(self.cursor(), node_ids)

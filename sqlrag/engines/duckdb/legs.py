@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,18 @@ def method_of(chunks: int, pool: int, filters: Mapping[str, Any]) -> str:
     return f"{method}; exact if the filters leave no more" if filters else method
 
 
+class Share(NamedTuple):
+    """What a search in one of several files knows of all: the terms of its question have document frequencies of all.
+
+    ``totals`` are those of ``bm25_contributions.sql``, ``postings`` how many postings of the terms the file has, and
+    every ``nth`` chunk is sampled.
+    """
+
+    totals: Sequence[float]
+    postings: int = 0
+    nth: int = 1
+
+
 def lexical_leg(
     con: duckdb.DuckDBPyConnection,
     terms: Terms,
@@ -87,20 +99,15 @@ def lexical_leg(
     filters: dict[str, Any],
     *,
     conjunctive: bool = False,
-    totals: Sequence[float] | None = None,
-    postings: int | None = None,
+    of: Share | None = None,
 ) -> Leg:
-    """Return the ``k`` chunks that hold ``terms`` with the highest BM25.
-
-    In a file that is one of several, ``totals`` are those of ``bm25_contributions.sql`` and ``postings`` is how many
-    postings of the terms it has; the document frequencies are those of all files.
-    """
+    """Return the ``k`` chunks that hold ``terms`` with the highest BM25, in one of several files with its share."""
     if nothing_to_look_for(terms, conjunctive=conjunctive):
         return Leg(method=NOTHING)
     arguments: dict[str, Any] = {"termids": terms.termids, "dfs": terms.dfs}
     options: dict[str, Any] = {"k": k, **bm25.parameters()}
-    if totals is not None:
-        options["totals"] = totals
+    if of is not None:
+        options["totals"] = of.totals
     if terms.clauses:
         arguments.update(clauses=terms.clauses, required=terms.required, phrases=terms.phrases)
         return _leg(con, "clause_search", arguments, {**options, **filters}, "words, phrases and prefixes as asked")
@@ -109,7 +116,7 @@ def lexical_leg(
     if conjunctive:
         options["at_least"] = terms.wanted
     plain = conjunctive or filters or terms.boosts
-    if plain or (sum(terms.dfs) if postings is None else postings) < PRUNE_FROM:
+    if plain or (of.postings if of else sum(terms.dfs)) < PRUNE_FROM:
         return _leg(con, "lexical_search", arguments, {**options, **filters}, "every posting scored")
     return _pruned(con, terms, options)
 
@@ -193,7 +200,7 @@ def pair_scores(
     nth: int | None = None,
     sample: list[tuple[float | None, float]] | None = None,
 ) -> ExactScores:
-    """Return the exact cosine and BM25 of given chunks, by their ``rid``; ``totals`` as in :func:`lexical_leg`.
+    """Return the exact cosine and BM25 of given chunks, by their ``rid``; ``totals`` as in :class:`Share`.
 
     With ``nth`` every so-manyth chunk that holds one of the terms is scored as well, for ``sample``.
     """

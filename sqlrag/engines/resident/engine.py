@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sqlrag.engines.duckdb.legs import Share
     from sqlrag.engines.resident.index import Flags, Index, Ranked, Rows
     from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.fusion import ExactScores
@@ -87,6 +88,9 @@ class ResidentEngine(FileEngine):
         leg.pool = asked
         return leg
 
+    def dictionary(self) -> FileDictionary:
+        return _Dictionary(self.cursor(), self._index)
+
     def query_terms(self, query_text: str, plan: SearchOptions) -> Terms:
         con = self.cursor()
         terms = query_terms(
@@ -96,19 +100,22 @@ class ResidentEngine(FileEngine):
             syntax=plan.syntax,
             conjunctive=plan.conjunctive,
             chunks=self.chunks(),
-            dictionary=_Dictionary(con, self._index),
+            dictionary=self.dictionary(),
             stops=self._index.stops,
         )
         return terms if terms.texts else weighed(terms, self.chunks(), plan.bm25.k1 + 1)
 
-    def lexical_leg(self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any]) -> Leg:
+    def lexical_leg(
+        self, terms: Terms, k: int, plan: SearchOptions, filters: dict[str, Any], of: Share | None = None
+    ) -> Leg:
         if terms.clauses:
-            return super().lexical_leg(terms, k, plan, filters)
+            return super().lexical_leg(terms, k, plan, filters, of)
         if legs.nothing_to_look_for(terms, conjunctive=plan.conjunctive):
             return Leg(method=legs.NOTHING)
         at_least = terms.wanted if plan.conjunctive else 1
         passing = self._passing if filters else None
-        return self._leg(self._index.best(terms, plan.bm25, k, at_least, passing), "words by their postings")
+        totals = of.totals if of else None
+        return self._leg(self._index.best(terms, plan.bm25, k, at_least, passing, totals), "words by their postings")
 
     def pair_scores(
         self,
@@ -117,13 +124,15 @@ class ResidentEngine(FileEngine):
         rids: Sequence[int],
         bm25: BM25,
         sample: list[tuple[float | None, float]] | None = None,
+        of: Share | None = None,
     ) -> ExactScores:
         index = self._index
         wanted = index.rows_of(rids)
-        sampled = index.sampled(terms, legs.sampled_nth(terms, self.chunks())) if sample is not None else wanted[:0]
+        nth = of.nth if of else legs.sampled_nth(terms, self.chunks())
+        sampled = index.sampled(terms, nth) if sample is not None else wanted[:0]
         rows = np.union1d(wanted, sampled)
         cosines: list[float | None] = index.cosines(vector, self._vectors_of(rows)).tolist()
-        scores, held = index.bm25(terms, bm25, rows)
+        scores, held = index.bm25(terms, bm25, rows, of.totals if of else None)
         known = (None if cosine != cosine else cosine for cosine in cosines)  # NaN is that of a damaged vector
         pairs = list(zip(known, scores.tolist(), strict=True))
         if sample is not None:

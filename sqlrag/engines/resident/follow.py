@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,7 @@ from sqlrag.engines.duckdb.engine import FileEngine
 from sqlrag.engines.duckdb.failures import reported
 from sqlrag.engines.duckdb.files import real_path
 from sqlrag.engines.duckdb.metadata import read_metadata
+from sqlrag.engines.many import ManyEngine
 from sqlrag.engines.resident.engine import ResidentEngine
 from sqlrag.engines.resident.load import MB, UnfitError, load
 from sqlrag.locks import new_lock
@@ -177,12 +178,15 @@ def residence_of(path: Path, resident_mb: int) -> Residence:
 def kept_in_memory(files: Sequence[Path], resident_mb: int | None) -> list[Residence]:
     """Return what keeps files in memory that a server opens and closes, for as long as it is referred to.
 
-    None: as the settings say. Several files together are not searched in memory.
+    None: as the settings say. Several files, which are searched together, share the budget by their sizes.
     """
     budget = Settings.from_environment().resident_mb if resident_mb is None else resident_mb
-    kept = [residence_of(real_path(file), budget) for file in (files if len(files) == 1 else ())]
-    for residence in kept:
-        residence.stays, residence.most_bytes = True, budget * MB
+    paths = [real_path(file) for file in files]
+    kept = []
+    for path, share in zip(paths, _shares(paths, budget), strict=True):
+        residence = residence_of(path, share)
+        residence.stays, residence.most_bytes = True, share * MB
+        kept.append(residence)
     return kept
 
 
@@ -197,6 +201,20 @@ def engine_of(database: Database, resident: bool | None, resident_mb: int) -> Fi
         return FileEngine(database)
     residence = residence_of(database.path, resident_mb)
     return FollowedEngine(database, residence, 0 if resident or is_kept else QUESTIONS)
+
+
+def engine_of_many(parts: Sequence[FileEngine], resident: bool | None, resident_mb: int) -> ManyEngine:
+    """Return what searches files together, which share the budget; see :func:`engine_of`."""
+    budgets = _shares([part.path for part in parts], resident_mb)
+    engines = [engine_of(part.database, resident, mb) for part, mb in zip(parts, budgets, strict=True)]
+    followed = [engine for engine in engines if isinstance(engine, FollowedEngine)]
+    return FollowedFiles(followed) if len(followed) == len(parts) else ManyEngine(parts)
+
+
+def _shares(files: Sequence[Path], resident_mb: int) -> list[int]:
+    """Return how many of the MB each file may take, by their sizes; the one of a single file is the whole."""
+    sizes = [max(1, file.stat().st_size) if file.exists() else 1 for file in files]
+    return [-(-resident_mb * size // sum(sizes)) for size in sizes]
 
 
 def stop_reading() -> None:
@@ -225,24 +243,18 @@ class FollowedEngine(FileEngine):
         if not questions:
             residence.index(database)
 
+    def count(self) -> bool:
+        """Count a question, and return whether SQL alone answers it."""
+        self._left -= 1
+        return self.residence is None or self._left >= 0
+
     def read(self, work: Callable[[Engine], T]) -> T:
-        residence = self.residence
-        if residence is None or self._left > 0:
-            self._left -= 1
+        if self.count():
             return super().read(work)
-        index, reason = residence.index(self.database)
-        if index is not None:
-            try:
-                with reported(self.path), self.database.working():
-                    found = work(ResidentEngine(self, index))
-                if self.database.state() == index.state:
-                    return found
-            except MemoryError:
-                reason = "there is not enough memory"
-            except Exception:
-                if self.database.state() == index.state:
-                    raise
-            reason = reason or _RESTING
+        with reported(self.path):
+            found, reason = _from_memory([self], lambda engines: work(engines[0]))
+        if not reason:
+            return found[0]
         engine = copy(self)
         engine.note = f"SQL, since {reason}"
         return super(FollowedEngine, engine).read(work)
@@ -254,3 +266,59 @@ class FollowedEngine(FileEngine):
         elif residence is not None and _is_small(self.path):
             residence.wait()
         super().close()
+
+
+class FollowedFiles(ManyEngine):
+    """An engine that searches several files in memory where all of them are there, else by SQL; see FollowedEngine."""
+
+    def __init__(self, parts: Sequence[FollowedEngine]) -> None:
+        super().__init__(parts)
+        self._followed = parts
+
+    def read(self, work: Callable[[Engine], T]) -> T:
+        waiting = [part.count() for part in self._followed]
+        if any(waiting):
+            return super().read(work)
+        found, reason = _from_memory(self._followed, lambda engines: work(self._of(engines)))
+        if not reason:
+            return found[0]
+        engine = copy(self)
+        engine.note = f"SQL, since {reason}"
+        return super(FollowedFiles, engine).read(work)
+
+    def _of(self, engines: Sequence[ResidentEngine]) -> ManyEngine:
+        many = copy(self)
+        many.parts, many.note, many.in_threads = list(engines), ResidentEngine.note, False
+        return many
+
+
+def _from_memory(
+    followed: Sequence[FollowedEngine], work: Callable[[Sequence[ResidentEngine]], T]
+) -> tuple[list[T], str]:
+    """Return the only result of the work over files in memory; where SQL has to answer none, and why."""
+    indexes = []
+    reasons = []
+    for one in followed:  # all of them, which are then read at the same time
+        index, reason = (None, _RESTING) if one.residence is None else one.residence.index(one.database)
+        if index is None:
+            reasons.append(reason)
+        else:
+            indexes.append(index)
+    if reasons:
+        return [], reasons[0]
+
+    def changed() -> bool:
+        return any(one.database.state() != index.state for one, index in zip(followed, indexes, strict=True))
+
+    try:
+        with ExitStack() as stack:
+            for one in followed:
+                stack.enter_context(one.database.working())
+            found = work([ResidentEngine(one, index) for one, index in zip(followed, indexes, strict=True)])
+    except MemoryError:
+        return [], "there is not enough memory"
+    except Exception:
+        if not changed():
+            raise
+        return [], _RESTING
+    return ([], _RESTING) if changed() else ([found], "")

@@ -277,13 +277,22 @@ class Index:
 
     # The lexical leg.
 
-    def best(self, terms: Terms, bm25: BM25, k: int, at_least: int = 1, passing: Flags | None = None) -> Ranked:
+    def best(
+        self,
+        terms: Terms,
+        bm25: BM25,
+        k: int,
+        at_least: int = 1,
+        passing: Flags | None = None,
+        totals: Sequence[float] | None = None,
+    ) -> Ranked:
         """Return the ``k`` rows of the highest BM25 that hold ``at_least`` so many of the terms.
 
-        ``passing`` as in :meth:`nearest`. Where one term is enough the most common ones are scored only where they can
-        bring a row among the best, as MaxScore does (Turtle & Flood, 1995).
+        ``passing`` is as in :meth:`nearest`, ``totals`` as in ``bm25_contributions.sql``. Where one term is enough the
+        most common ones are scored only where they can bring a row among the best, as MaxScore does (Turtle & Flood,
+        1995).
         """
-        words = sorted(self._words(terms, bm25), key=lambda word: (word.length, word.termid))
+        words = sorted(self._words(terms, bm25, totals), key=lambda word: (word.length, word.termid))
         if at_least > 1:
             rows, sums, matched = self._scored(words, passing)
             allowed = matched >= at_least
@@ -308,10 +317,10 @@ class Index:
             floor = _floor(sums, k)
         return self._highest(rows, sums, k)
 
-    def bm25(self, terms: Terms, bm25: BM25, rows: Rows) -> tuple[Floats, Flags]:
+    def bm25(self, terms: Terms, bm25: BM25, rows: Rows, totals: Sequence[float] | None = None) -> tuple[Floats, Flags]:
         """Return the BM25 of rows, and whether each holds one of the terms."""
         sums, held = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
-        for word in self._words(terms, bm25):
+        for word in self._words(terms, bm25, totals):
             added, holds = self._added(word, rows)
             sums += added
             held |= holds
@@ -330,13 +339,14 @@ class Index:
                 self._sampled[nth] = rows
         return rows
 
-    def _words(self, terms: Terms, bm25: BM25) -> Iterator[_Word]:
+    def _words(self, terms: Terms, bm25: BM25, totals: Sequence[float] | None) -> Iterator[_Word]:
         k1, b, text_weight, heading_weight = bm25
-        average = text_weight * self.average_length + heading_weight * self.average_heading_length
+        num_docs, length, heading_length = totals or (self.num_docs, self.average_length, self.average_heading_length)
+        average = text_weight * length + heading_weight * heading_length
         base, slope = k1 * (1 - b), k1 * b / max(average, 1)
         boosts = terms.boosts or [1.0] * len(terms.termids)
         for termid, df, boost in zip(terms.termids, terms.dfs, boosts, strict=True):
-            weight = _BILLION * boost * (k1 + 1) * idf(df, self.num_docs)
+            weight = _BILLION * boost * (k1 + 1) * idf(df, int(num_docs))
             yield _Word(termid, self.postings.of(termid), weight, base, slope, text_weight, heading_weight)
 
     def _scored(self, words: Sequence[_Word], passing: Flags | None) -> tuple[Rows, Floats, Rows]:

@@ -39,6 +39,7 @@ from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder
 from tests.support.chat_server import ChatServer, serving
 from tests.support.helpers import DATA, HASHING, ROOT, ids
+from tests.support.residence import settle
 
 HANDBOOK = ROOT / "data" / "handbook"
 BEIR = DATA / "nfcorpus"
@@ -324,18 +325,22 @@ class TestMerge:
         assert json.loads(again.stdout)["files"] == 1
 
 
-@pytest.fixture(scope="module")
-def handles(parts, merged):
-    with Stores(parts) as many, Store(merged) as one:
-        yield many, one
+@pytest.fixture(scope="module", params=[False, True], ids=["SQL", "memory"])
+def handles(request, parts, merged):
+    with Stores(parts, resident=request.param) as many, Store(merged) as one:
+        if request.param:
+            settle(many)
+        yield many, one, "memory" if request.param else None
 
 
 class TestRanking:
     @pytest.mark.parametrize("way", WAYS)
     def test_the_handbook_in_several_files_ranks_as_in_one(self, way, handles):
-        many, one = handles
+        many, one, engine = handles
         for question in QUESTIONS:
-            assert_same(search(many, way, question), search(one, way, question))
+            found = search(many, way, question)
+            assert_same(found, search(one, way, question))
+            assert found.methods.get("engine") == engine
 
     def test_the_functions_take_lists_and_say_which_file_each_result_is_from(self, parts, merged):
         for function in (hybrid_query, vector_query, lexical_query):
@@ -437,7 +442,7 @@ class TestHandles:
                 assert_same(many.hybrid_query("pump valve", **more), one.hybrid_query("pump valve", **more))
 
     def test_the_blocks_and_answers_work_on_them(self, handles):
-        many, one = handles
+        many, one, _ = handles
         plan = RetrievePlan(mode="hybrid", k=6)
         found, wanted = (sqlrag.retrieve("filter by tag", plan, store) for store in (many, one))
         assert found == wanted
@@ -458,7 +463,7 @@ class TestHandles:
                 assert answered.text == "Use tags [1]."
 
     def test_what_has_no_answer_for_several_says_so(self, handles):
-        many, _ = handles
+        many, *_ = handles
         with pytest.raises(NotFoundError, match=r"part0.duckdb, .* holds a chunk 'no#1'"):
             many.vectors(["no#1"])
         with pytest.raises(InputError, match=r"explained in one file, not in 4 files"):
@@ -483,7 +488,7 @@ class TestHandles:
         assert_same(after, hybrid_query("filter by tag", whole, fusion="convex", top_k=50))
 
     def test_threads(self, handles):
-        many, one = handles
+        many, one, _ = handles
         jobs = [(way, question) for way in ("adaptive", "convex", "both", "lexical") for question in QUESTIONS[:5]] * 2
         wanted = {job: search(one, *job) for job in jobs}
         with ThreadPoolExecutor(8) as pool:

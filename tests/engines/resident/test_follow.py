@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlrag import Chunk, Document, InputError, Settings, Store, compact
+from sqlrag import Chunk, Document, InputError, Settings, Store, Stores, compact
 from sqlrag.engines.resident import follow
 from sqlrag.engines.resident.index import Index
 from tests.support.helpers import ROOT
@@ -209,6 +209,62 @@ def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
     del residence
     with Store(path, resident=True, settings=Settings(resident_mb=0)) as store:
         assert engine_of(ask(store)) == ""
+
+
+@pytest.fixture
+def paths(path, tmp_path):
+    other = tmp_path / "other.duckdb"
+    with Store.create(other, DIMENSIONS) as store:
+        put(store, range(80, 120))
+    return [path, other]
+
+
+def test_several_files_are_searched_in_memory_where_all_of_them_are_there(paths, tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "QUESTIONS", AS_IT_IS)
+    with Stores(paths, resident=False) as by_sql, Stores(paths) as later, Stores(paths, resident=True) as at_once:
+        for number in range(AS_IT_IS):
+            assert engine_of(ask(later, number)) == ""
+        ask(later)
+        for store in (later, at_once):
+            settle(store)
+            for number in (5, 90):
+                found, wanted = ask(store, number, top_k=30), ask(by_sql, number, top_k=30)
+                assert (found, found.notices, found.files) == (wanted, wanted.notices, wanted.files)
+                assert engine_of(found) == "memory"
+        assert engine_of(ask(by_sql)) == ""
+        at_once._files.parts[1].residence._index = None
+        at_once._files.parts[1].residence.most_bytes = 1000
+        settle(at_once)
+        found = ask(at_once, 90, top_k=30)
+        assert found == ask(by_sql, 90, top_k=30)
+        assert "more than resident_mb" in engine_of(found)
+
+
+def test_a_change_of_one_of_several_files_is_followed(paths, tmp_path):
+    with Stores(paths, resident=True) as store:
+        settle(store)
+        assert ask(store, 100)[0]["node_id"] == chunk(100).node_id
+    with Store(paths[1], read_only=False) as other:
+        other.delete_documents(doc_ids=[chunk(100).doc_id])
+    with Stores(paths, resident=True) as store:
+        for _ in range(2):  # by SQL, and in memory
+            assert chunk(100).node_id not in {row["node_id"] for row in ask(store, 100, top_k=200)}
+            settle(store)
+        assert engine_of(ask(store)) == "memory"
+        with Store.create(tmp_path / "new.duckdb", DIMENSIONS) as other:
+            put(other, range(200, 204))
+        (tmp_path / "new.duckdb").replace(paths[1])
+        found = ask(store, 90)
+        assert found[0]["node_id"] == chunk(90).node_id  # as the store shows the file that it has opened
+        assert "has been replaced" in engine_of(found)
+
+
+def test_files_share_the_budget_by_their_sizes(paths):
+    shares = follow._shares([*paths, paths[0]], 100)
+    assert sum(shares) in range(100, 103)
+    assert shares[0] == shares[2] >= shares[1]
+    assert follow._shares([paths[0]], 7) == [7]
+    assert follow._shares(paths, 0) == [0, 0]
 
 
 def test_without_memory_sql_answers(path, monkeypatch):
