@@ -63,6 +63,7 @@ def describe(store: Store | Stores | PostgresStore) -> dict[str, Any]:
         "row_sources": exact(store.row_sources()),
         "memory": {
             "bytes": in_memory.size(store.cursor(), store.dimensions),
+            "least_bytes": in_memory.size(store.cursor(), store.dimensions, rounded=True),
             "bytes_of_texts": in_memory.size_of_contents(store.cursor()),
             "resident_mb": Settings.from_environment().resident_mb,
         },
@@ -101,8 +102,8 @@ def description(facts: Mapping[str, Any]) -> str:
         "words": f"{counted(corpus['terms'], 'term')}, stemmer {store['stemmer']}",
         "collections": ", ".join(collections) or "none",
         **({"tables": ", ".join(tables)} if (tables := list(map(_of_rows, facts["row_sources"]))) else {}),
-        "memory": f"{size(memory['bytes'])} to be searched there, {size(memory['bytes_of_texts'])} more with texts; "
-        f"resident_mb is {memory['resident_mb']:,}",
+        "memory": f"{size(memory['bytes'])} to be searched there, {size(memory['bytes_of_texts'])} more with texts, "
+        f"{size(memory['least_bytes'])} at least; resident_mb is {memory['resident_mb']:,}",
         "indexes": ", ".join(indexes),
         "map": _map(facts["map"]),
         "questions": f"{facts['queries_embedded']:,} embedded for the shell",

@@ -393,6 +393,7 @@ def test_info_names_model_counts_and_size(kb):
         "lexical in step",
         "stemmer porter",
         "to be searched there",
+        " at least; resident_mb is 256",
     ):
         assert fact in text
     assert run("info", "--db", kb).stdout == text

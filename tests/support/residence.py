@@ -27,9 +27,9 @@ def in_memory(path: Path, resident_mb: int = 2000, *, rounded: bool = False, **o
     """Open a store whose arrays are in memory before the first question; with room for rounded vectors alone."""
     if rounded:
         with Store(path, resident=False) as by_sql:
-            needed = load.size(by_sql.cursor(), by_sql.dimensions)
+            sizes = [load.size(by_sql.cursor(), by_sql.dimensions, rounded=one) for one in (False, True)]
         residence = follow.residence_of(path, resident_mb)
-        residence.stays, residence.most_bytes = True, needed - 1  # as those of a server, whose budget is its own
+        residence.stays, residence.most_bytes = True, sum(sizes) // 2  # as those of a server, whose budget is its own
     store = Store(path, resident=True, settings=Settings(resident_mb=resident_mb), **options)
     settle(store)
     return store

@@ -15,6 +15,8 @@ import pytest
 from sqlrag import Chunk, Document, InputError, Settings, Store, Stores, compact
 from sqlrag.engines.resident import follow
 from sqlrag.engines.resident.index import Index
+from tests.bench import soak
+from tests.bench.common import resident_mb
 from tests.support.helpers import ROOT
 from tests.support.residence import WAIT, in_memory, settle
 
@@ -358,3 +360,11 @@ def test_settings_and_arguments_are_checked(path, monkeypatch):
     monkeypatch.setenv("SQLRAG_RESIDENT_MB", "64")
     assert Settings.from_environment().resident_mb == 64
     assert WAIT > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("rounded", [False, True], ids=["whole", "rounded"])
+def test_many_changes_and_questions_leave_memory_as_it_is(tmp_path, rounded):
+    sizes = [resident_mb() for _ in soak.run(tmp_path / "kb.duckdb", 90, 60, rounded=rounded)]
+    assert max(sizes[60:]) < 1.1 * max(sizes[30:60])
