@@ -354,6 +354,8 @@ def test_settings_and_arguments_are_checked(path, monkeypatch):
         Settings(resident_mb=-1)
     with pytest.raises(InputError, match="resident must be True or False"):
         Store(path, resident="yes")
+    with pytest.raises(InputError, match="resident must be True or False"):
+        Stores([path], resident="yes")
     monkeypatch.setenv("SQLRAG_RESIDENT_MB", "many")
     with pytest.raises(InputError, match="SQLRAG_RESIDENT_MB must be a whole number"):
         Settings.from_environment()
