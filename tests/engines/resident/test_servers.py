@@ -55,6 +55,23 @@ def test_rest_searches_in_memory_across_openings_and_follows_what_others_write(f
         assert residence._index is not index
 
 
+def test_rest_searches_several_files_in_memory(tmp_path):
+    files = []
+    for name, text in TEXTS.items():
+        (tmp_path / name).mkdir()
+        files.append(build(tmp_path / name, **{name: text}))
+    app = create_app(files, ServerOptions(idle_seconds=0.01))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+
+        def ask(question="valve"):
+            return client.post("/hybrid_query", json={"query_text": question}).json()
+
+        assert until_in_memory(ask)["results"][0]["doc_id"] == "pumps.md"
+        found = until_in_memory(lambda: ask("ferry"))
+        assert (found["methods"]["engine"], found["results"][0]["doc_id"]) == ("memory", "boats.md")
+        assert len(app.state.service.shared_store._in_memory) == 2
+
+
 @pytest.mark.parametrize("resident_mb", [0, None])
 def test_a_server_whose_memory_is_none_never_searches_in_it(file, resident_mb, monkeypatch):
     monkeypatch.setenv("SQLRAG_RESIDENT_MB", "0")
