@@ -39,6 +39,9 @@ _DROPPED = re.compile(f"[{_CONTROL}\ufeff]+")
 
 _CHANGED_ASCII = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
+# What any of the patterns below begins with or holds.
+_CHANGED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
+
 _BETWEEN_LETTERS = re.compile(rf"(?<=\w)\ufeff*[{_CONTROL}][{_CONTROL}\ufeff]*(?=\w)")
 
 
@@ -109,9 +112,10 @@ def normalize(text: str) -> str:
     """
     if text.isascii() and not _CHANGED_ASCII.search(text):
         return text
-    for pattern, new in _REPLACED:
-        if pattern.search(text):  # else a copy would be made of a long text
-            text = pattern.sub(new, text)
+    if _CHANGED.search(text):
+        for pattern, new in _REPLACED:
+            if pattern.search(text):  # else a copy would be made of a long text
+                text = pattern.sub(new, text)
     return unicodedata.normalize("NFC", text)
 
 

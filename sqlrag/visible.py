@@ -485,10 +485,11 @@ class _Page:
             hidden += self._braced(content, heading)
         if heading and (anchor := _BRACKET_ANCHOR.search(content)) and content[: anchor.start()].strip():
             hidden.append(Span(*anchor.span()))
-        hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
+        if any(sign in content for sign in (":", "%%", ")=", "^")):
+            hidden += [Span(*found.span(), " ") for found in _UNSEEN.finditer(content)]
         if TABLE_OF_CONTENTS.fullmatch(content):
             hidden.append(Span(0, len(content), " "))
-        for found in _HIGHLIGHTED.finditer(content):
+        for found in _HIGHLIGHTED.finditer(content) if "==" in content else ():
             hidden += [Span(found.start(), found.start() + 2), Span(found.end() - 2, found.end())]
         if ":::" in content:
             hidden += [Span(*found.span(), " ") for found in _CONTAINER.finditer(content)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from contextvars import ContextVar
@@ -253,27 +254,36 @@ def _at(positions: list[int]) -> str:
 def _checked(rows: Any, dimensions: int, positions: list[int], model: str) -> Vectors:
     """Return the rows at unit length, or raise ProviderError where one is not a vector of the model."""
     matrix = np.empty((len(positions), dimensions), dtype=np.float64)
-    for row, values, position in zip(matrix, rows, positions, strict=True):
+    if isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.shape == matrix.shape:
+        matrix[:] = rows
+    else:
+        for row, values, position in zip(matrix, rows, positions, strict=True):
+            row[:] = _numbers(values, dimensions, f"{model}: expected", f"for the text at position {position}")
+    # The scale is taken out first, so that neither huge nor tiny values overflow when they are squared.
+    scales = np.abs(matrix).max(axis=1, initial=0.0)
+    for scale, position in zip(scales.tolist(), positions, strict=True):
         where = f"for the text at position {position}"
-        if values is None:
-            raise ProviderError(f"{model}: expected a vector of {dimensions} values, got nothing {where}.")
-        try:
-            array = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ProviderError(f"{model}: expected numbers, got something else {where}: {error}") from error
-        if array.shape != (dimensions,):
-            got = f"{len(array)} values" if array.ndim == 1 else f"an array of shape {array.shape}"
-            raise ProviderError(f"{model}: expected a vector of {dimensions} values, got {got} {where}.")
-        row[:] = array
-        if not np.isfinite(row).all():
+        if not math.isfinite(scale):
             raise ProviderError(f"{model}: expected finite values, got NaN or infinity {where}.")
-        # The scale is taken out first, so that neither huge nor tiny values overflow when they are squared.
-        scale = np.abs(row).max(initial=0.0)
         if scale == 0:
             raise ProviderError(f"{model}: expected a direction, got a vector of zeros {where}.")
-        row /= scale
-        row /= np.sqrt(np.sum(row * row))
+    matrix /= scales[:, None]
+    matrix /= np.sqrt(np.sum(matrix * matrix, axis=1))[:, None]
     return matrix.astype(np.float32)
+
+
+def _numbers(values: Any, dimensions: int, expected: str, where: str) -> Any:
+    """Return one row of a provider as an array, or raise ProviderError where it is not one."""
+    if values is None:
+        raise ProviderError(f"{expected} a vector of {dimensions} values, got nothing {where}.")
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProviderError(f"{expected} numbers, got something else {where}: {error}") from error
+    if array.shape != (dimensions,):
+        got = f"{len(array)} values" if array.ndim == 1 else f"an array of shape {array.shape}"
+        raise ProviderError(f"{expected} a vector of {dimensions} values, got {got} {where}.")
+    return array
 
 
 SAME_VECTOR_COSINE = 0.999

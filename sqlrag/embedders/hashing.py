@@ -23,6 +23,14 @@ _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\w+|[^\w\s]+")
 
 
+class _Numbers(dict[str, int]):
+    """The number of each word of some texts, computed once."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = zlib.crc32(without_surrogates(word.lower()).encode())
+        return self[word]
+
+
 class HashingEmbedder:
     """Counts words in hashed places. It does not understand meaning: only texts that share words are similar.
 
@@ -74,9 +82,10 @@ class HashingEmbedder:
     def embed(self, texts: Sequence[str], *, kind: TextKind) -> Vectors:  # noqa: ARG002 - both kinds are alike here
         """Return one row per text, in order, ``[n, dimensions] float32``, unit norm; a blank text gives zeros."""
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        number = _Numbers().__getitem__
         for row, text in zip(vectors, texts, strict=True):
-            for word in _WORD.findall(text) or _TOKEN.findall(text):
-                row[zlib.crc32(without_surrogates(word.lower()).encode()) % self.dimensions] += 1
+            numbers = list(map(number, _WORD.findall(text) or _TOKEN.findall(text)))
+            row += np.bincount(np.array(numbers, np.int64) % self.dimensions, minlength=self.dimensions)
             norm = np.sqrt(np.dot(row, row))
             if norm > 0:
                 row /= norm

@@ -110,15 +110,17 @@ class Splitter:
             # A long stretch is counted in parts, which end with a line, so that its tokens are not all in memory.
             end = self.end if self.end - start <= _COUNTED else self.shown.find("\n", start + _COUNTED, self.end) + 1
             end = end or self.end
-            found.extend(sorted(_token_starts(self._token_offsets, self.shown, start, end)))
+            found.extend(_token_starts(self._token_offsets, self.shown, start, end))
             start = end
         return found
 
     def fits(self, start: int, limits: Limits) -> bool:
         """Return whether the stretch from ``start`` to its end is within the limits."""
-        tokens = len(self._tokens) - bisect_left(self._tokens, start) if limits.tokens is not None else 0
-        longest = min((n for n in (limits.chars, limits.most) if n is not None), default=self.end - start)
-        return tokens <= (limits.tokens or 0) and self.end - start <= longest
+        if self.end - start > _longest(limits, self.end - start):
+            return False
+        if limits.tokens is None or _are_few(self.shown, start, self.end, limits.tokens):
+            return True
+        return len(self._tokens) - bisect_left(self._tokens, start) <= limits.tokens
 
     def pieces(self, limits: Limits, fences: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, int]]:
         """Yield the (start, end) of each piece in order; together they hold every non-blank character.
@@ -194,19 +196,31 @@ class Splitter:
         ]
 
 
-def _token_starts(token_offsets: TokenOffsets, shown: str, start: int, end: int) -> Iterator[int]:
-    """Yield where each token of ``shown[start:end]`` begins, which are counted without what is not shown."""
+def _longest(limits: Limits, default: int) -> int:
+    """Return how many characters the limits allow, ``default`` where they count tokens alone."""
+    return min((n for n in (limits.chars, limits.most) if n is not None), default=default)
+
+
+def _are_few(shown: str, start: int, end: int, most: int) -> bool:
+    """Return whether a stretch has no more tokens than ``most``, however they are counted; False: it may have more.
+
+    A token has one character of ASCII at least, but for a mark of the beginning that some tokenizers add.
+    """
+    return end - start < most and visible(shown[start:end]).isascii()
+
+
+def _token_starts(token_offsets: TokenOffsets, shown: str, start: int, end: int) -> list[int]:
+    """Return where each token of ``shown[start:end]`` begins, in order; they are counted without what is not shown."""
     whole = shown[start:end]
     if PAD not in whole:
-        yield from (start + token[0] for token in token_offsets(whole))
-        return
+        return sorted([start + token[0] for token in token_offsets(whole)])
     # Where each run of soft hyphens lies in the text without them, and how many there are up to its end.
     places, missing = [], [0]
     for run in _PADS.finditer(whole):
         places.append(run.start() - missing[-1])
         missing.append(missing[-1] + run.end() - run.start())
-    for token in token_offsets(visible(whole)):
-        yield start + token[0] + missing[bisect_right(places, token[0])]
+    found = [token[0] for token in token_offsets(visible(whole))]
+    return sorted([start + place + missing[bisect_right(places, place)] for place in found])
 
 
 class _Borders:
@@ -463,6 +477,9 @@ class Chunks(Sequence[Chunk]):
     def __len__(self) -> int:
         return len(self._paths)
 
+    def __iter__(self) -> Iterator[Chunk]:
+        return map(self._made, range(len(self)))
+
     @property
     def characters(self) -> int:
         """How many characters the chunks have together, counting twice what is in two of them."""
@@ -561,12 +578,9 @@ def chunk_metadata(document: Document) -> dict[str, Any]:
 def _short(
     document: Document, sections: Sequence[Section], policy: ChunkPolicy, window: int | None
 ) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Return a plain text that is one chunk however its tokens are counted; empty where they have to be counted.
-
-    A token has one character of ASCII at least, but for a mark of the beginning that some tokenizers add.
-    """
+    """Return a plain text that is one chunk however its tokens are counted; empty where they have to be counted."""
     text = document.text
-    if len(sections) != 1 or sections[0].level or is_markdown(document.mime) or not text.isascii():
+    if len(sections) != 1 or sections[0].level or is_markdown(document.mime):
         return []
     path, most = sections[0].heading_path, policy.chunk_size
     if window is not None:
@@ -575,7 +589,7 @@ def _short(
         if not title.isascii() or cost > window // 3:
             return []
         most = min(most, window - cost)
-    return [(*trimmed(text, sections[0].start, sections[0].end), path)] if len(text) < most else []
+    return [(*trimmed(text, sections[0].start, sections[0].end), path)] if _are_few(text, 0, len(text), most) else []
 
 
 def _slices(
@@ -605,12 +619,11 @@ def _slices(
 
 
 class _Group(NamedTuple):
-    """The sections from ``first`` up to ``last``, the titles that they share, and the sum of their tokens."""
+    """The sections from ``first`` up to ``last``, and the titles that they share."""
 
     first: int
     last: int
     path: tuple[str, ...]
-    tokens: int
 
 
 class _Packing:
@@ -626,23 +639,23 @@ class _Packing:
     ) -> None:
         self.text, self.shown, self.sections, self.budget = text, page.shown, sections, budget
         self._token_offsets = token_offsets
-        self.alone = [
-            _Group(i, i + 1, section.heading_path, self._tokens(section)) for i, section in enumerate(sections)
-        ]
+        self._counted: dict[int, int] = {}
+        self.alone = [_Group(i, i + 1, section.heading_path) for i, section in enumerate(sections)]
         self.bare = [section.level > 0 and not _is_seen(page, section.body, section.end) for section in sections]
         self.ends = self._ends()
         # The bare headings that the next section is below: they add nothing to what it says by its path.
         self.leading = [bare and end > i + 1 for i, (bare, end) in enumerate(zip(self.bare, self.ends, strict=True))]
         self.title = _shared([section.heading_path for section in sections])
 
-    def _tokens(self, section: Section) -> int:
-        if self._token_offsets is None:
-            return 0
-        length = section.end - section.start
-        # What is so long is cut, and counted then.
-        return (
-            length if length > _COUNTED else len(self._token_offsets(visible(self.shown[section.start : section.end])))
-        )
+    def _tokens(self, place: int) -> int:
+        """Return how many tokens a section has; they are counted once."""
+        if place not in self._counted:
+            section = self.sections[place]
+            count = length = section.end - section.start
+            if self._token_offsets is not None and length <= _COUNTED:  # what is so long is cut, and counted then
+                count = len(self._token_offsets(visible(self.shown[section.start : section.end])))
+            self._counted[place] = count
+        return self._counted[place]
 
     def _ends(self) -> list[int]:
         """Return the index behind the last of the sections below each section; none of them is on another page."""
@@ -666,7 +679,7 @@ class _Packing:
         waiting: _Group | None = None
         for group in self._packed(0, len(self.sections)):
             if waiting is not None:
-                both = waiting._replace(last=group.last, path=group.path, tokens=waiting.tokens + group.tokens)
+                both = waiting._replace(last=group.last, path=group.path)
                 follows = self.sections[waiting.first].level <= self.sections[group.first].level
                 if follows and self._on_one_page(waiting, group) and (self._fits(both) or not self._fits(group)):
                     group = both
@@ -700,12 +713,12 @@ class _Packing:
             return self.alone[first]
         parts = self.alone[first:last]
         path = _shared([part.path for part in parts if not self.leading[part.first]])
-        return self._if_packed(_Group(first, last, path, sum(part.tokens for part in parts)))
+        return self._if_packed(_Group(first, last, path))
 
     def _joined(self, one: _Group, other: _Group) -> _Group | None:
         """Return two groups as one; None where they are not to be one chunk."""
         path = other.path if self.leading[one.last - 1] else _shared([one.path, other.path])
-        both = _Group(one.first, other.last, path, one.tokens + other.tokens)
+        both = _Group(one.first, other.last, path)
         return self._if_packed(both) if self._on_one_page(one, other) else None
 
     def _if_packed(self, group: _Group) -> _Group | None:
@@ -719,8 +732,14 @@ class _Packing:
         """Return whether sections fit into one chunk, by the sum of their tokens."""
         _, limits = self.budget.of(group.path)
         start, end = trimmed(self.text, self.sections[group.first].start, self.sections[group.last - 1].end)
-        longest = min((n for n in (limits.chars, limits.most) if n is not None), default=end - start)
-        return (limits.tokens is None or group.tokens <= limits.tokens) and end - start <= longest
+        if end - start > _longest(limits, end - start):
+            return False
+        tokens = 0
+        for place in range(group.first, group.last) if limits.tokens is not None else ():
+            tokens += self._tokens(place)
+            if tokens > limits.tokens:
+                return False
+        return True
 
 
 def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

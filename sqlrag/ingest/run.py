@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections import Counter
-from contextlib import contextmanager, nullcontext
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +17,7 @@ import numpy as np
 
 from sqlrag import arguments
 from sqlrag.arguments import counted
-from sqlrag.cancellation import checkpoint
+from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.duckdb.documents import end_of_shown
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
@@ -33,8 +35,9 @@ from sqlrag.visible import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-    from contextlib import AbstractContextManager
+    from concurrent.futures import Future
     from pathlib import Path
+    from typing import Self
 
     from sqlrag.ingest.folder import SkippedFile
     from sqlrag.ingest.kept import Kept
@@ -253,6 +256,7 @@ class Run:
         # How the provider fails on several documents at a time where it does not fail on each of them.
         self.single = ""
         self._window: int | None = None
+        self._ahead: _Ahead | None = None
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
         self.bar = Bar("embedding", "chunk", off=True)
@@ -285,17 +289,20 @@ class Run:
             seconds=report.seconds,
         )
 
-    def at_work(self, files: Sequence[Path], beside: Path) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Return a block in which the files can be parsed; a run with workers starts them here.
+    @contextmanager
+    def at_work(self, files: Sequence[Path], beside: Path) -> Iterator[None]:  # noqa: ARG002
+        """Parse and cut the files, which have to be asked for in their order, while the block does other things.
 
-        Their files may have names that begin with that of ``beside``.
+        A run with workers starts them here; their files may have names that begin with that of ``beside``.
         """
-        return nullcontext()
+        with _Ahead(files, self._read, self._cut) as self._ahead:
+            yield
+        self._ahead = None
 
     def parse(self, path: Path) -> Document | None:
         """Read one file; what cannot be used goes into the report."""
-        with self.reporting(path), self.timed("read"):
-            document = self.read(path, self.root)
+        with self.reporting(path):
+            document = self._ahead.document(path) if self._ahead else self._read(path)
             self.report.warnings.extend(document.warnings)
             for warning in document.warnings:
                 self.log.warning("%s", warning)
@@ -304,15 +311,23 @@ class Run:
 
     def cut(self, document: Document) -> Cut | None:
         """Chunk one document and find its links; one that cannot be cut goes into the report."""
+        with self.reporting(document.doc_id):
+            return self._ahead.cut(document) if self._ahead else self._cut(document)
+        return None
+
+    def _read(self, path: Path) -> Document:
+        with self.timed("read"):
+            return self.read(path, self.root)
+
+    def _cut(self, document: Document) -> Cut:
         model = self.model
         if self._window is None:
             self._window = window_of(model)
-        with self.reporting(document.doc_id), self.timed("chunk"):
+        with self.timed("chunk"):
             chunks = Chunks(document, self.policy, token_offsets=model.token_offsets, window=self._window)
             if not chunks:
                 raise DocumentError(document.doc_id, "the file is empty: a reader of its page sees no text", "empty")
             return document if document.links is not None else replace(document, links=links_of(document)), chunks
-        return None
 
     @property
     def group(self) -> int:
@@ -476,6 +491,76 @@ class Run:
             yield
         finally:
             self.report.seconds[stage] = self.report.seconds.get(stage, 0.0) + time.perf_counter() - began
+
+
+# Bytes of files that are read before they are asked for: their texts are in memory besides. A larger file waits.
+_AHEAD_BYTES = 4_000_000
+
+
+class _Ahead:
+    """Reads and cuts files in a thread, for the ``with`` block, while the caller embeds and writes those before them.
+
+    What they raise is raised where the result is asked for, which has to be in the order of the files.
+    """
+
+    def __init__(
+        self, files: Iterable[Path], read: Callable[[Path], Document], cut: Callable[[Document], Cut]
+    ) -> None:
+        self._files, self._read, self._cut_one = iter(files), read, cut
+        self._next = next(self._files, None)
+        self._waiting: deque[tuple[Path, int, Future[Document], Future[Cut]]] = deque()
+        self._bytes = 0
+        self._cut: Future[Cut] | None = None
+        self._work = Work()
+        self._context = copy_context()
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sqlrag-read")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._work.stop()
+        self._pool.shutdown(cancel_futures=True)
+
+    def document(self, path: Path) -> Document:
+        """Return the document of the next file."""
+        self._go_on()
+        expected, size, read, self._cut = self._waiting.popleft()
+        assert expected == path  # noqa: S101 - the caller's part of the contract
+        self._bytes -= size
+        return _result(read)
+
+    def cut(self, document: Document) -> Cut:
+        """Return the document that was asked for last with its chunks."""
+        assert self._cut is not None  # noqa: S101
+        cut, self._cut = _result(self._cut), None
+        return cut
+
+    def _go_on(self) -> None:
+        """Have the thread do what may be done ahead."""
+        while self._next is not None:
+            try:
+                size = self._next.stat().st_size
+            except OSError:  # it is reported when it is asked for
+                size = 0
+            if self._waiting and self._bytes + size > _AHEAD_BYTES:
+                return
+            read = self._pool.submit(self._context.run, self._run, self._read, self._next)
+            cut = self._pool.submit(self._context.run, self._run, lambda read=read: self._cut_one(read.result()))
+            self._waiting.append((self._next, size, read, cut))
+            self._bytes += size
+            self._next = next(self._files, None)
+
+    def _run(self, do: Callable[..., Any], *arguments: Any) -> Any:
+        with self._work.under_way():
+            return do(*arguments)
+
+
+def _result(future: Future[Any]) -> Any:
+    """Return what a thread has made, as soon as it has; the caller's work can be cancelled meanwhile."""
+    while not wait([future], 0.1).done:
+        checkpoint()
+    return future.result()
 
 
 def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[list[Document], list[Chunk]]]:

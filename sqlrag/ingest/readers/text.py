@@ -294,6 +294,8 @@ def generated_kind(text: str) -> str:
         return "a key or certificate"
     text = _DATA_URI.sub("", text[:_JUDGED])
     least = _GENERATED_SHARE * max(1000, len(text))
+    if len(text) < least:
+        return ""
     kinds = (
         ("encoded data (Base64)", sum(len(run) for run in _RUN.findall(text) if _is_encoded(run))),
         ("encoded data (hexadecimal)", sum(map(len, _HEX_RUN.findall(text)))),
