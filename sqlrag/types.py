@@ -281,6 +281,9 @@ class Embedder(Protocol):
 
     A provider may also have ``batch_size`` (texts in one call), ``batch_bytes`` (UTF-8 bytes in one call), ``revision``
     and ``options``, as in :class:`ModelIdentity`.
+
+    Both methods may be called from several threads at once: a build counts the tokens of some texts while others are
+    embedded.
     """
 
     provider: str

@@ -735,10 +735,11 @@ class _Packing:
         if end - start > _longest(limits, end - start):
             return False
         tokens = 0
-        for place in range(group.first, group.last) if limits.tokens is not None else ():
-            tokens += self._tokens(place)
-            if tokens > limits.tokens:
-                return False
+        if limits.tokens is not None:
+            for place in range(group.first, group.last):
+                tokens += self._tokens(place)
+                if tokens > limits.tokens:
+                    return False
         return True
 
 

@@ -7,11 +7,11 @@ import time
 import warnings
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -312,7 +312,7 @@ class Run:
     def cut(self, document: Document) -> Cut | None:
         """Chunk one document and find its links; one that cannot be cut goes into the report."""
         with self.reporting(document.doc_id):
-            return self._ahead.cut(document) if self._ahead else self._cut(document)
+            return self._ahead.cut() if self._ahead else self._cut(document)
         return None
 
     def _read(self, path: Path) -> Document:
@@ -496,6 +496,11 @@ class Run:
 # Bytes of files that are read before they are asked for: their texts are in memory besides. A larger file waits.
 _AHEAD_BYTES = 4_000_000
 
+# Files that are read in one go, so that threads do not wait for each other at every note.
+_AHEAD_FILES = 32
+
+_Made = TypeVar("_Made")
+
 
 class _Ahead:
     """Reads and cuts files in a thread, for the ``with`` block, while the caller embeds and writes those before them.
@@ -503,16 +508,15 @@ class _Ahead:
     What they raise is raised where the result is asked for, which has to be in the order of the files.
     """
 
-    def __init__(
-        self, files: Iterable[Path], read: Callable[[Path], Document], cut: Callable[[Document], Cut]
-    ) -> None:
-        self._files, self._read, self._cut_one = iter(files), read, cut
-        self._next = next(self._files, None)
-        self._waiting: deque[tuple[Path, int, Future[Document], Future[Cut]]] = deque()
+    def __init__(self, files: Iterable[Path], read: Callable[[Path], Document], cut: Callable[[Document], Cut]) -> None:
+        self._parcels = _parcels(files)
+        self._next = next(self._parcels, None)
+        self._read, self._cut = read, cut
+        self._waiting: deque[tuple[int, Future[list[_Read]]]] = deque()
         self._bytes = 0
-        self._cut: Future[Cut] | None = None
-        self._work = Work()
-        self._context = copy_context()
+        self._results: deque[_Read] = deque()
+        self._of_last: Cut | Exception | None = None
+        self._work, self._context = Work(), copy_context()
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sqlrag-read")
@@ -524,43 +528,76 @@ class _Ahead:
 
     def document(self, path: Path) -> Document:
         """Return the document of the next file."""
-        self._go_on()
-        expected, size, read, self._cut = self._waiting.popleft()
-        assert expected == path  # noqa: S101 - the caller's part of the contract
-        self._bytes -= size
-        return _result(read)
+        while not self._results:
+            self._go_on()
+            size, future = self._waiting.popleft()
+            while not wait([future], 0.1).done:
+                checkpoint()
+            self._results.extend(future.result())
+            self._bytes -= size
+        read, document, self._of_last = self._results.popleft()
+        assert read == path  # noqa: S101 - the caller's part of the contract
+        return _result(document)
 
-    def cut(self, document: Document) -> Cut:
+    def cut(self) -> Cut:
         """Return the document that was asked for last with its chunks."""
-        assert self._cut is not None  # noqa: S101
-        cut, self._cut = _result(self._cut), None
-        return cut
+        cut, self._of_last = self._of_last, None
+        assert cut is not None  # noqa: S101 - as above
+        return _result(cut)
 
     def _go_on(self) -> None:
         """Have the thread do what may be done ahead."""
         while self._next is not None:
-            try:
-                size = self._next.stat().st_size
-            except OSError:  # it is reported when it is asked for
-                size = 0
+            size, files = self._next
             if self._waiting and self._bytes + size > _AHEAD_BYTES:
                 return
-            read = self._pool.submit(self._context.run, self._run, self._read, self._next)
-            cut = self._pool.submit(self._context.run, self._run, lambda read=read: self._cut_one(read.result()))
-            self._waiting.append((self._next, size, read, cut))
+            self._waiting.append((size, self._pool.submit(self._context.run, self._made, files)))
             self._bytes += size
-            self._next = next(self._files, None)
+            self._next = next(self._parcels, None)
 
-    def _run(self, do: Callable[..., Any], *arguments: Any) -> Any:
+    def _made(self, files: Sequence[Path]) -> list[_Read]:
         with self._work.under_way():
-            return do(*arguments)
+            return [self._one(path) for path in files]
 
-
-def _result(future: Future[Any]) -> Any:
-    """Return what a thread has made, as soon as it has; the caller's work can be cancelled meanwhile."""
-    while not wait([future], 0.1).done:
+    def _one(self, path: Path) -> _Read:
         checkpoint()
-    return future.result()
+        document = None
+        try:
+            document = self._read(path)
+            return _Read(path, document, self._cut(document))
+        except Exception as error:
+            return _Read(path, error if document is None else document, error)
+
+
+class _Read(NamedTuple):
+    """What became of a file: its document and that with its chunks, or what was raised instead."""
+
+    path: Path
+    document: Document | Exception
+    cut: Cut | Exception
+
+
+def _result(made: _Made | Exception) -> _Made:
+    if isinstance(made, Exception):
+        raise made
+    return made
+
+
+def _parcels(files: Iterable[Path]) -> Iterator[tuple[int, list[Path]]]:
+    """Yield the files in groups with their bytes, each group a small part of what is read ahead or one large file."""
+    parcel: list[Path] = []
+    total = 0
+    for file in files:
+        size = 0
+        with suppress(OSError):  # it is reported when it is asked for
+            size = file.stat().st_size
+        if parcel and (len(parcel) == _AHEAD_FILES or total + size > _AHEAD_BYTES // 16):
+            yield total, parcel
+            parcel, total = [], 0
+        parcel.append(file)
+        total += size
+    if parcel:
+        yield total, parcel
 
 
 def in_batches(cuts: Iterable[Cut], run: Run | None = None) -> Iterator[tuple[list[Document], list[Chunk]]]:

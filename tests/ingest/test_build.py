@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from sqlrag import Store, hybrid_query, prepare_embeddings
+from sqlrag.cancellation import Stopped, Work, pause
 from sqlrag.embedders import PROBE_TEXT
 from sqlrag.errors import (
     InputError,
@@ -401,6 +403,78 @@ class TestProvider:
                 prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", embedder=model, progress="off")
             made = ["docs", "kb.duckdb"] if (healthy, batch) == (2, 1) else ["docs"]
             assert sorted(path.name for path in tmp_path.iterdir()) == made
+
+
+class TestReadingAhead:
+    """Files are read and cut while those before them are embedded."""
+
+    def test_files_are_read_while_the_model_works(self, tmp_path):
+        last_is_read = threading.Event()
+
+        class Waiting(Recorder):
+            batch_size = 1
+
+            def embed(self, texts, *, kind):
+                if any("note" in text for text in texts) and not last_is_read.wait(60):
+                    raise ProviderError("the last file is not read while the first is embedded")
+                return super().embed(texts, kind=kind)
+
+        def extractor(_):
+            last_is_read.set()
+            return ["the last file"]
+
+        notes = {f"{number:02d}_md": f"note {number}" for number in range(40)}  # more than one batch of 16
+        root = write(tmp_path / "in", **{**notes, "z_pdf": pdf("x")})
+        report = prepare_embeddings(
+            root, tmp_path / "kb.duckdb", verbose=False, embedder=Waiting(), pdf_extractor=extractor
+        ).report
+        assert (report.documents, report.failures) == (41, [])
+        found = rows(tmp_path / "kb.duckdb", "SELECT node_id FROM documents ORDER BY rid")
+        assert found == [*((f"{number:02d}.md#0",) for number in range(40)), ("z.pdf#0",)]
+
+    def test_no_more_is_read_than_the_limit_says(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(run, "_AHEAD_BYTES", 250)
+        root = write(tmp_path, **{**{f"{number}_md": "x" * 100 for number in range(9)}, "9_md": "x" * 1000})
+        files, read = sorted(root.iterdir()), []
+        with run._Ahead(files, lambda path: read.append(path) or path.name, lambda name: (name, [])) as ahead:
+            for asked, path in enumerate(files, 1):
+                assert ahead.document(path) == path.name
+                ahead._pool.submit(int).result()  # the thread has done what it may
+                assert asked <= len(read) <= asked + 2
+                assert ahead.cut() == (path.name, [])
+        assert read == files
+
+    def test_it_ends_with_the_build(self, tmp_path):
+        class Ended(Recorder):
+            def embed(self, texts, *, kind):
+                if any("note" in text for text in texts):
+                    raise KeyboardInterrupt
+                return super().embed(texts, kind=kind)
+
+        def extractor(_):
+            while True:  # until it is cancelled
+                pause(0.01)
+
+        root = write(tmp_path / "in", **{f"{number:02d}_md": f"note {number}" for number in range(40)}, z_pdf=pdf("x"))
+        Ended.batch_size = 1
+        with pytest.raises(KeyboardInterrupt):
+            prepare_embeddings(root, tmp_path / "kb.duckdb", verbose=False, embedder=Ended(), pdf_extractor=extractor)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("sqlrag-read")]
+
+    def test_it_is_cancelled_with_the_work(self, tmp_path):
+        work = Work()
+
+        def extractor(_):
+            work.stop()
+            while True:
+                pause(0.01)
+
+        root = write(tmp_path / "in", z_pdf=pdf("x"))
+        with pytest.raises(Stopped), work.under_way():
+            prepare_embeddings(
+                root, tmp_path / "kb.duckdb", verbose=False, embedder=Recorder(), pdf_extractor=extractor
+            )
+        assert left_behind(tmp_path) == []
 
 
 class TestLongDocuments:
