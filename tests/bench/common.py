@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 
 import sqlrag
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+# The figures of which README and handbook tell, as the benches write them; tests/package/test_figures.py compares.
+FIGURES = Path(__file__).with_name("measured.json")
 
 
 def environment() -> str:
@@ -54,3 +61,12 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def write_figures(path: Path, change: Callable[[Any], object]) -> None:
+    """Change the figures of a file, with the day and the versions of today; the texts that tell of them follow."""
+    figures = json.loads(path.read_text("utf-8"))
+    change(figures)
+    figures["date"] = dt.datetime.now(dt.UTC).date().isoformat()
+    figures["versions"] = f"DuckDB {duckdb.__version__}, sqlrag {sqlrag.__version__}"
+    path.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")

@@ -1,6 +1,7 @@
 """Latency of warm queries and recall of the two-stage vector leg, at several sizes.
 
 python -m tests.bench.latency [--sizes 10000,100000,1000000] [--db FILE,FILE] [--repeats 3] [--threads N] [--memory]
+                              [--figures FILE]
 
 Questions: those of duckdb_docs_qa and anthropic_docs, embedded with MiniLM before the clock starts. A store is read
 once from end to end before anything is timed. p50 and p95 are over all questions, the median of the repeats; CPU is the
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from sqlrag import Settings, Store
 from sqlrag.engines.duckdb.legs import as_text
 from sqlrag.engines.resident.follow import residence_of
-from tests.bench.common import environment, markdown_table
+from tests.bench.common import environment, markdown_table, write_figures
 from tests.bench.corpora import SEED, WHAT, fill, found_share, nearest, questions
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ def times(query: Query, asked: list[tuple[str, NDArray[Any]]]) -> tuple[list[flo
 
 def measure(
     path: Path, asked: list[tuple[str, NDArray[Any]]], best: NDArray[Any], arguments: Any, *, memory: bool
-) -> list[str]:
-    """Return the line of one store, of SQL or of the arrays in memory."""
+) -> tuple[list[str], dict[str, float]]:
+    """Return the line of one store, of SQL or of the arrays in memory, and the medians of its times in milliseconds."""
     p50, p95, cpu = {}, {}, {}
     settings = Settings(resident_mb=MOST_MB)
     with Store(path, threads=arguments.threads, settings=settings, resident=memory) as store:
@@ -131,7 +132,7 @@ def measure(
             found_share([row["score"] for row in store.vector_query(top_k=10, query_vector=vector)], cosines, 10)
             for (_, vector), cosines in zip(asked, best, strict=True)
         ]
-    return [
+    line = [
         f"{chunks:,}, {'memory' if memory else 'SQL'}",
         *(f"{p50[mode]:.1f} / {p95[mode]:.1f} / {cpu[mode]:.1f}" for mode in p50),
         f"{p50['full scan'] / p50['hybrid']:.1f} x",
@@ -139,6 +140,7 @@ def measure(
         f"{statistics.mean(shares):.4f}",
         f"{path.stat().st_size / 1e6:,.0f}",
     ]
+    return line, {mode: round(milliseconds, 1) for mode, milliseconds in p50.items()}
 
 
 def main() -> None:
@@ -152,6 +154,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=None, help="only so many, spread evenly")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--memory", action="store_true", help="also with the arrays in memory")
+    parser.add_argument("--figures", type=Path, help="write the medians into this file, such as measured.json here")
     arguments = parser.parse_args()
     print(f"{environment()}, seed {SEED}\n\n{WHAT}\n")
     texts, queries = questions()
@@ -159,7 +162,7 @@ def main() -> None:
         step = max(1, len(texts) // arguments.questions)
         texts, queries = texts[::step], queries[::step]
     asked = list(zip(texts, queries, strict=True))
-    rows = []
+    rows, medians = [], {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         paths = [Path(path) for path in arguments.db.split(",") if path]
@@ -171,13 +174,17 @@ def main() -> None:
             with Store(path) as store:
                 size = store.cursor().execute("SELECT count(*) FROM documents").fetchall()[0][0]
             best = nearest(queries, size, 10)
-            engines = (False, True)[: 1 + arguments.memory]
-            rows += [measure(path, asked, best, arguments, memory=memory) for memory in engines]
+            for memory in (False, True)[: 1 + arguments.memory]:
+                line, found = measure(path, asked, best, arguments, memory=memory)
+                rows.append(line)
+                medians[f"{size}{' in memory' * memory}"] = found
             print(f"{path.name} done", file=sys.stderr, flush=True)
     names = ["hybrid", "rrf", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain"]
     header = ["chunks", *(f"{name}: p50 / p95 / CPU ms" for name in names)]
     ends = ["full scan / hybrid", "plain / hybrid (CPU)", "recall@10", "file MB"]
     print(markdown_table([*header, *ends], rows))
+    if arguments.figures:
+        write_figures(arguments.figures, lambda figures: figures["latency"].update(medians))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """This package beside its peers on the same corpus, in one run of the harness that measures them.
 
 python -m tests.bench.peers [--sizes 10000,100000] [--systems …] [--work FOLDER] [--queries 100] [--reuse]
-                            [--peers-python PATH] [--python NAME=PATH …]
+                            [--peers-python PATH] [--python NAME=PATH …] [--figures FILE]
 
 The harness (``../shared/bench``) has an adapter for each peer; ours are put beside them in a copy of it: ``sqlrag``
 answers by SQL, ``sqlrag_memory`` from memory. Vectors are
@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench.common import environment, markdown_table
+from tests.bench.common import environment, markdown_table, write_figures
 
 ROOT = Path(__file__).resolve().parents[2]
 HARNESS = ROOT.parent / "shared" / "bench"
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--timeout", type=float, default=480, help="seconds for a build")
     parser.add_argument("--reuse", action="store_true", help="keep the peers' stores, use those kept; ours is built")
+    parser.add_argument("--figures", type=Path, help="write the times into this file, such as measured.json here")
     arguments = parser.parse_args()
     if not HARNESS.is_dir():
         sys.exit(f"The harness is not at {HARNESS}.")
@@ -73,6 +74,7 @@ def main() -> None:
             parser.error(f"--python {pair}: write NAME=PATH, NAME one of {', '.join(arguments.pythons)}")
         arguments.pythons[name] = str(Path(path).absolute())
     print(f"{environment()}, seed {SEED}\n")
+    found: dict[str, dict[str, dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         harness = Path(folder) / "bench"
         shutil.copytree(HARNESS, harness)
@@ -81,7 +83,10 @@ def main() -> None:
         for size in map(int, arguments.sizes.split(",")):
             corpus = make_corpus(harness, size, arguments.work)
             results = measure(harness, corpus, arguments)
+            found[str(size)] = times(results)
             print(f"## {size:,} chunks\n\n{table(results)}\n\n{remarks(results)}\n", flush=True)
+    if arguments.figures:
+        write_figures(arguments.figures, lambda figures: figures["peers"].update(found))
 
 
 def make_corpus(harness: Path, size: int, work: Path) -> Path:
@@ -156,6 +161,17 @@ def table(results: list[dict[str, Any]]) -> str:
             ]
         )
     return markdown_table(HEADER, rows)
+
+
+def times(results: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the milliseconds of a hybrid query by system, and how many times as long as ours that is."""
+    found = {result["system"]: _mode(result, "hybrid").get("p50_ms") for result in results}
+    ours = found.get(OURS)
+    return {
+        system: {"hybrid_ms": round(milliseconds, 1), "times": round(milliseconds / ours, 1)}
+        for system, milliseconds in found.items()
+        if milliseconds and ours
+    }
 
 
 def remarks(results: list[dict[str, Any]]) -> str:

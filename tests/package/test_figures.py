@@ -1,0 +1,86 @@
+"""What README and handbook say of speed is what the benches have written into ``tests/bench/measured.json``."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.bench.common import FIGURES
+from tests.support.helpers import ROOT
+
+MEASURED = json.loads(FIGURES.read_text("utf-8"))
+PAGE = (ROOT / "data" / "handbook" / "guides" / "performance.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+MODES = ("rrf", "convex", "convex, feedback", "vector", "lexical", "full scan", "plain")
+SIZES = ("10000", "100000", "1000000")
+SYSTEMS = {
+    "`sqlrag`": "sqlrag",
+    "DuckDB": "duckdb_naive",
+    "LanceDB": "lancedb_flat",
+    "sqlite-vec": "sqlite_vec_fts5",
+    "raghilda": "raghilda",
+    "tantivy": "tantivy_faiss",
+    "bm25s": "bm25s_numpy",
+}
+
+
+def table(text, header):
+    """Return the rows of the table whose header row begins so, as lists of cells."""
+    lines = text[text.index(f"\n| {header}") + 1 :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def written(number):
+    """Return a number as the texts write it: with a decimal below ten where it has one."""
+    return f"{number:,.1f}".removesuffix(".0") if number < 10 else f"{number:,.0f}"
+
+
+def in_readme(system):
+    found = [MEASURED["peers"][size][system]["hybrid_ms"] for size in SIZES]
+    return " / ".join(f"{number:,.0f}" if number >= 1 else f"{number:.1f}" for number in found)
+
+
+def test_the_times_of_searches():
+    rows = table(PAGE, "chunks | `rrf` | `convex` |")
+    assert rows == [
+        [f"{int(size):,}", *(f"{MEASURED['latency'][size][mode]:,.0f} ms" for mode in MODES)] for size in SIZES
+    ]
+
+
+def test_the_times_of_peers():
+    rows = table(PAGE, "| 10,000 | 100,000 | 1,000,000 |")
+    assert len(rows) == len(SYSTEMS)
+    for name, *cells in rows:
+        system = SYSTEMS[re.split("[ ,]", name)[0]]
+        for size, cell in zip(SIZES, cells, strict=True):
+            found = MEASURED["peers"][size].get(system)
+            if found is None:
+                assert not re.match(r"\d", cell), (name, size)
+                continue
+            times = "" if system == "sqlrag" else f" ({written(found['times'])})"
+            assert cell == written(found["hybrid_ms"]) + times, (name, size)
+
+
+def test_memory_and_times_without_a_limit():
+    rows = table(PAGE, 'chunks | without a limit | `"250MB"` |')
+    points = {f"{point['chunks']:,}": point for point in MEASURED["points"]}
+    for size, without, *_ in rows:
+        memory = points[size]["resident_mb"]
+        shown = f"{memory} MB" if memory < 1000 else f"{memory / 1000:.1f} GB"
+        assert without.startswith(f"{shown}, "), size
+
+
+@pytest.mark.parametrize(("column", "system"), [(1, "sqlrag"), (3, "lancedb_flat"), (5, "sqlite_vec_fts5")])
+def test_the_times_in_the_readme(column, system):
+    [row] = [row for row in table(README, "| sqlrag | Chroma") if row[0].startswith("hybrid search, ms at")]
+    assert row[column] == in_readme(system)
+
+
+def test_the_pair_in_memory_in_the_readme():
+    assert f"held in memory, takes {in_readme('tantivy_faiss')}\n" in README
+
+
+def test_the_rate_of_storing():
+    assert f"about {MEASURED['store_chunks_a_second']:,} chunks of 384 dimensions a second" in PAGE
