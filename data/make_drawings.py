@@ -1,13 +1,15 @@
-"""Makes the drawings of the handbook from a search file: the pipeline, the tables, a search taken apart.
+"""Makes the drawings of the handbook: the pipeline, the tables, a search taken apart, and how figures grow.
 
 python data/make_drawings.py
 
 Needs a checkout with the extra ``offline``. Texts and numbers are of the corpus in ``data/conformance``, built with
-MiniLM; ``tests/package/test_drawings.py`` makes the drawings again.
+MiniLM; what grows was measured by ``tests.bench.scaling``. ``tests/package/test_drawings.py`` makes them again.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import tempfile
 from html import escape
 from pathlib import Path
@@ -16,12 +18,21 @@ import sqlrag
 
 DATA = Path(__file__).resolve().parent
 HANDBOOK = DATA / "handbook"
+FIGURES = DATA.parent / "tests" / "bench" / "measured.json"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 DOCUMENT = "boats.md"
 QUESTION = "Why does a boat float on water?"
 
 INK, MUTED, PAPER, CARD, LINE = "#1c2025", "#59616b", "#ffffff", "#f3f5f8", "#868e98"
 VECTOR, LEXICAL, TOGETHER = "#3a72c4", "#b0690a", "#1b7f3b"
+
+# What grows, with its unit.
+GROWING = {
+    "build_s": ("storing and indexing", "s"),
+    "hybrid_ms": ("a hybrid search", "ms"),
+    "resident_mb": ("memory while searching", "MB"),
+    "file_mb": ("the file", "MB"),
+}
 
 # Columns that hold the same in every table that has them.
 KEYS = {"doc_id": VECTOR, "node_id": LEXICAL, "rid": TOGETHER, "termid": "#a3217a", "collection": "#7350cc"}
@@ -60,6 +71,7 @@ def drawings(path: Path) -> dict[str, str]:
             "pipeline.svg": pipeline(store),
             "reference/tables.svg": tables(store),
             "guides/a-search-taken-apart.svg": search(store),
+            "guides/growth.svg": growth(json.loads(FIGURES.read_text("utf-8"))["points"]),
         }
 
 
@@ -264,6 +276,47 @@ def search(store: sqlrag.Store) -> str:
         "The ranks of six results in both legs, and how the words of the best one add up to its BM25",
         *parts,
     )
+
+
+def growth(points: list[dict[str, float]]) -> str:
+    """Draw each figure that was measured at several sizes, by powers of ten, with the power of n that fits."""
+    known = {name: [(point["chunks"], point[name]) for point in points if name in point] for name in GROWING}
+    known = {name: found for name, found in known.items() if len(found) > 1}
+    low, high = (edge(math.log10(point["chunks"]) for point in points) for edge in (min, max))
+    width, top, height = 860 / len(known), 70, 170
+    parts = []
+    for panel, (name, found) in enumerate(known.items()):
+        (title, unit), left, wide = GROWING[name], panel * width + 40, width - 100
+        values = [math.log10(value) for _, value in found]
+        floor, ceiling = math.floor(min(values)), math.ceil(max(values))
+        places = [
+            (
+                round(left + wide * (math.log10(size) - low) / (high - low), 1),
+                round(top + height * (ceiling - value) / (ceiling - floor), 1),
+            )
+            for (size, _), value in zip(found, values, strict=True)
+        ]
+        parts += [text(left, 28, title, size=13, bold=True), text(left, 46, f"grows as {_power(found)}", colour=MUTED)]
+        parts.append(
+            f'<path d="M{left:g} {top}V{top + height}H{left + wide:g}" fill="none" stroke="{LINE}" stroke-width="1"/>'
+        )
+        line = " ".join(f"{x:g},{y:g}" for x, y in places)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{VECTOR}" stroke-width="2"/>')
+        for (x, y), (size, value) in zip(places, found, strict=True):
+            parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="3.5" fill="{VECTOR}"/>')
+            parts.append(text(x, y - 9, f"{value:,g} {unit}", at="middle"))
+            if math.log10(size).is_integer():
+                parts.append(text(x, top + height + 18, f"{size:,.0f}", colour=MUTED, at="middle"))
+    parts.append(text(430, top + height + 44, "chunks of 384 dimensions", colour=MUTED, at="middle"))
+    return svg(860, top + height + 60, "How time, memory and the size of a file grow with the number of chunks", *parts)
+
+
+def _power(found: list[tuple[float, float]]) -> str:
+    """Return the power of n that fits best, by least squares of the logarithms."""
+    xs, ys = ([math.log(pair[i]) for pair in found] for i in (0, 1))
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    slope = sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+    return f"n to the power of {slope:.2f}"
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ class HashingEmbedder:
     provider = "hashing"
     max_tokens = 1_000_000  # it has no window
     special_tokens = 0
+    is_python = True  # so that threads of Python only wait for it
 
     def __init__(self, model_name: str = "hashing-384", *, query_prefix: str = "", passage_prefix: str = "") -> None:
         match = _NAME.fullmatch(model_name)

@@ -412,7 +412,7 @@ class TestReadingAhead:
         last_is_read = threading.Event()
 
         class Waiting(Recorder):
-            batch_size = 1
+            batch_size, is_python = 1, False
 
             def embed(self, texts, *, kind):
                 if any("note" in text for text in texts) and not last_is_read.wait(60):
@@ -446,6 +446,8 @@ class TestReadingAhead:
 
     def test_it_ends_with_the_build(self, tmp_path):
         class Ended(Recorder):
+            batch_size, is_python = 1, False
+
             def embed(self, texts, *, kind):
                 if any("note" in text for text in texts):
                     raise KeyboardInterrupt
@@ -456,13 +458,13 @@ class TestReadingAhead:
                 pause(0.01)
 
         root = write(tmp_path / "in", **{f"{number:02d}_md": f"note {number}" for number in range(40)}, z_pdf=pdf("x"))
-        Ended.batch_size = 1
         with pytest.raises(KeyboardInterrupt):
             prepare_embeddings(root, tmp_path / "kb.duckdb", verbose=False, embedder=Ended(), pdf_extractor=extractor)
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("sqlrag-read")]
 
     def test_it_is_cancelled_with_the_work(self, tmp_path):
-        work = Work()
+        work, model = Work(), Recorder()
+        model.is_python = False
 
         def extractor(_):
             work.stop()
@@ -471,9 +473,7 @@ class TestReadingAhead:
 
         root = write(tmp_path / "in", z_pdf=pdf("x"))
         with pytest.raises(Stopped), work.under_way():
-            prepare_embeddings(
-                root, tmp_path / "kb.duckdb", verbose=False, embedder=Recorder(), pdf_extractor=extractor
-            )
+            prepare_embeddings(root, tmp_path / "kb.duckdb", verbose=False, embedder=model, pdf_extractor=extractor)
         assert left_behind(tmp_path) == []
 
 
