@@ -286,7 +286,7 @@ def growth(points: list[dict[str, float]]) -> str:
     width, top, height = 860 / len(known), 70, 170
     parts = []
     for panel, (name, found) in enumerate(known.items()):
-        (title, unit), left, wide = GROWING[name], panel * width + 40, width - 100
+        (title, unit), left, wide = GROWING[name], panel * width + 40, width - 125
         values = [math.log10(value) for _, value in found]
         floor, ceiling = math.floor(min(values)), math.ceil(max(values))
         places = [
@@ -304,7 +304,7 @@ def growth(points: list[dict[str, float]]) -> str:
         parts.append(f'<polyline points="{line}" fill="none" stroke="{VECTOR}" stroke-width="2"/>')
         for (x, y), (size, value) in zip(places, found, strict=True):
             parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="3.5" fill="{VECTOR}"/>')
-            parts.append(text(x, y - 9, f"{value:,g} {unit}", at="middle"))
+            parts.append(text(x + 6, y + 16, f"{value:,g} {unit}"))
             if math.log10(size).is_integer():
                 parts.append(text(x, top + height + 18, f"{size:,.0f}", colour=MUTED, at="middle"))
     parts.append(text(430, top + height + 44, "chunks of 384 dimensions", colour=MUTED, at="middle"))

@@ -280,7 +280,8 @@ class Embedder(Protocol):
     :func:`sqlrag.embedders.embed_texts`, not by the provider.
 
     A provider may also have ``batch_size`` (texts in one call), ``batch_bytes`` (UTF-8 bytes in one call), ``revision``
-    and ``options``, as in :class:`ModelIdentity`.
+    and ``options``, as in :class:`ModelIdentity`; and ``is_python``, True where it computes in Python alone, so that a
+    thread which reads the next files would only wait for it.
 
     Both methods may be called from several threads at once: a build counts the tokens of some texts while others are
     embedded.

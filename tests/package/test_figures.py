@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.bench.common import FIGURES
+from tests.bench import scaling
+from tests.bench.common import FIGURES, write_figures
 from tests.support.helpers import ROOT
 
 MEASURED = json.loads(FIGURES.read_text("utf-8"))
@@ -84,3 +85,14 @@ def test_the_pair_in_memory_in_the_readme():
 
 def test_the_rate_of_storing():
     assert f"about {MEASURED['store_chunks_a_second']:,} chunks of 384 dimensions a second" in PAGE
+
+
+def test_growth_is_fitted_and_points_of_the_same_size_are_replaced(tmp_path):
+    points = [{"chunks": n, "build_s": 3 * n**0.5} for n in (10, 1000, 100000)]
+    assert scaling.exponent(points, "build_s") == pytest.approx(0.5)
+    path = tmp_path / "figures.json"
+    path.write_text(json.dumps({"points": [{"chunks": 1000, "build_s": 1, "resident_mb": 2}]}))
+    write_figures(path, lambda figures: scaling.merge(figures["points"], [points[1], points[0]]))
+    figures = json.loads(path.read_text())
+    assert figures["points"] == [points[0], {**points[1], "resident_mb": 2}]
+    assert figures.keys() == {"points", "date", "versions"}
