@@ -1,17 +1,24 @@
-/** A worker that searches the published file: every search is a macro of the file, called in DuckDB. */
+/** A worker that searches the published file: each leg of a search is a macro of the file, called in DuckDB. */
 
 import * as duckdb from "../assets/duckdb/duckdb-browser-blocking.js";
+import { asciiParts, asciiWords, fuse, idf, isAscii, queryCode, sampledNth, trustOf } from "./ranking.js";
 import { answer, fetched, Problem, tell } from "./rpc.js";
 import { marks, part } from "./snippets.js";
 
 const DEEPER = 200; // candidates of each leg where only some results of a document are wanted
 const POOL = { adaptive: 100 };
 const CANDIDATES = 50;
+const FUSIONS = ["adaptive", "rrf", "weighted", "convex"];
 const FILTERS = ["collection", "tags_any", "tags_all"];
 
 let connection = null;
+
+// Of the file, which does not change.
 let chunks = 0;
 let dimensions = 0;
+let headingWeight = 0;
+let stemmer = "";
+let stops = new Set();
 
 /** Open `{url, bytes, wasm}`; addresses are absolute. */
 async function open(file) {
@@ -32,9 +39,13 @@ async function open(file) {
     for (const name of ["autoinstall_known_extensions", "autoload_known_extensions"]) connection.query(`SET ${name} = false`);
     // It makes the plan of a search take six times as long.
     connection.query("SET disabled_optimizers = 'cte_inlining'");
-    const [facts] = select("SELECT count(*) AS chunks, (SELECT CAST(value AS INTEGER) FROM embedding_metadata WHERE key = 'embedding_dimensions') AS dimensions FROM documents");
-    ({ chunks, dimensions } = facts);
-    terms("warm"); // compiles the regular expressions of words
+    const settings = new Map(select("SELECT key, value FROM embedding_metadata ORDER BY key").map(({ key, value }) => [key, value]));
+    dimensions = Number(settings.get("embedding_dimensions"));
+    headingWeight = Number(settings.get("header_weight"));
+    stemmer = settings.get("stemmer");
+    [{ chunks }] = select("SELECT count(*) AS chunks FROM documents");
+    const listed = select("SELECT word FROM fts_main_documents.stopwords ORDER BY word").map(({ word }) => word);
+    stops = new Set(listed.every(isAscii) ? listed.map((word) => word.toLowerCase()) : select(`SELECT fts_main_documents.fold(fts_main_documents.composed(word)) AS word FROM (SELECT unnest(${literal(listed)}) AS word)`).map(({ word }) => word));
   } catch (error) {
     throw new Problem(424, "The published file cannot be read", `${file.url}: ${error.message}`);
   }
@@ -72,13 +83,50 @@ function macro(name, values, options = {}) {
   return `${name}(${[...values, ...named.map(([key, value]) => `${key} := ${literal(value)}`)].join(", ")})`;
 }
 
-const WEIGHT = "heading_weight := (SELECT CAST(value AS DOUBLE) FROM embedding_metadata WHERE key = 'header_weight')";
 const VECTOR = "getvariable('question')";
 
-const useVector = (vector) => connection.query(`SET VARIABLE question = CAST('[${Array.from(vector, Number).join(", ")}]' AS FLOAT[${dimensions}])`);
+function useVector(vector) {
+  const values = Float32Array.from(vector ?? []);
+  const length = Math.hypot(...values);
+  if (values.length !== dimensions || !Number.isFinite(length) || !length) throw new Problem(422, "The vector cannot be used", `It has to have ${dimensions} finite numbers that are not all 0.`);
+  connection.query(`SET VARIABLE question = CAST('[${values.join(", ")}]' AS FLOAT[${dimensions}])`);
+  return values;
+}
 
 /** How many candidates of the sign codes get exact cosines, as Python's default_pool has it. */
 const codesPool = (k) => Math.round(Math.max(750, 6 * k, 0.75 * chunks ** 0.6) * Math.max(1, 384 / dimensions));
+
+const leg = (call) => select(`SELECT rid, node_id, doc_id, chunk_index, score FROM ${call} ORDER BY score DESC, doc_id, chunk_index`);
+
+/** Return the chunks nearest to a vector, best first. The macro that makes the code of the vector takes longer to plan than to run. */
+function nearest(vector, k, exact, filters) {
+  const values = useVector(vector);
+  if (exact) return leg(macro("exact_vector_search", [VECTOR], { k, ...filters }));
+  const { signs, low, high } = queryCode(values);
+  return leg(macro("vector_search", [VECTOR, ...[signs, low, high].map((words) => `'[${words.join(", ")}]'`)], { k, pool: Math.max(k, codesPool(k)), ...filters }));
+}
+
+const lists = (wanted) => [wanted.map(({ termid }) => termid), wanted.map(({ df }) => df)].map((list) => `CAST(${literal(list)} AS INTEGER[])`);
+
+/** Return the chunks that hold one of the terms, by BM25, best first. */
+function holding(wanted, options) {
+  const found = wanted.filter(({ df }) => df);
+  return found.length ? leg(macro("lexical_search", lists(found), { heading_weight: headingWeight, ...options })) : [];
+}
+
+/** Fuse both legs; "adaptive" and "convex" do so by the exact scores of every candidate. */
+function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
+  const wanted = terms(text);
+  const depth = Math.max(pool ?? POOL[fusion] ?? CANDIDATES, k);
+  const [vectorLeg, lexicalLeg] = [nearest(vector, depth, exact, filters), holding(wanted, { k: depth, ...filters })];
+  if (!(fusion === "adaptive" || fusion === "convex")) return fuse(vectorLeg, lexicalLeg, fusion);
+  const rids = [...new Set([...vectorLeg, ...lexicalLeg].map(({ rid }) => rid))];
+  const found = wanted.filter(({ df }) => df);
+  const options = { heading_weight: headingWeight, nth: fusion === "adaptive" ? sampledNth(found, chunks) : undefined };
+  const scores = select(`SELECT rid, vector_score, lexical_score, sampled FROM ${macro("pair_scores", [...lists(found), VECTOR, literal(rids)], options)} ORDER BY rid`);
+  const scoreOf = new Map(scores.map(({ rid, sampled, ...both }) => [rid, both]));
+  return fuse(vectorLeg, lexicalLeg, fusion, scoreOf, trustOf(scores.filter(({ sampled }) => sampled), wanted, chunks));
+}
 
 /**
  * Search by mode "words", "meaning" or "hybrid"; the last two need the question's `vector`. Return rows as `sqlrag serve` does, and the ids
@@ -89,23 +137,15 @@ function search(text, mode, vector, options) {
   const { top_k: k = 10, per_document: most = 0, fusion = "adaptive", exact = false } = options;
   const filters = Object.fromEntries(FILTERS.map((name) => [name, typeof options[name] === "string" ? [options[name]] : options[name]]));
   const deep = most ? Math.max(k, DEEPER) : k;
-  if (mode !== "words") useVector(vector);
-  let found;
-  if (mode === "words") {
-    found = words(text, { k: deep, ...filters });
-  } else if (mode === "meaning") {
-    found = exact ? macro("exact_vector_query", [VECTOR], { k: deep, ...filters }) : macro("vector_query", [VECTOR], { k: deep, pool: codesPool(deep), ...filters });
+  let hits;
+  if (mode === "hybrid") {
+    if (!FUSIONS.includes(fusion)) throw new Problem(422, "There is no such fusion", `It is one of ${FUSIONS.join(", ")}.`);
+    hits = hybrid(text, vector, { k: deep, pool: most ? DEEPER : undefined, fusion, exact, filters });
   } else {
-    const pool = most ? DEEPER : undefined;
-    const codes = exact ? 2 ** 31 - 1 : codesPool(Math.max(pool ?? POOL[fusion] ?? CANDIDATES, k));
-    found = macro("hybrid_query", [literal(text), VECTOR], { k: deep, pool, fusion, codes_pool: codes, ...filters });
+    const [found, name] = mode === "words" ? [byWords(text, { k: deep, ...filters }), "lexical"] : [nearest(vector, deep, exact, filters), "vector"];
+    const none = { vector_score: null, vector_rank: null, lexical_score: null, lexical_rank: null };
+    hits = found.map((hit, place) => ({ ...hit, ...none, [`${name}_score`]: hit.score, [`${name}_rank`]: place + 1 }));
   }
-  const scores = mode === "hybrid" ? ", vector_score, vector_rank, lexical_score, lexical_rank" : "";
-  const hits = select(`SELECT rid, node_id, doc_id, chunk_index, score${scores} FROM ${found} ORDER BY score DESC, doc_id, chunk_index`);
-  hits.forEach((hit, place) => {
-    const leg = { words: "lexical", meaning: "vector" }[mode];
-    if (leg) Object.assign(hit, { vector_score: null, vector_rank: null, lexical_score: null, lexical_rank: null, [`${leg}_score`]: hit.score, [`${leg}_rank`]: place + 1 });
-  });
   const [kept, further] = ofEachDocument(hits, most);
   const shown = kept.slice(0, k);
   const type = { words: "bm25", meaning: "vector", hybrid: fusion }[mode];
@@ -126,7 +166,6 @@ const RUN = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Han
 
 /** Take a question apart: its plain words as text, the words of each phrase, and beginnings of words, folded. */
 function parse(text) {
-  const plainWords = (some) => select(`SELECT fts_main_documents.plain_words(${literal(some)}) AS words`)[0].words;
   const phrases = [...text.matchAll(PHRASE)].map(([, phrase]) => plainWords(phrase)).filter((phrase) => phrase.length);
   let rest = text.replaceAll(PHRASE, " ");
   const stars = [...new Set([...rest.matchAll(PREFIX)].map(([, word]) => word))];
@@ -140,23 +179,39 @@ function parse(text) {
   return { rest, phrases, prefixes: [...prefixes] };
 }
 
-/** Return the terms of folded words. */
-const termsOf = (folded) => folded.length ? select(`
-  SELECT DISTINCT coalesce(f.term, fts_main_documents.term_of(w.word, m.value)) AS term
-  FROM (SELECT unnest(${literal(folded)}) AS word) AS w JOIN embedding_metadata AS m ON m.key = 'stemmer'
-  LEFT JOIN fts_main_documents.words AS f ON f.word = w.word ORDER BY term`).map(({ term }) => term) : [];
+const callOf = (name, text) => select(`SELECT fts_main_documents.${name}(${literal(text)}) AS words`)[0].words;
 
-/** Return the call of the macro that searches for words; quotes and stars ask for phrases and beginnings. */
-function words(text, options) {
-  const { rest, phrases, prefixes } = parse(text);
-  if (!phrases.length && !prefixes.length) return macro("lexical_query", [literal(text)], options);
-  const [{ kept }] = select(`
-    SELECT coalesce(list(q.word ORDER BY q.word) FILTER (q.word NOT IN (SELECT s.word FROM fts_main_documents.stopwords AS s)), []) AS kept
-    FROM query_words(${literal(rest)}) AS q`);
-  const quoted = termsOf(phrases.flat());
-  const wanted = [...new Set([...termsOf(kept), ...quoted])].sort();
+// The macros have regular expressions that take longer to compile than all else of a search.
+const plainWords = (text) => (isAscii(text) ? asciiWords(text) : callOf("plain_words", text));
+const tokenize = (text) => (isAscii(text) ? [...asciiWords(text), ...asciiParts(text)] : callOf("tokenize", text));
+
+const termOf = new Map(); // by word, of the words that were asked for
+
+/** Return the terms of folded words, in the order of their letters. */
+function termsOf(folded) {
+  const unknown = () => folded.filter((word) => !termOf.has(word)).map(literal).join(", ");
+  const remember = (sql) => select(sql).forEach(({ word, term }) => termOf.set(word, term));
+  if (unknown()) remember(`SELECT word, term FROM fts_main_documents.words WHERE word IN (${unknown()}) ORDER BY word`);
+  if (unknown()) remember(`SELECT word, fts_main_documents.term_of(word, ${literal(stemmer)}) AS term FROM (SELECT unnest([${unknown()}]) AS word) ORDER BY word`);
+  return [...new Set(folded.map((word) => termOf.get(word)))].sort();
+}
+
+/** Return `{term, termid, df}` of terms; of those that no chunk holds, df is 0. */
+function lookUp(wanted) {
   const rows = wanted.length ? select(`SELECT term, termid, df FROM fts_main_documents.dict WHERE term IN (${wanted.map(literal).join(", ")}) ORDER BY term`) : [];
-  const found = rows.map(({ term, termid, df }) => ({ termid, df, clause: wanted.indexOf(term) }));
+  const found = new Map(rows.map((row) => [row.term, row]));
+  return wanted.map((term) => found.get(term) ?? { term, termid: null, df: 0 });
+}
+
+const kept = (words) => words.filter((word) => !stops.has(word));
+
+/** Search for words; quotes and stars ask for phrases and beginnings. */
+function byWords(text, options) {
+  const { rest, phrases, prefixes } = parse(text);
+  if (!phrases.length && !prefixes.length) return holding(terms(text), options);
+  const quoted = termsOf(phrases.flat());
+  const wanted = [...new Set([...termsOf(kept(tokenize(rest))), ...quoted])].sort();
+  const found = lookUp(wanted).filter(({ df }) => df).map((one) => ({ ...one, clause: wanted.indexOf(one.term) }));
   const longest = [...prefixes].sort((a, b) => b.length - a.length || (a < b ? -1 : 1));
   longest.forEach((prefix, place) => {
     const known = new Set(found.map(({ termid }) => termid));
@@ -168,10 +223,9 @@ function words(text, options) {
   });
   const clauses = found.map(({ clause }) => clause);
   const required = quoted.map((term) => wanted.indexOf(term));
+  if (!found.length || !required.every((clause) => clauses.includes(clause))) return [];
   const holds = phrases.filter((phrase) => phrase.length > 1 || !RUN.test(phrase[0])).map((phrase) => ` ${phrase.join(" ")} `);
-  const isReachable = found.length && required.every((clause) => clauses.includes(clause));
-  const lists = [found.map(({ termid }) => termid), found.map(({ df }) => df), clauses, required, holds].map(literal);
-  return macro("clause_search", [...lists, WEIGHT], { ...options, k: isReachable ? options.k : 0 });
+  return leg(macro("clause_search", [...lists(found), ...[clauses, required, holds].map(literal)], { heading_weight: headingWeight, ...options }));
 }
 
 function ofEachDocument(hits, most) {
@@ -231,9 +285,13 @@ function describe() {
 
 let asked = { text: null, terms: [] };
 
-/** Return the terms of a question; those of the last one are kept, for its results ask for them again. */
+/** Return the terms of a question, without stop words where there are others; those of the last one are kept, for its results ask for them again. */
 function terms(text) {
-  if (asked.text !== text) asked = { text, terms: select(`SELECT term, termid, df FROM query_terms(${literal(text)}) ORDER BY term`) };
+  if (asked.text !== text) {
+    const words = [...new Set(tokenize(text))];
+    const counted = kept(words);
+    asked = { text, terms: lookUp(termsOf(counted.length ? counted : words)) };
+  }
   return asked.terms;
 }
 
@@ -247,7 +305,7 @@ function weights(text, words, syntax) {
     SELECT w.word, CASE ${begun || "WHEN false THEN NULL "}ELSE coalesce(f.term, fts_main_documents.term_of(w.folded, m.value)) END AS term
     FROM (SELECT word, fts_main_documents.fold(fts_main_documents.composed(word)) AS folded FROM (SELECT unnest(${literal(words)}) AS word)) AS w
     JOIN embedding_metadata AS m ON m.key = 'stemmer' LEFT JOIN fts_main_documents.words AS f ON f.word = w.folded ORDER BY w.word`);
-  const idf = new Map(wanted.map(({ term, df }) => [term, Math.log(1 + (chunks - df + 0.5) / (df + 0.5))]));
+  const idf = new Map(wanted.map(({ term, df }) => [term, idf(df, chunks)]));
   for (const prefix of prefixes) idf.set(`${prefix}*`, Math.max(1, ...idf.values()));
   return new Map(rows.filter(({ term }) => idf.has(term)).map(({ word, term }) => [word, { term, weight: idf.get(term) }]));
 }
@@ -270,15 +328,15 @@ function explain(text, id, vector, options) {
   const wanted = terms(text).filter(({ df }) => df > 0);
   const [chunk] = select(`SELECT rid FROM documents WHERE node_id = ${literal(id)} ORDER BY rid`);
   if (!chunk) throw new Problem(404, "This is not in the file", `It holds no chunk ${id}.`);
-  const lists = [wanted.map(({ termid }) => termid), wanted.map(({ df }) => df)].map(literal);
+  const weight = `heading_weight := ${headingWeight}`;
   const parts = wanted.length ? select(`
-    SELECT d.term, d.df, p.tf, p.heading_tf, c.contribution / 1e9 AS contribution FROM bm25_contributions(${lists.join(", ")}, ${WEIGHT}) AS c
+    SELECT d.term, d.df, p.tf, p.heading_tf, c.contribution / 1e9 AS contribution FROM bm25_contributions(${lists(wanted).join(", ")}, ${weight}) AS c
     JOIN fts_main_documents.dict AS d ON d.termid = c.termid
     JOIN fts_main_documents.postings AS p ON p.termid = c.termid AND p.rid = c.rid
     WHERE c.rid = ${chunk.rid} ORDER BY d.term`) : [];
   const { results } = search(text, vector ? "hybrid" : "words", vector, { ...options, top_k: DEEPER });
   const place = results.findIndex((row) => row.node_id === id);
-  const [exact] = vector ? select(`SELECT vector_score FROM pair_scores(${lists.join(", ")}, ${VECTOR}, [${chunk.rid}], ${WEIGHT})`) : [];
+  const [exact] = vector ? select(`SELECT vector_score FROM pair_scores(${lists(wanted).join(", ")}, ${VECTOR}, [${chunk.rid}], ${weight})`) : [];
   const bm25 = parts.reduce((sum, one) => sum + Math.round(one.contribution * 1e9), 0) / 1e9;
   return { node_id: id, rank: place < 0 ? null : place + 1, score: results[place]?.score ?? null, cosine: exact?.vector_score ?? null, bm25, terms: parts };
 }
