@@ -18,8 +18,10 @@ from sqlrag.embedders.onnx import bundle_files
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.files import real_path
+from sqlrag.engines.duckdb.lexical import stop_words
 from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
 from sqlrag.engines.duckdb.rewrite import compact
+from sqlrag.engines.duckdb.rows import counted_names
 from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.formats.convert import convert
@@ -38,7 +40,14 @@ MOST_BYTES = 512_000_000
 
 """The largest file to publish: a browser loads it as a whole, and has 4 GB for it and for what it is searched with."""
 
+RANGES_FROM = 64_000_000
+
+"""From this size on the file is read in ranges, where the server has them: less is loaded before the first results, but
+the browser does not keep it."""
+
 _FORMAT = 1
+
+_MOST_NAMES = 500  # collections and tags that the page offers
 
 _SITE = Path(__file__).parent / "site"
 
@@ -207,7 +216,7 @@ def publish(
             _copy_package(package, found[package.name], site / "assets" / package.folder)
         _write_licenses(found, site / "assets" / "licenses.txt")
         _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions)
-        facts = _facts(site, title or source.stem, settings["schema_version"], parts, identity, without)
+        facts = _facts(site, title or source.stem, settings, parts, identity, without)
         facts["markdown"] = [*filter(is_markdown, mimes)]  # whose text the page shows as Markdown
         _write_page(site, facts["title"], base_url)
         (site / "site.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
@@ -360,18 +369,38 @@ def published_macro() -> str:
 
 
 def _facts(
-    site: Path, title: str, schema_version: str, parts: With, identity: ModelIdentity, without: str | None
+    site: Path, title: str, settings: dict[str, str], parts: With, identity: ModelIdentity, without: str | None
 ) -> dict[str, Any]:
-    """Return what the scripts need to know, and write the model."""
+    """Return what the scripts need to know, and write the model. What they would have to ask the file for is in it."""
+    with Database.open(site / "kb.duckdb") as database:
+        con = database.cursor()
+        documents, chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]
+        stops = sorted(stop_words(con))
+        collections, tags = (
+            counted_names(
+                lambda name, **values: con.execute(read_sql(name), values).fetchall(), kind, _MOST_NAMES, files=1
+            )
+            for kind in ("collections", "tags")
+        )
     facts: dict[str, Any] = {
         "format": _FORMAT,
-        "schema_version": schema_version,
+        "schema_version": settings["schema_version"],
         "title": title,
+        "documents": documents,
+        "collections": collections,
+        "tags": tags,
+        "embedding_model": settings["embedding_model"],
         "words": parts != "vectors",
         "database": {
             "url": f"kb.duckdb?v={_digest(site / 'kb.duckdb')}",
             "bytes": size_of(site / "kb.duckdb"),
+            "ranges": size_of(site / "kb.duckdb") >= RANGES_FROM,
             "wasm": "assets/duckdb/duckdb-eh.wasm",
+            "chunks": chunks,
+            "dimensions": identity.dimensions,
+            "stop_words": stops,
+            "stemmer": settings["stemmer"],
+            "heading_weight": float(settings["header_weight"]),
         },
         "model": None,
         "without": without,

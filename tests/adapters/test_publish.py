@@ -22,6 +22,7 @@ from tests.adapters.test_search_page import CHROMIUM, PAGES, Visit, browser, syn
 from tests.support.handbook import HANDBOOK, blocks
 from tests.support.helpers import MINILM, ROOT, build
 from tests.support.loopback import served
+from tests.support.static_files import Files
 
 QUESTION = "How do I filter by tag?"
 LIBRARIES = (publishing._DUCKDB, publishing._ARROW, *publishing._OF_THE_MODEL)
@@ -242,6 +243,29 @@ class TestSameAsPython:
             added = {term.term: term.contribution for term in told.lexical.terms if term.contribution}
             assert {term["term"]: term["contribution"] for term in explained["terms"]} == added
         assert "alone" in page.evaluate("async (text) => (await store.search(text)).notices[0]", QUESTION)
+
+
+class TestRanges:
+    pytestmark = in_browser
+
+    def test_a_large_file_is_read_in_parts(self, visit, address, folder, monkeypatch):
+        monkeypatch.setattr(publishing, "RANGES_FROM", 0)
+        publish(folder / "words" / "kb.duckdb", folder / "ranges", parts="words", assets=libraries())
+        asked = [QUESTION, '"filter by tag"', "conf* emb*", "prefixes"]
+        with sqlrag.Store(folder / "ranges" / "kb.duckdb") as store:
+            expected = [scored(store.lexical_query(text, top_k=10)) for text in asked]
+            document = store.lexical_query(QUESTION)[0]["doc_id"]
+        with served(functools.partial(Files, directory=folder), threading.Event()) as with_ranges:
+            page, before = opened(visit, with_ranges, "ranges", model=False), Files.sent
+            assert before < (folder / "ranges" / "kb.duckdb").stat().st_size
+            assert [found(page, text, mode="words") for text in asked] == expected
+            assert Files.requests > 10
+            os.utime(folder / "ranges" / "kb.duckdb", (0, 0))
+            visit.failing = True
+            refused = "async (id) => { try { await store.read(id) } catch (error) { return error.title } }"
+            assert page.evaluate(refused, document) == "This site was published anew"
+        page = opened(visit, address, "ranges", model=False)  # from a server without ranges
+        assert [found(page, text, mode="words") for text in asked] == expected
 
 
 class TestPage:

@@ -31,12 +31,12 @@ const MODES = { hybrid_query: "hybrid", vector_query: "meaning", lexical_query: 
 
 const routes = {
   async get_embedding_metadata(store) {
-    const { documents, chunks, model } = await store.describe();
-    return { source_documents: { total_documents: documents }, chunks: { total_chunks: chunks }, embedding: { model } };
+    const { documents, embedding_model: model, database } = store.site;
+    return { source_documents: { total_documents: documents }, chunks: { total_chunks: database.chunks }, embedding: { model } };
   },
   async facets(store) {
-    const { collections, tags } = await store.describe();
-    return { name: store.site.title, databases: [], chat_model: null, collections, tags, row_sources: [] };
+    const { title: name, collections, tags } = store.site;
+    return { name, databases: [], chat_model: null, collections, tags, row_sources: [] };
   },
   passage: async (store, _, query) => {
     const { mime, body_start, ...place } = await store.passage(query.get("node_id"));

@@ -11,44 +11,57 @@ const CANDIDATES = 50;
 const FUSIONS = ["adaptive", "rrf", "weighted", "convex"];
 const FILTERS = ["collection", "tags_any", "tags_all"];
 
+// Of DuckDB, which else reads a file of another server as a whole.
+const RANGES = { reliableHeadRequests: true, allowFullHTTPReads: false, forceFullHTTPReads: false };
+
 let connection = null;
+let opened = null;
+let state = null; // of the file, where it is read in ranges
 
 // Of the file, which does not change.
-let chunks = 0;
-let dimensions = 0;
-let headingWeight = 0;
-let stemmer = "";
-let stops = new Set();
+let chunks, dimensions, stops, stemmer, weight;
 
-/** Open `{url, bytes, wasm}`; addresses are absolute. */
+/** Open `{url, bytes, ranges, wasm, chunks, dimensions, stop_words, stemmer, heading_weight}`; addresses are absolute. */
 async function open(file) {
+  opened = file;
+  ({ chunks, dimensions, stemmer } = file);
+  weight = `heading_weight := CAST(${file.heading_weight} AS DOUBLE)`;
+  stops = new Set(file.stop_words);
   const { wasmExceptions } = await duckdb.getPlatformFeatures();
   if (!wasmExceptions) throw new Problem(426, "This browser is too old", "It needs WebAssembly with exceptions.");
   const bundle = { mainModule: file.wasm, mainWorker: "" };
   const database = await duckdb.createDuckDB({ mvp: bundle, eh: bundle }, new duckdb.VoidLogger(), duckdb.BROWSER_RUNTIME);
+  state = file.ranges ? await stateOf(file) : null;
   const [content] = await Promise.all([
-    fetched(file.url, file.bytes),
+    state === null ? fetched(file.url, file.bytes) : null,
     Promise.race([failure(), database.instantiate(({ bytesLoaded, bytesTotal }) => tell({ file: "DuckDB", have: bytesLoaded, bytes: bytesTotal }))]).catch((error) => {
       throw new Problem(424, "The database engine cannot be started", `${file.wasm}: ${error.message}. Publish the site again.`);
     }),
   ]);
-  database.registerFileBuffer("kb.duckdb", content);
+  if (content) database.registerFileBuffer("kb.duckdb", content);
+  else database.registerFileURL("kb.duckdb", file.url, duckdb.DuckDBDataProtocol.HTTP, true);
   try {
-    database.open({ path: "kb.duckdb", accessMode: duckdb.DuckDBAccessMode.READ_ONLY });
+    database.open({ path: "kb.duckdb", accessMode: duckdb.DuckDBAccessMode.READ_ONLY, filesystem: RANGES });
     connection = database.connect();
     for (const name of ["autoinstall_known_extensions", "autoload_known_extensions"]) connection.query(`SET ${name} = false`);
     // It makes the plan of a search take six times as long.
     connection.query("SET disabled_optimizers = 'cte_inlining'");
-    const settings = new Map(select("SELECT key, value FROM embedding_metadata ORDER BY key").map(({ key, value }) => [key, value]));
-    dimensions = Number(settings.get("embedding_dimensions"));
-    headingWeight = Number(settings.get("header_weight"));
-    stemmer = settings.get("stemmer");
-    [{ chunks }] = select("SELECT count(*) AS chunks FROM documents");
-    const listed = select("SELECT word FROM fts_main_documents.stopwords ORDER BY word").map(({ word }) => word);
-    stops = new Set(listed.every(isAscii) ? listed.map((word) => word.toLowerCase()) : select(`SELECT fts_main_documents.fold(fts_main_documents.composed(word)) AS word FROM (SELECT unnest(${literal(listed)}) AS word)`).map(({ word }) => word));
+    select("SELECT rid FROM documents ORDER BY rid LIMIT 1"); // a damaged file is found out now
   } catch (error) {
     throw new Problem(424, "The published file cannot be read", `${file.url}: ${error.message}`);
   }
+}
+
+/** Return what tells a file that is read in ranges from a later one; null where its server sends no ranges, or does not tell. */
+async function stateOf({ url, bytes }) {
+  const head = await fetch(url, { method: "HEAD", headers: { Range: "bytes=0-" }, cache: "no-store" }).catch(() => null);
+  if (head?.status !== 206 || Number(head.headers.get("Content-Length")) !== bytes) return null;
+  return head.headers.get("ETag") ?? head.headers.get("Last-Modified");
+}
+
+/** A file that is published anew while it is read in ranges would be read as a mixture of both. */
+async function unchanged() {
+  if (state !== null && (await stateOf(opened)) !== state) throw new Problem(409, "This site was published anew", "Load the page again.");
 }
 
 /** Reject with the next failure that nobody handles: DuckDB waits for ever where its file is missing or damaged. */
@@ -111,7 +124,7 @@ const lists = (wanted) => [wanted.map(({ termid }) => termid), wanted.map(({ df 
 /** Return the chunks that hold one of the terms, by BM25, best first. */
 function holding(wanted, options) {
   const found = wanted.filter(({ df }) => df);
-  return found.length ? leg(macro("lexical_search", lists(found), { heading_weight: headingWeight, ...options })) : [];
+  return found.length ? leg(macro("lexical_search", [...lists(found), weight], options)) : [];
 }
 
 /** Fuse both legs; "adaptive" and "convex" do so by the exact scores of every candidate. */
@@ -122,8 +135,8 @@ function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
   if (!(fusion === "adaptive" || fusion === "convex")) return fuse(vectorLeg, lexicalLeg, fusion);
   const rids = [...new Set([...vectorLeg, ...lexicalLeg].map(({ rid }) => rid))];
   const found = wanted.filter(({ df }) => df);
-  const options = { heading_weight: headingWeight, nth: fusion === "adaptive" ? sampledNth(found, chunks) : undefined };
-  const scores = select(`SELECT rid, vector_score, lexical_score, sampled FROM ${macro("pair_scores", [...lists(found), VECTOR, literal(rids)], options)} ORDER BY rid`);
+  const options = { nth: fusion === "adaptive" ? sampledNth(found, chunks) : undefined };
+  const scores = select(`SELECT rid, vector_score, lexical_score, sampled FROM ${macro("pair_scores", [...lists(found), VECTOR, literal(rids), weight], options)} ORDER BY rid`);
   const scoreOf = new Map(scores.map(({ rid, sampled, ...both }) => [rid, both]));
   return fuse(vectorLeg, lexicalLeg, fusion, scoreOf, trustOf(scores.filter(({ sampled }) => sampled), wanted, chunks));
 }
@@ -185,14 +198,19 @@ const callOf = (name, text) => select(`SELECT fts_main_documents.${name}(${liter
 const plainWords = (text) => (isAscii(text) ? asciiWords(text) : callOf("plain_words", text));
 const tokenize = (text) => (isAscii(text) ? [...asciiWords(text), ...asciiParts(text)] : callOf("tokenize", text));
 
-const termOf = new Map(); // by word, of the words that were asked for
+const termOf = new Map(); // by folded word, of the words that were asked for
 
-/** Return the terms of folded words, in the order of their letters. */
-function termsOf(folded) {
-  const unknown = () => folded.filter((word) => !termOf.has(word)).map(literal).join(", ");
+/** Find the terms of folded words: those of the words of the file, or else by rule, as query_terms.sql does. */
+function learn(folded) {
+  const unknown = () => [...new Set(folded)].filter((word) => !termOf.has(word)).map(literal).join(", ");
   const remember = (sql) => select(sql).forEach(({ word, term }) => termOf.set(word, term));
   if (unknown()) remember(`SELECT word, term FROM fts_main_documents.words WHERE word IN (${unknown()}) ORDER BY word`);
   if (unknown()) remember(`SELECT word, fts_main_documents.term_of(word, ${literal(stemmer)}) AS term FROM (SELECT unnest([${unknown()}]) AS word) ORDER BY word`);
+}
+
+/** Return the terms of folded words, in the order of their letters. */
+function termsOf(folded) {
+  learn(folded);
   return [...new Set(folded.map((word) => termOf.get(word)))].sort();
 }
 
@@ -225,7 +243,7 @@ function byWords(text, options) {
   const required = quoted.map((term) => wanted.indexOf(term));
   if (!found.length || !required.every((clause) => clauses.includes(clause))) return [];
   const holds = phrases.filter((phrase) => phrase.length > 1 || !RUN.test(phrase[0])).map((phrase) => ` ${phrase.join(" ")} `);
-  return leg(macro("clause_search", [...lists(found), ...[clauses, required, holds].map(literal)], { heading_weight: headingWeight, ...options }));
+  return leg(macro("clause_search", [...lists(found), ...[clauses, required, holds].map(literal), weight], options));
 }
 
 function ofEachDocument(hits, most) {
@@ -276,13 +294,6 @@ function passage(id) {
   return { node_id: id, spans: start === null ? [] : [[start, end]], page, mime, body_start };
 }
 
-/** Return what is in the file: its numbers, its collections and its tags, the largest first. */
-function describe() {
-  const names = (from, column) => select(`SELECT ${column} AS name, count(*) AS chunks FROM ${from} GROUP BY ALL ORDER BY chunks DESC, name LIMIT 500`);
-  const [facts] = select("SELECT (SELECT count(*) FROM source_documents) AS documents, (SELECT value FROM embedding_metadata WHERE key = 'embedding_model') AS model");
-  return { ...facts, chunks, collections: names("documents", "collection"), tags: names("(SELECT unnest(list_distinct(tags)) AS tag FROM documents)", "tag") };
-}
-
 let asked = { text: null, terms: [] };
 
 /** Return the terms of a question, without stop words where there are others; those of the last one are kept, for its results ask for them again. */
@@ -300,14 +311,19 @@ function weights(text, words, syntax) {
   if (!words.length) return new Map();
   const { rest, phrases, prefixes } = syntax ? parse(text) : { rest: text, phrases: [], prefixes: [] };
   const wanted = terms(`${rest} ${phrases.flat().join(" ")}`);
-  const begun = prefixes.map((prefix) => `WHEN starts_with(w.folded, ${literal(prefix)}) THEN ${literal(`${prefix}*`)} `).join("");
-  const rows = select(`
-    SELECT w.word, CASE ${begun || "WHEN false THEN NULL "}ELSE coalesce(f.term, fts_main_documents.term_of(w.folded, m.value)) END AS term
-    FROM (SELECT word, fts_main_documents.fold(fts_main_documents.composed(word)) AS folded FROM (SELECT unnest(${literal(words)}) AS word)) AS w
-    JOIN embedding_metadata AS m ON m.key = 'stemmer' LEFT JOIN fts_main_documents.words AS f ON f.word = w.folded ORDER BY w.word`);
-  const idf = new Map(wanted.map(({ term, df }) => [term, idf(df, chunks)]));
-  for (const prefix of prefixes) idf.set(`${prefix}*`, Math.max(1, ...idf.values()));
-  return new Map(rows.filter(({ term }) => idf.has(term)).map(({ word, term }) => [word, { term, weight: idf.get(term) }]));
+  const weightOf = new Map(wanted.map(({ term, df }) => [term, idf(df, chunks)]));
+  for (const prefix of prefixes) weightOf.set(`${prefix}*`, Math.max(1, ...weightOf.values()));
+  const folded = new Map(words.map((word) => [word, word.toLowerCase()]));
+  const others = words.filter((word) => !isAscii(word));
+  if (others.length) select(`SELECT word, fts_main_documents.fold(fts_main_documents.composed(word)) AS folded FROM (SELECT unnest(${literal(others)}) AS word) ORDER BY word`).forEach((row) => folded.set(row.word, row.folded));
+  learn([...folded.values()]);
+  const found = new Map();
+  for (const [word, plain] of folded) {
+    const prefix = prefixes.find((one) => plain.startsWith(one));
+    const term = prefix ? `${prefix}*` : termOf.get(plain);
+    if (weightOf.has(term)) found.set(word, { term, weight: weightOf.get(term) });
+  }
+  return found;
 }
 
 /** Return where texts hold the words of a question: `[start, end]` in characters. */
@@ -328,7 +344,6 @@ function explain(text, id, vector, options) {
   const wanted = terms(text).filter(({ df }) => df > 0);
   const [chunk] = select(`SELECT rid FROM documents WHERE node_id = ${literal(id)} ORDER BY rid`);
   if (!chunk) throw new Problem(404, "This is not in the file", `It holds no chunk ${id}.`);
-  const weight = `heading_weight := ${headingWeight}`;
   const parts = wanted.length ? select(`
     SELECT d.term, d.df, p.tf, p.heading_tf, c.contribution / 1e9 AS contribution FROM bm25_contributions(${lists(wanted).join(", ")}, ${weight}) AS c
     JOIN fts_main_documents.dict AS d ON d.termid = c.termid
@@ -341,4 +356,4 @@ function explain(text, id, vector, options) {
   return { node_id: id, rank: place < 0 ? null : place + 1, score: results[place]?.score ?? null, cosine: exact?.vector_score ?? null, bm25, terms: parts };
 }
 
-answer({ open, search, read, passage, describe, highlight, snippets, explain });
+answer({ open, search, read, passage, highlight, snippets, explain }, unchanged);

@@ -11,11 +11,13 @@ export class Problem extends Error {
 /** In a worker: report progress. */
 export const tell = (told) => postMessage({ told });
 
-/** In a worker: answer calls of these functions. */
-export function answer(functions) {
+/** In a worker: answer calls of these functions; `check` is called before each answer is sent. */
+export function answer(functions, check = () => {}) {
   addEventListener("message", async ({ data: { id, name, values } }) => {
     try {
-      postMessage({ id, result: await functions[name](...values) });
+      const result = await functions[name](...values);
+      await check();
+      postMessage({ id, result });
     } catch (error) {
       const { status = 500, title = "The search failed", message } = error;
       postMessage({ id, problem: { status, title, detail: message } });

@@ -76,8 +76,6 @@ class Store {
 
   passage = (id) => this.#database.call("passage", id);
 
-  describe = () => this.#database.call("describe");
-
   highlight = (text, texts, { syntax = false } = {}) => this.#database.call("highlight", text, texts, syntax);
 
   snippets = (text, ids, { syntax = false } = {}) => this.#database.call("snippets", text, ids, syntax);

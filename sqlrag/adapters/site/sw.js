@@ -19,7 +19,7 @@ async function isOurs(name) {
 
 self.addEventListener("fetch", (event) => {
   const { request } = event;
-  if (request.method !== "GET" || !request.url.startsWith(self.registration.scope)) return;
+  if (request.method !== "GET" || request.headers.has("Range") || !request.url.startsWith(self.registration.scope)) return;
   event.respondWith(answer(request));
 });
 
