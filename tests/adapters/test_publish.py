@@ -245,6 +245,25 @@ class TestSameAsPython:
         assert "alone" in page.evaluate("async (text) => (await store.search(text)).notices[0]", QUESTION)
 
 
+class TestNotValid:
+    pytestmark = in_browser
+
+    def test_options(self, visit, address):
+        page = opened(visit, address, "words", model=False)
+        refused = (
+            "async (options) => {"
+            " try { await store.search('filter', options) } catch (error) { return [error.status, error.title] } }"
+        )
+        for options, title in (
+            ({"mode": "words", "top_k": 0}, "top_k cannot be 0"),
+            ({"mode": "words", "per_document": 1.5}, "per_document cannot be 1.5"),
+            ({"fusion": "none", "vector": [1] * 384}, "There is no such fusion"),
+            ({"vector": [1, 2]}, "The vector cannot be used"),
+            ({"vector": [0] * 384}, "The vector cannot be used"),
+        ):
+            assert page.evaluate(refused, options) == [422, title]
+
+
 class TestRanges:
     pytestmark = in_browser
 

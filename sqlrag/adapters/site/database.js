@@ -146,6 +146,8 @@ function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
 function search(text, mode, vector, options) {
   const began = performance.now();
   const { top_k: k = 10, per_document: most = 0, fusion = "adaptive", exact = false } = options;
+  for (const [name, value, least] of [["top_k", k, 1], ["per_document", most ?? 0, 0]])
+    if (!Number.isInteger(value) || value < least) throw new Problem(422, `${name} cannot be ${value}`, `It is a whole number of ${least} or more.`);
   const filters = Object.fromEntries(FILTERS.map((name) => [name, typeof options[name] === "string" ? [options[name]] : options[name]]));
   const deep = most ? Math.max(k, DEEPER) : k;
   let hits;
