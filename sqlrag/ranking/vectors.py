@@ -133,10 +133,15 @@ def query_code(vector: NDArray[np.float32]) -> QueryCode:
     A dimension weighs 0 to 3 by how far the query is from zero in it: the borders are at 20, 60 and 85 of 100
     dimensions. ``vector_query.sql`` does the same in SQL.
     """
+    flags = (vector >= 0, *query_weights(vector))
+    return QueryCode(*([(int(high[0]) << 64) + int(low[0]) for high, low in _packed(f.reshape(1, -1))] for f in flags))
+
+
+def query_weights(vector: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the lower and the higher bit of what each dimension of a query weighs, see :func:`query_code`."""
     sizes = np.abs(vector)
     one, two, three = (np.sort(sizes)[len(sizes) * percent // 100] for percent in (20, 60, 85))
-    flags = (vector >= 0, (sizes >= one) & ((sizes < two) | (sizes >= three)), sizes >= two)
-    return QueryCode(*([(int(high[0]) << 64) + int(low[0]) for high, low in _packed(f.reshape(1, -1))] for f in flags))
+    return (sizes >= one) & ((sizes < two) | (sizes >= three)), sizes >= two
 
 
 def _packed(flags: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np.uint64]]]:

@@ -17,7 +17,14 @@ from sqlrag.engines.duckdb.lexical import DEFAULT_STEMMER, check_stemmer
 from sqlrag.engines.duckdb.metadata import initial_metadata, now
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.postgres.conditions import where
-from sqlrag.engines.postgres.connection import MOST_DIMENSIONS, RETRY_SECONDS, Server, read_settings
+from sqlrag.engines.postgres.connection import (
+    GRAPH_FROM,
+    INDEXED_DIMENSIONS,
+    MOST_DIMENSIONS,
+    RETRY_SECONDS,
+    Server,
+    read_settings,
+)
 from sqlrag.engines.postgres.engine import PostgresEngine, parsed
 from sqlrag.engines.postgres.lexical import rebuild, set_stop_words, words_of_new_stores, wrong_chunks
 from sqlrag.engines.postgres.rows import PostgresRows
@@ -145,7 +152,7 @@ class PostgresStore(Writes):
         url
             Where, as in :class:`PostgresStore`. The schema is made; pgvector too, if the user may.
         dimensions
-            The length of the vectors, 1 to 16,000; beyond 2,000 every vector is compared in each search.
+            The length of the vectors, 1 to 16,000; a graph of the vectors takes no more than 2,000.
         model_name, embedder
             As in :meth:`sqlrag.Store.create`.
         stemmer
@@ -196,7 +203,10 @@ class PostgresStore(Writes):
         reindex = arguments.flag("reindex", reindex)
         server = Server(arguments.text("url", url), read_only=False)
         try:
-            return server.migrate(lambda con, done: _finish(con, done, reindex=reindex))
+            done = server.migrate(lambda con, done: _finish(con, done, reindex=reindex))
+            if done or reindex:
+                server.index(int(server.read(read_settings)["embedding_dimensions"]))
+            return done
         finally:
             server.close()
 
@@ -276,7 +286,8 @@ class PostgresStore(Writes):
             for name in _CHECKS:
                 sql = read_sql(f"postgres/checks/{name}")
                 wrong = wrong_chunks(con, self._engine.metadata["stemmer"]) if name == _BY_WORDS else []
-                rows = con.execute(sql, {"wrong": wrong}).fetchall()
+                limits = {"graph_from": GRAPH_FROM, "most_dimensions": INDEXED_DIMENSIONS}
+                rows = con.execute(sql, {"wrong": wrong, **limits}).fetchall()
                 if rows:
                     rule = sql.splitlines()[0].removeprefix("-- ")
                     found.append(Problem(name, rule, len(rows), tuple(str(row[0]) for row in rows[:5])))
@@ -290,10 +301,9 @@ def make_store(
     values: Mapping[str, object],
     *,
     overwrite: bool,
-    indexed: bool = True,
     stop_words: Sequence[str] | None = None,
 ) -> None:
-    """Make an empty store with these keys of ``embedding_metadata``; its indexes later, if it is not ``indexed``.
+    """Make an empty store with these keys of ``embedding_metadata``.
 
     ``stop_words`` as those of a new file, if they are None.
 
@@ -312,7 +322,7 @@ def make_store(
 
     server = Server(url, read_only=False)
     try:
-        server.create(int(str(values["embedding_dimensions"])), fill, overwrite=overwrite, indexed=indexed)
+        server.create(int(str(values["embedding_dimensions"])), fill, overwrite=overwrite)
     finally:
         server.close()
 

@@ -24,7 +24,7 @@ from sqlrag.engines.duckdb.rows import (
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.explained import Lengths, explained
 from sqlrag.engines.postgres.conditions import Where, where
-from sqlrag.engines.postgres.connection import INDEXED_DIMENSIONS, read_settings
+from sqlrag.engines.postgres.connection import read_settings
 from sqlrag.engines.postgres.lexical import (
     PostgresDictionary,
     PostgresTerms,
@@ -38,6 +38,7 @@ from sqlrag.errors import InputError
 from sqlrag.ranking.filters import alternatives_of, compared_fields, filter_hints
 from sqlrag.ranking.fusion import DECIMALS, Leg, LegHit
 from sqlrag.ranking.terms import weighed
+from sqlrag.ranking.vectors import query_weights
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ EXACT_UP_TO = 5_000
 
 """Up to this many chunks that pass the filters are compared one by one, as fast as the index, and missing none."""
 
-_POOL = 400
+# Of the graph, for a recall@10 of .99 and more.
+_POOL = 800
 
 # So many of the best are tried first where filters or phrases may refuse some.
 _TRIED = 1_000
@@ -153,15 +155,21 @@ class PostgresEngine(Engine):
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
         conditions = filters.get("where", Where())
         few = self._passing(filters, EXACT_UP_TO + 1) <= EXACT_UP_TO
-        if plan.exact or few or len(vector) > INDEXED_DIMENSIONS:
+        if plan.exact or few:
             return self._exact(vector, k, conditions, "exact: every vector compared")
-        pool = plan.codes_pool or max(_POOL, 4 * k)
-        self._ask(lambda con: _search_widely(con, pool))
-        found = self._rows("vector_search", {"query_vector": vector, "pool": pool}, conditions)
+        ((chunks, graph),) = self._rows("vector_index", {})
+        pool = plan.codes_pool or (max(_POOL, 4 * k) if graph else legs.default_pool(chunks, len(vector), k))
+        self._rows("search_widely", {"ef": min(pool, _MOST_EF)})
+        values = {"query_vector": vector, "pool": max(pool, k), "k": k}
+        if not graph:
+            low, high = ("".join(map(str, bits.astype(int))) for bits in query_weights(vector))
+            found = self._rows("code_search", {**values, "low": low, "high": high}, conditions)
+            return _leg(found, vector, k, legs.method_of(chunks, pool, filters))
+        found = self._rows("vector_search", values, conditions)
         if len(found) < min(k, EXACT_UP_TO):
             # More pass, but the index search ended before it found them.
             return self._exact(vector, k, conditions, "exact: the HNSW index found too few that pass the filters")
-        return _leg(found, vector, k, f"HNSW index, then the exact cosines of the best {len(found):,}")
+        return _leg(found, vector, k, f"HNSW index, then the exact cosines of the best {pool:,}")
 
     def _exact(self, vector: NDArray[np.float32], k: int, conditions: Where, method: str) -> Leg:
         found = self._rows("exact_vector_search", {"query_vector": vector, "k": k}, conditions)
@@ -350,12 +358,6 @@ class PostgresEngine(Engine):
     def settings(self) -> dict[str, str]:
         counts = dict(self._rows("counts", {}))
         return {**self._ask(read_settings), **counts}
-
-
-def _search_widely(con: Connection, pool: int) -> None:
-    """Let index searches in this transaction continue until enough rows pass the filters."""
-    con.execute(f"SET LOCAL hnsw.ef_search = {min(int(pool), _MOST_EF)}")
-    con.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
 
 
 def _cosines(vectors: Sequence[Any], vector: NDArray[np.float32]) -> list[float]:

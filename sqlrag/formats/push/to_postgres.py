@@ -77,9 +77,8 @@ class PostgresTarget:
         values = store_settings(contents)
         self._dimensions = contents.dimensions
         self._pushed = contents.doc_ids
-        # The indexes of a new store are built at the end, which is several times faster.
         with suppress(StoreExistsError):
-            make_store(self._url, values, overwrite=False, indexed=False, stop_words=contents.stop_words)
+            make_store(self._url, values, overwrite=False, stop_words=contents.stop_words)
         self._server.open()
         stored = self._server.read(read_settings)
         check_same(self.name, model_identity(stored), model_identity(values))

@@ -11,7 +11,7 @@ import sqlrag
 from sqlrag import Chunk, Document, InputError, Store, StoreError
 from sqlrag.answers.chat_models import Piece
 from sqlrag.embedders import HashingEmbedder
-from sqlrag.engines.postgres import engine
+from sqlrag.engines.postgres import connection, engine
 from sqlrag.engines.postgres.connection import Address
 from sqlrag.errors import (
     ModelMismatchError,
@@ -21,6 +21,7 @@ from sqlrag.errors import (
     StoreExistsError,
 )
 from sqlrag.normalize import clean_metadata, clean_name
+from sqlrag.ranking.vectors import query_weights
 from sqlrag.search.postgres_store import PostgresStore
 
 MODEL = HashingEmbedder("hashing-64")
@@ -145,8 +146,6 @@ class TestMakingAndOpening:
             assert made.chunks() == []
 
     def test_a_failure_while_it_is_made_leaves_nothing(self, postgres, postgres_url, store, monkeypatch):
-        from sqlrag.engines.postgres import connection
-
         monkeypatch.setattr(connection, "fitted", lambda *_: "CREATE TABLE half (x int); SELECT 1 / 0")
         with pytest.raises(StoreError, match=r"division by zero.*Nothing was created"):
             PostgresStore.create(postgres_url, 8, overwrite=True)
@@ -548,8 +547,8 @@ class FirstSource:
         yield Piece("It opens [1].", "stop")
 
 
-@pytest.fixture(scope="module")
-def many(postgres):
+@pytest.fixture(scope="module", params=["sign codes", "HNSW"])
+def many(postgres, request):
     """12,000 chunks of random vectors around 50 centres; each of 1,000 documents has 12, and a number in metadata."""
     chance = np.random.default_rng(11)
     centres = chance.normal(size=(50, 32))
@@ -562,13 +561,17 @@ def many(postgres):
     ]
     with PostgresStore.create(postgres.new_url(), 32) as made:
         made.upsert(documents, chunks, vectors)
+        with pytest.MonkeyPatch.context() as patch:
+            if request.param == "HNSW":
+                patch.setattr(connection, "GRAPH_FROM", 12_000)
+            made._server.index(32)
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        yield made, unit, of
+        yield made, unit, of, request.param
 
 
 class TestIndex:
     def test_the_index_finds_nearly_all(self, many):
-        store, unit, _ = many
+        store, unit, _, index = many
         chance = np.random.default_rng(12)
         hits = 0
         for place in chance.choice(len(unit), 40, replace=False):
@@ -576,14 +579,14 @@ class TestIndex:
             exact = store.vector_query(query_vector=query, top_k=10, exact=True)
             assert ids(exact)[0] == f"d{place // 12:04}#{place % 12}"
             found = store.vector_query(query_vector=query, top_k=10)
-            assert found.methods["vector"].startswith("HNSW")
+            assert found.methods["vector"].startswith(index)
             hits += len(set(ids(found)) & set(ids(exact)))
             known = {row["node_id"]: row["score"] for row in exact}
             assert all(row["score"] == known.get(row["node_id"], row["score"]) for row in found)
         assert hits >= 390
 
     def test_exact_is_exact(self, many):
-        store, unit, _ = many
+        store, unit, _, _ = many
         query = np.random.default_rng(13).normal(size=32)
         found = store.vector_query(query_vector=query, top_k=100, exact=True)
         cosines = np.round(unit.astype(np.float64) @ query / np.linalg.norm(query), 6)
@@ -592,18 +595,18 @@ class TestIndex:
 
     def test_filters_do_not_starve_a_search(self, many):
         """More pass than are compared one by one, and none of them lies near the question."""
-        store, unit, of = many
+        store, unit, of, index = many
         query = unit[of == 7].mean(axis=0)
         for wanted, passing in (({"centre": {"$ne": 7}}, of != 7), ({"centre": {"$lt": 30}}, of < 30)):
             assert passing.sum() > engine.EXACT_UP_TO
             exact = store.vector_query(query_vector=query, top_k=50, metadata=wanted, exact=True)
             found = store.vector_query(query_vector=query, top_k=50, metadata=wanted)
-            assert found.methods["vector"].startswith("HNSW")
+            assert found.methods["vector"].startswith(index)
             assert len(found) == 50
             assert len(set(ids(found)) & set(ids(exact))) >= 45
 
     def test_few_that_pass_are_compared_one_by_one(self, many):
-        store, unit, of = many
+        store, unit, of, _ = many
         wanted = {"centre": 9, "n": {"$gte": 6000}}
         found = store.vector_query(query_vector=unit[0], top_k=20, metadata=wanted)
         assert found.methods["vector"].startswith("exact")
@@ -613,12 +616,25 @@ class TestIndex:
         assert set(ids(found)) == set(expected)
 
     def test_more_than_the_index_gives_at_once(self, many):
-        store, unit, _ = many
+        store, unit, _, _ = many
         found = store.vector_query(query_vector=unit[0], top_k=3000)
         assert len(found) == 3000
         assert len(set(ids(found))) == 3000
         tagged = store.vector_query(query_vector=unit[0], top_k=1500, tags_any=["even"])
         assert len(tagged) == 1500
+
+    def test_a_small_pool_of_codes_is_that_of_a_file(self, many, tmp_path):
+        """Four pools are all chunks here, so that the weighted codes alone choose."""
+        store, unit, _, index = many
+        if index != "sign codes":
+            pytest.skip("a graph has no codes")
+        query = np.random.default_rng(14).normal(size=32).astype(np.float32)
+        found = store.vector_query(query_vector=query, top_k=10, codes_pool=3000)
+        low, high = query_weights(query)
+        differs = (unit > 0) != (query > 0)
+        pool = np.argsort((differs & low).sum(axis=1) + 2 * (differs & high).sum(axis=1), kind="stable")[:3000]
+        best = pool[np.argsort(-(unit[pool].astype(np.float64) @ query), kind="stable")][:10]
+        assert ids(found) == [f"d{i // 12:04}#{i % 12}" for i in best]
 
 
 class TestChecking:

@@ -267,6 +267,8 @@ def _as_before(postgres, schema: str, version: int) -> None:
         INSERT INTO embedding_metadata VALUES ('text_search_configuration', 'english', now());
         DELETE FROM migrations WHERE version > {version};
         {"ALTER TABLE chunks DROP COLUMN shown;" if version < 2 else ""}
+        ALTER TABLE chunks DROP COLUMN code;
+        CREATE UNIQUE INDEX chunks_rid ON chunks (rid);
         """
     )
 
@@ -283,7 +285,7 @@ def test_a_store_of_before_is_migrated(postgres, postgres_url, version: int) -> 
         store.upsert(documents, chunks, vectors(2))
     written = postgres.execute(statement)
     _as_before(postgres, schema, version)
-    names = ["0002_visible_words", "0003_words_by_script", "0004_bm25"]
+    names = ["0002_visible_words", "0003_words_by_script", "0004_bm25", "0005_sign_codes"]
     assert PostgresStore.migrate(postgres_url) == names[version - 1 :]
     assert postgres.execute(statement) == written
     left = "SELECT proname FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname IN ('folded', 'joined_words')"
