@@ -1,10 +1,12 @@
 """How a server does under many clients: real ``sqlrag serve`` on the handbook, real model, requests without a pause.
 
-    python tests/bench/serving.py [--clients 50] [--seconds 60] [--threads N] [--write] [--vectors] [--memory MB]
+    python tests/bench/serving.py [--clients 50] [--seconds 60] [--threads N] [--write] [--vectors]
+                                  [--memory MB | --postgres URL] [--db FILE]
 
 Clients ask one question after another over connections that stay open: of ten, seven in hybrid mode, two by words and
 one by meaning; every third question is one that was asked before. With ``--vectors`` each comes with its vector, so
-that nothing is embedded. ``--memory 0`` has the server answer by SQL alone.
+that nothing is embedded. ``--memory 0`` has the server answer by SQL alone; with ``--postgres`` the file is pushed to a
+server, into a schema sqlrag_serving that is removed afterwards, and served from there. ``--db`` is another file.
 
 With ``--write`` four more clients upload documents, new ones and new versions of their own, and another one changes
 files of a folder and has it updated. Every fifth question is then for a document whose change had been confirmed
@@ -178,10 +180,19 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--vectors", action="store_true")
     parser.add_argument("--memory", type=int)
+    parser.add_argument("--postgres", metavar="URL")
+    parser.add_argument("--db", type=Path)
     given = parser.parse_args()
+    if given.write and (given.postgres or given.db):
+        parser.error("--write changes a file of its own")
     with tempfile.TemporaryDirectory() as folder:
-        file = search_file(Path(folder))
-        command = [sys.executable, "-m", "sqlrag", "serve", str(file), "--port", "0"]
+        file = given.db or search_file(Path(folder))
+        place = str(file)
+        if given.postgres:
+            place = f"{given.postgres}{'&' if '?' in given.postgres else '?'}schema=sqlrag_serving"
+            sqlrag.PostgresStore.drop(place)
+            sqlrag.push(file, place, progress="off")
+        command = [sys.executable, "-m", "sqlrag", "serve", place, "--port", "0"]
         docs = Path(folder) / "docs" if given.write else None
         if docs is not None:
             docs.mkdir()
@@ -208,7 +219,9 @@ def main() -> None:
                 server.terminate()
                 code = server.wait(60)
         lost = load.lost(file)
-        problems = [str(problem) for problem in sqlrag.check(file)]
+        problems = [str(problem) for problem in sqlrag.check(place)]
+        if given.postgres:
+            sqlrag.PostgresStore.drop(place)
     times, answers = load.times, load.answers
     cpu = next(
         (line.partition(": ")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ""

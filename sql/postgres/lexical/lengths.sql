@@ -1,2 +1,2 @@
--- The lengths of all chunks, and what samples of them are taken by.
-SELECT n, block FROM lengths ORDER BY n;
+-- The lengths of all chunks, what samples of them are taken by, and the sums of the lengths.
+SELECT n, block, len, heading_len FROM lengths ORDER BY n;

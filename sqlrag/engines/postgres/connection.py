@@ -50,7 +50,7 @@ MOST_DIMENSIONS = 16_000  # of pgvector's type; an HNSW index takes fewer
 INDEXED_DIMENSIONS = 2_000
 
 GRAPH_FROM = 200_000
-"""Chunks from which on vectors have a graph: at 100,000 its build takes 45 s, and a search 10 ms less than by sign codes."""
+"""Chunks from which vectors have a graph: with 100,000 its build takes 45 s, and a search 10 ms less than by codes."""
 
 _LINKS_BYTES = 600  # of a chunk in the graph, beside its vector
 
@@ -93,7 +93,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Return the parts of ``postgresql://user@host/database?schema=kb``.
+        """Return the parts of ``postgresql://user@host/database?schema=kb``; there may be several hosts, ``a:5432,b``.
 
         Raises
         ------
@@ -104,7 +104,8 @@ class Address:
             raise InputError(f"{shown(url)} is not the address of a Postgres server: postgresql://user@host/database.")
         try:
             parts = urlsplit(url)
-            parts.port  # noqa: B018 - raises ValueError
+            for host in parts.netloc.rpartition("@")[2].split(","):
+                urlsplit(f"//{host}").port  # noqa: B018 - raises ValueError
             # For libpq a plus is not a blank.
             query = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
             misread = "#" in url or "@" in parts.path or parts.netloc.count("@") > 1 or _BAD_ESCAPE.search(url)
@@ -140,6 +141,7 @@ class Server:
 
     def __init__(self, url: str, *, read_only: bool, wait_seconds: float = RETRY_SECONDS) -> None:
         self.address = Address.of(url)
+        self._conninfo = self.address.conninfo if read_only else _for_writing(self.address.conninfo)
         self.read_only = read_only
         self._wait = wait_seconds
         self.closed = False
@@ -155,7 +157,7 @@ class Server:
 
         self._process = os.getpid()
         self._pool: psycopg_pool.ConnectionPool[Connection] = psycopg_pool.ConnectionPool(
-            self.address.conninfo,
+            self._conninfo,
             min_size=0,
             max_size=16,
             open=False,
@@ -340,13 +342,12 @@ class Server:
     def _connect_once(self, *, new: bool = False) -> Connection:
         """Connect outside of the pool, which would retry for long where the address or the password is wrong."""
         try:
-            con: Connection = self._errors.connect(self.address.conninfo, autocommit=True, connect_timeout=10)
+            con: Connection = self._errors.connect(self._conninfo, autocommit=True, connect_timeout=10)
         except self._errors.OperationalError as error:
-            raise StoreError(
-                self.path,
-                f"{self.path} cannot be reached: {_first_line(error)}. Check that the server is running and that "
-                "address, user and password are right.",
-            ) from error
+            remedy = "Check that the server is running and that address, user and password are right."
+            if "session is read-only" in str(error):
+                remedy = "None of the servers takes changes. Promote a replica, or open the store for reading only."
+            raise StoreError(self.path, f"{self.path} cannot be reached: {_first_line(error)}. {remedy}") from error
         except self._errors.ProgrammingError as error:
             # libpq quotes what it cannot read, which may be the password.
             what = _QUOTED.sub("…", _first_line(error))
@@ -387,8 +388,8 @@ class Server:
         except psycopg_pool.PoolTimeout as error:
             raise StoreLockedError(
                 self.path,
-                f"{self.path} gave no connection within {self._wait:g} seconds: the server is down or has too many "
-                "clients. Try again later.",
+                f"{self.path} gave no connection within {self._wait:g} seconds: the server is down, has too many "
+                "clients, or is a replica and takes no changes. Try again later.",
             ) from error
         except psycopg_pool.PoolClosed as error:
             raise StoreError(self.path, f"{self.path} is closed. Open it again.") from error
@@ -499,6 +500,11 @@ class Server:
         remedy = ""
         if isinstance(error, self._errors.errors.UndefinedTable):
             remedy = " PostgresStore.migrate(url, reindex=True) makes the index of words anew."
+        if isinstance(error, self._errors.errors.ReadOnlySqlTransaction):
+            remedy = (
+                " The server is a replica, or takes no changes for another reason. Write to its primary, or name all "
+                "servers (postgresql://user@a,b/database): a store that is open for writing takes the primary."
+            )
         return StoreError(self.path, f"{self.path} cannot answer: {_first_line(error)}. {consequence}.{remedy}")
 
     def close(self) -> None:
@@ -507,6 +513,18 @@ class Server:
         self._let_go.detach()
         if self._process == os.getpid():
             self._pool.close()
+
+
+def _for_writing(conninfo: str) -> str:
+    """Return an address of which, among several servers, only one that takes changes is used."""
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    try:
+        several = "," in str(conninfo_to_dict(conninfo).get("host", ""))
+    except Exception:
+        return conninfo  # connecting says what is wrong
+    named = "target_session_attrs=" in conninfo
+    return make_conninfo(conninfo, target_session_attrs="read-write") if several and not named else conninfo
 
 
 def _configure(address: Address, read_only: bool, psycopg: Any, con: Connection) -> None:

@@ -185,8 +185,8 @@ def _of_many(con: duckdb.DuckDBPyConnection, chunks: pa.Table) -> tuple[pa.Table
         run_script(con, "index/stage_tokens")
         run_script(con, "postgres/lexical/count_words")
     return (
-        con.sql("SELECT * FROM counted_words ORDER BY word, rid").to_arrow_table(),
-        con.execute("SELECT * FROM measured_chunks ORDER BY rid").fetchnumpy(),
+        con.sql(read_sql("postgres/lexical/words_in_order")).to_arrow_table(),
+        con.execute(read_sql("postgres/lexical/lengths_in_order")).fetchnumpy(),
     )
 
 
@@ -252,27 +252,25 @@ def as_documents(con: duckdb.DuckDBPyConnection, chunks: pa.Table) -> None:
 
 def words_of_new_stores() -> list[str]:
     """Return the stop words of a new store."""
-    rows = word_macros().cursor().execute("SELECT word FROM fts_main_documents.stopwords ORDER BY word").fetchall()
+    rows = word_macros().cursor().execute(read_sql("postgres/lexical/default_stop_words")).fetchall()
     return [word for (word,) in rows]
 
 
 def set_stop_words(con: Connection, words: Sequence[str]) -> None:
     """Give a store its stop words."""
-    con.execute("DELETE FROM stopwords")
-    con.execute("INSERT INTO stopwords SELECT unnest(%s::text[])", [list(words)])
+    con.execute(read_sql("postgres/lexical/set_stop_words"), {"words": list(words)})
 
 
 def rebuild(con: Connection, stemmer: str) -> None:
     """Build the index anew from every chunk."""
-    con.execute("DELETE FROM postings")
-    con.execute("DELETE FROM lengths")
+    con.execute(read_sql("postgres/lexical/clear"))
     for rids, found in every_chunk(con, stemmer):
         found.of(rids).write(con)
 
 
 def every_chunk(con: Connection, stemmer: str) -> Iterator[tuple[list[int], Indexed]]:
     """Yield what the words of all chunks give today, many at a time, and the ``rid`` of each chunk."""
-    every = [rid for (rid,) in con.execute("SELECT rid FROM chunks ORDER BY rid").fetchall()]
+    every = [rid for (rid,) in con.execute(read_sql("postgres/lexical/every_rid")).fetchall()]
     for place in range(0, len(every), _READ_CHUNKS):
         some = every[place : place + _READ_CHUNKS]
         rows = con.execute(read_sql("postgres/lexical/texts"), {"rids": some}).fetchall()
@@ -284,13 +282,12 @@ def join_rows(con: Connection) -> None:
     ((writes, gone, written),) = con.execute(read_sql("postgres/lexical/writes"), {"full": _FULL}).fetchall()
     if writes < _JOINED_WRITES:
         return
-    lock = "SELECT pg_try_advisory_xact_lock(hashtext('sqlrag rows ' || current_schema()))"
-    if not con.execute(lock).fetchall()[0][0]:
+    if not con.execute(read_sql("postgres/lexical/join_alone")).fetchall()[0][0]:
         return  # another writer does it
     every = gone > _GONE * written
     values = {"rows": 1 if every else _JOINED_ROWS, "full": 2**31 - 1 if every else _FULL, "every": every}
-    statement = "DELETE FROM lengths WHERE abs(n) < %(full)s RETURNING n, block"
-    _write_lengths(con, _joined([(n, _lengths(block)) for n, block in con.execute(statement, values).fetchall()]))
+    taken = con.execute(read_sql("postgres/lexical/take_lengths"), values).fetchall()
+    _write_lengths(con, _joined([(n, _lengths(block)) for n, block in taken]))
     found: dict[tuple[str, str], list[tuple[int, NDArray[Any]]]] = defaultdict(list)
     for term, word, n, block in con.execute(read_sql("postgres/lexical/take_rows"), values).fetchall():
         found[term, word].append((n, _unpacked(n, block)))
@@ -303,8 +300,13 @@ def _write_lengths(con: Connection, both: tuple[NDArray[Any], NDArray[Any]]) -> 
     """Insert the records of chunks that are there, and of those that are removed."""
     for sign, records in zip((1, -1), both, strict=True):
         if len(records):
-            sums = [sign * int(records[name].sum()) for name in ("len", "heading_len")]
-            con.execute("INSERT INTO lengths VALUES (%s, %s, %s, %s)", [sign * len(records), *sums, records.tobytes()])
+            row = {**_sums(sign, records), "block": records.tobytes()}
+            con.execute(read_sql("postgres/lexical/insert_lengths"), row)
+
+
+def _sums(sign: int, records: NDArray[Any]) -> dict[str, int]:
+    """Return how many lengths are written or removed, and their sums."""
+    return {"n": sign * len(records), **{name: sign * int(records[name].sum()) for name in ("len", "heading_len")}}
 
 
 def _lengths(block: bytes) -> NDArray[Any]:
@@ -425,7 +427,7 @@ class PostgresDictionary:
 
     def lengths(self) -> NDArray[Any]:
         """Return the ``rid``, lengths and hash of every chunk."""
-        parts = [(n, _lengths(block)) for n, block in self._ask("lexical/lengths", {})]
+        parts = [(n, _lengths(block)) for n, block, *_ in self._ask("lexical/lengths", {})]
         written, removed = (
             np.concatenate([np.empty(0, _LENGTH), *(one for n, one in parts if sign * n > 0)]) for sign in (1, -1)
         )
@@ -440,7 +442,7 @@ class PostgresDictionary:
             names, counts = ([row[place] for row in rows] for place in (0, 1))
             table = pa.table({"word": pa.array(names, pa.string()), "df": pa.array(counts, pa.int32())})
             register(con, "near_words", table)
-            con.execute("INSERT INTO fts_main_documents.words SELECT word, word, df FROM near_words")
+            con.execute(read_sql("postgres/lexical/add_near_words"))
             return con.execute(read_sql("index/nearest_words"), {"word": word, "most": most}).fetchall()
         finally:
             con.execute("ROLLBACK")
@@ -550,13 +552,18 @@ def wrong_chunks(con: Connection, stemmer: str) -> list[int]:
     """Return the ``rid`` of each chunk whose words the index has not as they are today, and of others; ascending."""
     sums = _Sums()
     with con.cursor("blocks", binary=True) as cursor:
-        for names, n, block in cursor.execute("SELECT term || ' ' || word, n, block FROM postings"):
+        for names, n, block in cursor.execute(read_sql("postgres/lexical/every_block")):
             sums.add(names, n, _unpacked(n, block))
-    for n, block in con.execute("SELECT n, block FROM lengths").fetchall():
-        sums.add("", n, _lengths(block))
+    miscounted: set[int] = set()
+    for n, block, *lengths in con.execute(read_sql("postgres/lexical/lengths")).fetchall():
+        records = _lengths(block)
+        sums.add("", n, records)
+        # A search takes these sums for the average length of a chunk.
+        if [n, *lengths] != list(_sums(1 if n > 0 else -1, records).values()):
+            miscounted.update(records["rid"].tolist())
     for rids, found in every_chunk(con, stemmer):
         own = found.of(rids)
         for term, word, start, end in own.rows():
             sums.add(f"{term} {word}", start - end, own.postings[start:end])
         sums.add("", -len(rids), own.lengths)
-    return sums.wrong()
+    return sorted(miscounted.union(sums.wrong()))

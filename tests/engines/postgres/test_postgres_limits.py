@@ -10,7 +10,7 @@ import pytest
 
 from sqlrag import Chunk, Document, InputError, StoreError
 from sqlrag.engines.postgres.conditions import where
-from sqlrag.engines.postgres.connection import Address
+from sqlrag.engines.postgres.connection import Address, Server
 from sqlrag.errors import NotAStoreError
 from sqlrag.ranking.filters import alternatives_of
 from sqlrag.search.postgres_store import PostgresStore
@@ -113,9 +113,22 @@ def test_a_table_of_migrations_is_no_store(postgres, postgres_url):
 
 
 @pytest.mark.parametrize(
+    ("query", "wanted"),
+    [("", "read-write"), ("?target_session_attrs=any", "any"), ("?target_session_attrs=primary", "primary")],
+)
+def test_writers_take_the_server_that_takes_changes(query, wanted):
+    url = f"postgresql://me:hush@one:5432,two:5433/db{query}"
+    assert "one:5432,two:5433/db" in Address.of(url).shown
+    kept = [psycopg.conninfo.conninfo_to_dict(Server(url, read_only=flag)._conninfo) for flag in (False, True)]
+    assert [found.get("target_session_attrs", "") for found in kept] == [wanted, wanted if query else ""]
+    assert {(found["host"], found["port"]) for found in kept} == {("one,two", "5432,5433")}
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "postgresql://user:hush%zzhush@localhost/db",
+        "postgresql://user:hush@one:1,two:x/db",
         "postgresql://user:hush hush@localhost/db",
         "postgresql://user:hush/hush@localhost:1/db",
         "postgresql://user:hush@[::1/db",

@@ -222,6 +222,8 @@ def test_eight_writers_at_once(postgres_url, tmp_path: Path) -> None:
         "UPDATE postings SET term = 'pamp' WHERE word = 'pump'",
         "UPDATE chunks SET content = 'a pump at last' WHERE node_id = 'a#0'",
         "DELETE FROM chunks WHERE node_id = 'a#1'",
+        "UPDATE lengths SET len = len + 1",
+        "UPDATE lengths SET n = n + 1",
     ],
 )
 def test_check_names_what_the_index_has_not_and_a_new_one_mends_it(postgres, postgres_url, damage: str) -> None:

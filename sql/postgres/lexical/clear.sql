@@ -1,0 +1,4 @@
+-- Empties the index of words.
+DELETE FROM postings;
+
+DELETE FROM lengths;

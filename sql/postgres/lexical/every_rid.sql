@@ -1,0 +1,2 @@
+-- The number of every chunk.
+SELECT rid FROM chunks ORDER BY rid;
