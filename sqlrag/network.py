@@ -153,12 +153,20 @@ def scheme_of(place: object) -> str:
     return scheme.lower() if separator else ""
 
 
+_STORAGE = re.compile(r"(?:s3[an]?|gs|gcs|r2|hf|https?|abfss?|az|azure)://?", re.IGNORECASE)
+
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*\bpassword=", re.DOTALL)
 
 
 def refuse_address(path: object) -> None:
     """Raise InputError for a URL where the path of a file is needed, also with one slash, as pathlib leaves it."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    if isinstance(text, str) and _STORAGE.match(text):
+        raise InputError(
+            f"{without_password(text)} is in an object store or on the web, and sqlrag opens files of this machine. "
+            "Copy it here; or search it where it is, in DuckDB with its extension httpfs: ATTACH 'URL' AS kb "
+            "(READ_ONLY), see the handbook's page 'A corpus in a lake'."
+        )
     if isinstance(text, str) and _ADDRESS.match(text):
         raise InputError(
             "This needs a DuckDB file, and a URL was given. Where a store in Postgres is supported, write "

@@ -6,11 +6,16 @@ import hashlib
 import json
 from bisect import bisect_right
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from sqlrag.arguments import flag
 from sqlrag.engines.contents import SETTINGS, Batch, Contents, checked_batches, has_own_ids
 from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.engines.duckdb.failures import public
@@ -69,7 +74,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
     folder = real_path(path)
     if not folder.is_dir():
         raise NotFoundError(f"The folder {folder} does not exist.")
-    paths = {name: sorted((folder / name).glob("*.parquet")) for name in (CHUNKS, SOURCES)}
+    paths = {name: sorted((folder / name).rglob("*.parquet")) for name in (CHUNKS, SOURCES)}
     for name, found in paths.items():
         if not found:
             raise FormatError(f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet.")
@@ -88,7 +93,9 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
             notices.append(f"{folder} has no {MANIFEST}, so changes of its files cannot be detected.")
         elif (manifest["documents"], manifest["chunks"]) != (counts[SOURCES], counts[CHUNKS]):
             raise FormatError(f"{folder / MANIFEST} has other counts than the files. Export the folder again.")
-        batches = _batches(files, dimensions, folder, has_own_ids(settings))
+        batches = chain.from_iterable(
+            _batches(part, dimensions, folder, has_own_ids(settings)) for part in _parts(paths, files, folder)
+        )
         yield Contents(settings, counts[SOURCES], counts[CHUNKS], batches, updated_at, notices)
 
 
@@ -164,6 +171,18 @@ def _dimensions(file: pq.ParquetFile, settings: Mapping[str, str], folder: Path)
             "list of floats of one length. Export the folder again."
         )
     return int(known)
+
+
+def _parts(
+    paths: Mapping[str, Sequence[Path]], files: Mapping[str, Sequence[pq.ParquetFile]], folder: Path
+) -> Iterator[dict[str, list[pq.ParquetFile]]]:
+    """Yield the files of each collection that has a folder of its own, in order; all of them where none has."""
+    places = {name: [path.parent.relative_to(folder / name) for path in found] for name, found in paths.items()}
+    for place in sorted({place for found in places.values() for place in found}):
+        yield {
+            name: [file for at, file in zip(places[name], found, strict=True) if at == place]
+            for name, found in files.items()
+        }
 
 
 def _batches(
@@ -286,17 +305,19 @@ configs:
 def is_parquet(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder contains chunks and documents as Parquet files."""
     folder = real_path(path)
-    return all(any((folder / name).glob("*.parquet")) for name in (CHUNKS, SOURCES))
+    return all(any((folder / name).rglob("*.parquet")) for name in (CHUNKS, SOURCES))
 
 
 # Writing.
 
 
-def write_parquet(contents: Contents, path: str | os.PathLike[str], *, overwrite: bool = False) -> Exported:
+def write_parquet(
+    contents: Contents, path: str | os.PathLike[str], *, overwrite: bool = False, by_collection: bool = False
+) -> Exported:
     """Write contents as a folder of Parquet files; see :func:`export_parquet`."""
     with new_folder(path, overwrite=overwrite, is_ours=is_parquet, kind="folder of Parquet files of sqlrag") as folder:
-        _write_tables(contents, folder)
-        names = [f"{table}/{_FILE}" for table in (CHUNKS, SOURCES)]
+        _write_tables(contents, folder, by_collection=by_collection)
+        names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob(_FILE))
         manifest = {
             "layout": 1,
             "generator": f"sqlrag {__version__}",
@@ -305,11 +326,12 @@ def write_parquet(contents: Contents, path: str | os.PathLike[str], *, overwrite
             "sha256": {name: sha256_of(folder / name) for name in names},
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", "utf-8", newline="\n")
-        (folder / "README.md").write_text(_CARD, "utf-8", newline="\n")
+        card = _CARD.replace("/*.parquet", "/*/*.parquet") if by_collection else _CARD
+        (folder / "README.md").write_text(card, "utf-8", newline="\n")
     return exported(contents, real_path(path))
 
 
-def _write_tables(contents: Contents, folder: Path) -> None:
+def _write_tables(contents: Contents, folder: Path, *, by_collection: bool) -> None:
     import pyarrow.parquet as pq
 
     facts = {"layout": 1, "settings": dict(contents.settings), "updated_at": contents.updated_at}
@@ -320,16 +342,32 @@ def _write_tables(contents: Contents, folder: Path) -> None:
     source_schema = SOURCE_SCHEMA.with_metadata(metadata)
     with ExitStack() as stack:
 
-        def writer(name: str, schema: pa.Schema, **more: Any) -> pq.ParquetWriter:
-            (folder / name).mkdir()
-            return stack.enter_context(pq.ParquetWriter(folder / name / _FILE, schema, **_WRITING, **more))
+        @cache
+        def writer(name: str, part: str) -> pq.ParquetWriter:
+            (folder / name / part).mkdir(parents=True, exist_ok=True)
+            schema, more = (chunk_schema, _SPLIT) if name == CHUNKS else (source_schema, {})
+            return stack.enter_context(pq.ParquetWriter(folder / name / part / _FILE, schema, **_WRITING, **more))
 
-        chunks, sources = writer(CHUNKS, chunk_schema, **_SPLIT), writer(SOURCES, source_schema)
+        def write(name: str, table: pa.Table) -> None:
+            table = table.replace_schema_metadata(metadata)
+            if not by_collection:
+                writer(name, "").write_table(table)
+                return
+            for collection in sorted(set(table["collection"].to_pylist())):
+                # As Hive does, and what reads its folders expects.
+                part = f"collection={quote(collection, safe='')}"
+                writer(CHUNKS, part)  # also where no document of it has a chunk
+                writer(name, part).write_table(table.filter(pc.field("collection") == collection))
+
+        by_collection = by_collection and contents.documents > 0
+        if not by_collection:
+            writer(CHUNKS, "")
+            writer(SOURCES, "")
         for batch in checked_batches(contents):
             floats = pa.array(np.ascontiguousarray(batch.vectors).reshape(-1), pa.float32())
             column = pa.FixedSizeListArray.from_arrays(floats, type=vector.type)
-            chunks.write_table(batch.chunks.append_column(vector, column).replace_schema_metadata(metadata))
-            sources.write_table(batch.sources.replace_schema_metadata(metadata))
+            write(CHUNKS, batch.chunks.append_column(vector, column))
+            write(SOURCES, batch.sources)
 
 
 # Export and import.
@@ -344,6 +382,7 @@ def export_parquet(
     tags_any: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    by_collection: bool = False,
     overwrite: bool = False,
 ) -> Exported:
     """Write a store, or its documents that pass the filters, as a folder of Parquet files.
@@ -361,6 +400,9 @@ def export_parquet(
         The folder to write. It is complete or absent.
     collection, tags_any, tags_all, metadata
         As for a query: whole documents, of which the document or one chunk passes.
+    by_collection
+        Give each collection a folder of its own, ``collection=NAME`` as Hive names them, which DuckDB, Polars and Spark
+        leave out where a query names another. Names are percent-encoded.
     overwrite
         Replace an existing folder of this kind.
 
@@ -377,7 +419,8 @@ def export_parquet(
         The output exists, cannot be written or is of another kind; the store cannot be read or is damaged.
     """
     with stored_contents(db_path, collection, tags_any, tags_all, metadata) as contents:
-        return write_parquet(contents, path, overwrite=overwrite)
+        by_collection = flag("by_collection", by_collection)
+        return write_parquet(contents, path, overwrite=overwrite, by_collection=by_collection)
 
 
 @public

@@ -1,0 +1,88 @@
+"""A corpus in a lake: a folder for each collection, and files in object stores."""
+
+from __future__ import annotations
+
+import shutil
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+import sqlrag
+from sqlrag import Chunk, Document, InputError, Store
+from sqlrag.formats.parquet import export_parquet, import_parquet
+from tests.support.exchange_contents import stored
+
+
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory):
+    """Documents of three collections, whose order is not that of the collections; one has no chunks."""
+    path = tmp_path_factory.mktemp("lake") / "kb.duckdb"
+    names = {"a.md": "2024", "b.md": "guides/éé", "c.md": "2024", "d.md": "empty"}
+    documents = [Document(name, "x", collection=of) for name, of in names.items()]
+    cut = {name: of for name, of in names.items() if of != "empty"}
+    chunks = [Chunk(name, place, "x", collection=of) for name, of in cut.items() for place in range(3)]
+    with Store.create(path, 8) as store:
+        store.upsert(documents, chunks, np.eye(9, 8) + 0.1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lake(kb, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lake") / "kb"
+    export_parquet(kb, folder, by_collection=True)
+    return folder
+
+
+def test_each_collection_has_a_folder_and_comes_back(kb, lake, tmp_path):
+    parts = [f"collection={name}" for name in ("2024", "empty", "guides%2F%C3%A9%C3%A9")]
+    for table in ("chunks", "sources"):
+        assert sorted(path.name for path in (lake / table).iterdir()) == parts
+    report = import_parquet(lake, tmp_path / "again.duckdb")
+    assert (report.documents, report.chunks) == (4, 9)
+    with duckdb.connect(tmp_path / "again.duckdb", read_only=True) as con:
+        con.execute(f"ATTACH '{kb}' AS old (READ_ONLY)")
+        assert stored(con) == stored(con, "old.")
+
+
+def test_a_changed_or_missing_part_is_refused(lake, tmp_path):
+    shutil.copytree(lake, tmp_path / "cut")
+    (tmp_path / "cut" / "chunks" / "collection=2024" / "part-00000.parquet").unlink()
+    with pytest.raises(sqlrag.FormatError, match="different files: chunks/collection=2024/part"):
+        import_parquet(tmp_path / "cut", tmp_path / "cut.duckdb")
+
+
+def test_a_store_without_documents_has_no_collections(tmp_path):
+    Store.create(tmp_path / "none.duckdb", 8).close()
+    export_parquet(tmp_path / "none.duckdb", tmp_path / "none", by_collection=True)
+    assert import_parquet(tmp_path / "none", tmp_path / "again.duckdb").documents == 0
+
+
+def test_duckdb_and_polars_read_the_folder_of_one_collection_alone(lake, tmp_path):
+    lake = shutil.copytree(lake, tmp_path / "lake")
+    everything = f"{lake}/chunks/**/*.parquet"
+    with duckdb.connect() as con:
+        found = con.execute(
+            "SELECT node_id FROM read_parquet($1, hive_partitioning = true, hive_types = {'collection': VARCHAR}) "
+            "WHERE collection = 'guides/éé' ORDER BY node_id",
+            [everything],
+        ).fetchall()
+    assert found == [("b.md#0",), ("b.md#1",), ("b.md#2",)]
+    (other,) = (lake / "chunks").glob("collection=guides*/*")
+    other.write_bytes(b"is not read")
+    with duckdb.connect() as con:
+        count = "SELECT count(*) FROM read_parquet($1, hive_types = {'collection': VARCHAR}) WHERE collection = '2024'"
+        assert con.execute(count, [everything]).fetchall() == [(6,)]
+    frame = pl.scan_parquet(everything, hive_partitioning=True, hive_schema={"collection": pl.String})
+    assert frame.filter(pl.col("collection") == "2024").select("node_id").collect()["node_id"].to_list() == [
+        f"{name}#{place}" for name in ("a.md", "c.md") for place in range(3)
+    ]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/kb.duckdb", "https://me:hush@example.org/kb.duckdb", "gs://b/kb.duckdb"])
+def test_a_file_in_an_object_store_is_named_with_what_to_do(url):
+    for ask in (Store, sqlrag.check, lambda place: sqlrag.lexical_query("x", place)):
+        with pytest.raises(InputError, match=r"object store.*Copy it here.*httpfs.*A corpus in a lake") as raised:
+            ask(url)
+        assert "hush" not in str(raised.value)
