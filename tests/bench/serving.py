@@ -219,7 +219,8 @@ def main() -> None:
                 server.terminate()
                 code = server.wait(60)
         lost = load.lost(file)
-        problems = [str(problem) for problem in sqlrag.check(place)]
+        with sqlrag.open_store(place) as store:
+            problems = [str(problem) for problem in store.check()]
         if given.postgres:
             sqlrag.PostgresStore.drop(place)
     times, answers = load.times, load.answers
