@@ -26,12 +26,8 @@ from unittest.mock import patch
 
 from sqlrag import PostgresStore, Store, compact, load_embedder
 from sqlrag.embedders import embed_texts
-<<<<<<< HEAD
-from tests.bench.common import FIGURES, MINILM, environment, markdown_table
-=======
 from sqlrag.engines.postgres import connection
 from tests.bench.common import MINILM, environment, markdown_table
->>>>>>> pgscale
 from tests.bench.corpora import DIMENSIONS, PER_DOCUMENT, SEED, corpus, questions, rows_of
 from tests.bench.size import groups_of
 
@@ -269,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=20_000)
     parser.add_argument("--embed", type=int, default=256, help="chunks to embed")
-    parser.add_argument("--figures", type=Path, default=FIGURES)
+    parser.add_argument("--figures", type=Path, default=Path(__file__).with_name("measured.json"))
     parser.add_argument("--postgres", default=None, help="URL of a server to measure")
     parser.add_argument("--postgres-figures", type=Path, default=None, help="what --save-postgres kept")
     parser.add_argument("--save-postgres", type=Path, default=None)

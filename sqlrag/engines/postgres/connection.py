@@ -500,11 +500,8 @@ class Server:
         remedy = ""
         if isinstance(error, self._errors.errors.UndefinedTable):
             remedy = " PostgresStore.migrate(url, reindex=True) makes the index of words anew."
-<<<<<<< HEAD
-=======
         if isinstance(error, self._errors.errors.DiskFull) and "shared memory" in str(error):
             remedy = " Give it more of that (docker run --shm-size=4g), or set max_parallel_maintenance_workers = 0."
->>>>>>> pgscale
         if isinstance(error, self._errors.errors.ReadOnlySqlTransaction):
             remedy = (
                 " The server is a replica, or takes no changes for another reason. Write to its primary, or name all "
