@@ -651,8 +651,8 @@ con.execute("CREATE TEMP TABLE t AS SELECT 'text ' || i AS body FROM range(50_00
 con.execute("SELECT embed('warm')").fetchall()
 statement = lambda: con.execute("SELECT sum(similarity(body, 'x')) FROM t").fetchall()
 began = time.monotonic()
-threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     statement() if how == "plain" else interruptible(con, statement)
     print("ran to its end")
 except BaseException as error:
@@ -676,6 +676,7 @@ class TestCtrlC:
             [sys.executable, "-c", SLOW, str(kb), str(threads), how],
             capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
+        assert done.returncode == 0, (done.returncode, done.stderr)
         first, second = done.stdout.splitlines()
         assert first.endswith(" stopped"), done.stderr
         assert how == "plain" or first.startswith("KeyboardInterrupt")
