@@ -165,7 +165,7 @@ class Planner:
             elif old is not None and elsewhere:
                 reason = (
                     f"the store has a document of this doc_id from {old.file_path or 'a program'}; delete that one "
-                    "(delete_documents), or give this folder a collection of its own (collection)"
+                    "(delete_documents), or give this folder a collection of its own (collection='NAME')"
                 )
                 self.run.fail(Failure(doc_id, "failed", reason))
             else:

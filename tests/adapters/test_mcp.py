@@ -702,6 +702,16 @@ class TestProcesses:
             assert (answer["id"], answer["error"]["code"]) == (request_id, code), line[:100]
         assert answers[-1] == {"jsonrpc": "2.0", "id": 99, "result": {}}
 
+    def test_a_client_that_does_not_wait_for_the_answer_is_no_fault(self, kb):
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        command = [sys.executable, "-m", "sqlrag", "mcp", str(kb)]
+        with subprocess.Popen(command, env=environment(), text=True, **pipes) as server:
+            server.stdout.close()
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n")
+            server.stdin.close()
+            assert (server.wait(60), server.stderr.read()) == (0, "")
+
     def test_standard_error_tells_of_faults(self, kb):
         code = (
             "import sqlrag, sqlrag.adapters.mcp\n"

@@ -196,7 +196,14 @@ class StrictServer(MCPServer[Any]):
             raise
 
     async def run_stdio_async(self) -> None:
-        """Serve standard input and output; a line that is no message is answered by an error."""
+        """Serve standard input and output until the client is gone; a line that is no message is answered by an error."""
+        try:
+            await self._serve_stdio()
+        except BaseException as error:
+            if not _is_client_gone(error):
+                raise
+
+    async def _serve_stdio(self) -> None:
         server = self._lowlevel_server
         async with stdio_server() as (lines, answers), anyio.create_task_group() as group:
             send, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -212,6 +219,13 @@ class StrictServer(MCPServer[Any]):
             group.start_soon(read)
             async with receive:
                 await server.run(receive, answers, server.create_initialization_options())
+
+
+def _is_client_gone(error: BaseException) -> bool:
+    """Return whether nobody reads the answers any more, as a group of errors of anyio says it."""
+    parts: Sequence[BaseException] = getattr(error, "exceptions", ())
+    gone = (BrokenPipeError, ConnectionResetError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+    return all(map(_is_client_gone, parts)) if parts else isinstance(error, gone)
 
 
 def _unreadable(error: Exception) -> JSONRPCError | None:
