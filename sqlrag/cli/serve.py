@@ -224,8 +224,8 @@ def mcp(
 ) -> None:
     """Serve the file to language models by the Model Context Protocol, until the client disconnects or Ctrl-C.
 
-    The tools are search, read, sources and ask; all are read-only. Each call opens and closes the file, so that it can be
-    updated meanwhile. Needs the extra "mcp".
+    The tools are search, read, sources and ask; all are read-only. Each call opens and closes the file, so that it can
+    be updated meanwhile. Needs the extra "mcp".
     """
     from sqlrag.adapters.mcp import create_app, create_server
     from sqlrag.adapters.server import run

@@ -196,7 +196,7 @@ class StrictServer(MCPServer[Any]):
             raise
 
     async def run_stdio_async(self) -> None:
-        """Serve standard input and output until the client is gone; a line that is no message is answered by an error."""
+        """Serve standard input and output until the client is gone; an error answers a line that is no message."""
         try:
             await self._serve_stdio()
         except BaseException as error:
