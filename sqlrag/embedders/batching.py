@@ -258,7 +258,7 @@ def _checked(rows: Any, dimensions: int, positions: list[int], model: str) -> Ve
         matrix[:] = rows
     else:
         for row, values, position in zip(matrix, rows, positions, strict=True):
-            row[:] = _numbers(values, dimensions, f"{model}: expected", f"for the text at position {position}")
+            row[:] = _numbers(values, dimensions, position, model)
     # The scale is taken out first, so that neither huge nor tiny values overflow when they are squared.
     scales = np.abs(matrix).max(axis=1, initial=0.0)
     for scale, position in zip(scales.tolist(), positions, strict=True):
@@ -272,17 +272,18 @@ def _checked(rows: Any, dimensions: int, positions: list[int], model: str) -> Ve
     return matrix.astype(np.float32)
 
 
-def _numbers(values: Any, dimensions: int, expected: str, where: str) -> Any:
+def _numbers(values: Any, dimensions: int, position: int, model: str) -> Any:
     """Return one row of a provider as an array, or raise ProviderError where it is not one."""
+    where = f"for the text at position {position}"
     if values is None:
-        raise ProviderError(f"{expected} a vector of {dimensions} values, got nothing {where}.")
+        raise ProviderError(f"{model}: expected a vector of {dimensions} values, got nothing {where}.")
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ProviderError(f"{expected} numbers, got something else {where}: {error}") from error
+        raise ProviderError(f"{model}: expected numbers, got something else {where}: {error}") from error
     if array.shape != (dimensions,):
         got = f"{len(array)} values" if array.ndim == 1 else f"an array of shape {array.shape}"
-        raise ProviderError(f"{expected} a vector of {dimensions} values, got {got} {where}.")
+        raise ProviderError(f"{model}: expected a vector of {dimensions} values, got {got} {where}.")
     return array
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from sqlrag.arguments import counted
 from sqlrag.embedders.base import SAME_MODEL_COSINE
-from sqlrag.engines.duckdb.database import KEPT
+from sqlrag.engines.duckdb.database import kept_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,11 +38,6 @@ _LONGEST_HEAD = 1_000_000  # bytes
 
 # An update that embeds no more texts at a time is not worth a file.
 FEW = 128
-
-
-def kept_beside(output: Path) -> Path:
-    """Return the path of the vectors that an interrupted run has kept for an output."""
-    return output.with_name(f"{output.name}{KEPT}")
 
 
 @contextmanager

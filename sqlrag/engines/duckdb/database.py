@@ -52,10 +52,6 @@ _AGAIN_SECONDS = 0.05
 # DuckDB's own threshold of a checkpoint.
 _LOG_BYTES = 16_000_000
 
-KEPT = ".embedded"
-
-"""What the name of a file ends with that keeps the vectors of an interrupted run, behind that of its output."""
-
 NODE_COLUMNS = frozenset({"node_id", "text", "embedding", "metadata_"})
 
 """The columns of a table of llama-index's DuckDBVectorStore, which sqlrooms-rag and sqlrag have as well."""
@@ -355,11 +351,16 @@ def _release(handle: Handle) -> bool:
     return True
 
 
+def kept_beside(output: Path) -> Path:
+    """Return the path of the vectors that an interrupted run has kept for an output."""
+    return output.with_name(f"{output.name}.embedded")
+
+
 def existing_file(path: str | os.PathLike[str]) -> Path:
     """Return the real path of a DuckDB file, or raise NotFoundError or NotAStoreError."""
     real = real_path(path)
     if not real.exists():
-        kept = real.with_name(f"{real.name}{KEPT}")
+        kept = kept_beside(real)
         unfinished = f" A build of it was interrupted: one like it goes on from the vectors in {kept.name}."
         raise NotFoundError(
             f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r})."
