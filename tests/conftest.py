@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what makes its examples, for seconds and in every worker, while it is collected, if it is not run."""
     return True if collection_path.name == "test_rest_schema.py" and config.option.markexpr == "not slow" else None
+
+
+# Of a test with many parameters a quick run takes so many.
+SAMPLE = 3
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave only some parameters of a test to a quick run, always the same ones; the others count as slow."""
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for alike in found.values():
+        for item in sorted(alike, key=lambda item: zlib.crc32(item.nodeid.encode()))[SAMPLE:]:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:

@@ -87,6 +87,7 @@ def one(con, sql, *values):
 
 
 class TestSearching:
+    @pytest.mark.slow
     def test_the_question_is_embedded_in_the_statement_and_the_rows_are_those_of_python(self, con, kb):
         in_one = rows(con, f"SELECT node_id, score FROM hybrid_query('{QUESTION}', embed('{QUESTION}'), k := 3)")
         with Store(kb) as store:
@@ -276,6 +277,7 @@ class TestRows:
         sqlrag.index_rows(f"{tmp_path}/tickets.parquet", kb, key="id", text="body", progress="off")
         return kb
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "search", ["search('late lamp')", "hybrid_query('late lamp', embed('late lamp'))", "lexical_query('late lamp')"]
     )
@@ -293,11 +295,13 @@ class TestRows:
             scores = rows(con, f"SELECT score FROM {search}")
             assert scores == sorted(scores, reverse=True)
 
+    @pytest.mark.slow
     def test_register_has_it_in_its_search(self, tickets):
         with duckdb.connect() as con:
             sqlrag.register(con, tickets)
             assert set(rows(con, "SELECT row_key FROM kb_search('late lamp')")) == {(101,), (102,), (None,)}
 
+    @pytest.mark.slow
     def test_rows_of_two_sources_are_joined_by_their_views(self, tickets, tmp_path):
         sqlrag.index_rows(f"{tmp_path}/tickets.parquet", tickets, key="id", text="body", collection="b", progress="off")
         with sqlrag.connect(tickets) as con:
@@ -310,6 +314,7 @@ class TestRows:
 
 
 class TestConnect:
+    @pytest.mark.slow
     def test_readers_are_not_blocked_and_writers_are(self, con, kb):
         with Store(kb) as store:
             assert store.hybrid_query(QUESTION)
@@ -537,6 +542,7 @@ class TestRegister:
             con.execute("COMMIT")
             assert rows(con, "FROM t") == [(1,)]
 
+    @pytest.mark.slow
     def test_files_of_two_models_have_a_name_each_and_the_plain_functions_are_of_the_first(self, kb, tmp_path):
         options = {"embed_model_name": "hashing-32"}
         other = build(tmp_path, "other.duckdb", folder="more", options=options, pump_md="the pump seal leaks")
@@ -548,6 +554,7 @@ class TestRegister:
             types = rows(con, "SELECT typeof(embed('x')), typeof(kb_embed('x')), typeof(manuals_embed('x'))")
             assert types == [("FLOAT[64]", "FLOAT[64]", "FLOAT[32]")]
 
+    @pytest.mark.slow
     def test_the_functions_outlive_the_connection_that_registered(self, kb):
         con = duckdb.connect()
         cursor = con.cursor()
@@ -588,6 +595,7 @@ class TestRegister:
             with pytest.raises(InputError, match="Another file is attached by this name"):
                 sqlrag.register(con, made)
 
+    @pytest.mark.slow
     def test_a_file_that_is_attached_by_another_name_is_refused_with_the_way_out(self, kb):
         with duckdb.connect() as con:
             con.execute(f"ATTACH '{kb}' AS mine (READ_ONLY)")
@@ -673,6 +681,7 @@ class TestCtrlC:
         yield
         signal.signal(signal.SIGINT, before)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", ["plain", "interruptible"])
     @pytest.mark.parametrize("threads", [1, 2])
     def test_a_long_statement_ends_soon_and_the_connection_goes_on(self, kb, threads, how):

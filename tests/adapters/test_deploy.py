@@ -96,6 +96,7 @@ def check_served(port, scheme, host):
     assert asked(port, scheme, "/documents", host=host, **{"X-API-Key": "wrong"})[0] == 401
 
 
+@pytest.mark.slow
 def test_nginx(server, tmp_path):
     nginx, openssl = program("nginx"), program("openssl")
     key, certificate, port = tmp_path / "key.pem", tmp_path / "certificate.pem", free_port()
@@ -156,6 +157,7 @@ def test_systemd(tmp_path):
     assert "sometimes" in subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True).stderr
 
 
+@pytest.mark.slow
 def test_compose():
     """As composed: the key and the name are asked for, and what the server writes to is memory alone."""
     file = ["-f", str(DEPLOY / "compose.yml")]
@@ -172,6 +174,7 @@ def test_compose():
     assert "SQLRAG_" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_image_is_made_of_what_a_build_needs(tmp_path):
     """No container is built here: what it copies makes the package, its extras exist, and it does not run as root."""
     text = (DEPLOY / "Dockerfile").read_text("utf-8")
@@ -193,6 +196,7 @@ def test_the_image_is_made_of_what_a_build_needs(tmp_path):
         assert json.loads(words)
 
 
+@pytest.mark.slow
 def test_what_the_files_start_is_a_command(tmp_path):
     """The options in them are those of ``sqlrag serve``."""
     commands = [" ".join(json.loads(re.search(r"^CMD (\[\"serve.+\])$", (DEPLOY / "Dockerfile").read_text(), re.M)[1]))]

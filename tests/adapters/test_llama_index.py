@@ -162,6 +162,7 @@ class TestNodes:
         assert [row[0] for row in rows] == [row["node_id"] for row in found]
         assert sqlrag.get_source_documents(["n2"], vectors.path)[0]["text"] == "alpha beta\n\nbeta gamma delta"
 
+    @pytest.mark.slow
     def test_adding_again_replaces(self, vectors, nodes):
         vectors.add(nodes)
         changed = node("beta theta", "n1", "one", metadata={"year": 1})
@@ -181,6 +182,7 @@ class TestNodes:
             assert store.sources(["one"])["one"]["text"] == "beta theta"
         assert check(vectors.path) == []
 
+    @pytest.mark.slow
     def test_nodes_come_in_batches(self, vectors, nodes):
         for one in nodes:
             vectors.add([one])
@@ -206,6 +208,7 @@ class TestNodes:
             vectors.add([TextNode(text="alpha", embedding=[1.0, 0.0])])
         assert len(vectors.get_nodes()) == 5
 
+    @pytest.mark.slow
     def test_a_first_add_that_fails_leaves_no_file(self, vectors, nodes, tmp_path):
         short = TextNode(text="alpha", id_="short", embedding=[1.0, 0.0])
         blank = TextNode(text=" ", id_="blank", embedding=nodes[0].embedding)
@@ -222,6 +225,7 @@ class TestNodes:
         plain.add([short])
         assert [one.node_id for one in plain.get_nodes()] == ["short"]
 
+    @pytest.mark.slow
     def test_threads_may_all_be_the_first(self, vectors, nodes):
         start = threading.Barrier(6)
 
@@ -234,6 +238,7 @@ class TestNodes:
         assert {one.node_id for one in vectors.get_nodes()} == {f"w{i}" for i in range(6)}
         assert check(vectors.path) == []
 
+    @pytest.mark.slow
     def test_another_process_makes_the_file_meanwhile(self, vectors, monkeypatch):
         """While the first nodes of this process go into a new file, another one puts its own in the place."""
         code = (
@@ -253,6 +258,7 @@ class TestNodes:
         assert {one.node_id for one in vectors.get_nodes()} == {"o", "t"}
         assert check(vectors.path) == []
 
+    @pytest.mark.slow
     def test_collection_and_tags(self, vectors, nodes):
         vectors.add(nodes[:2], collection="notes", tags=("t",))
         vectors.add(nodes[2:])
@@ -269,6 +275,7 @@ class TestNodes:
         assert (new.collection, new.tags) == ("more", ("u",))
         assert vectors.query(asked("alpha", similarity_top_k=5), collection="notes").ids == ["n1", "n2"]
 
+    @pytest.mark.slow
     def test_deleting(self, vectors, nodes):
         vectors.add(nodes)
         vectors.delete("two")
@@ -289,6 +296,7 @@ class TestNodes:
         vectors.add(nodes)
         assert len(vectors.get_nodes()) == 5
 
+    @pytest.mark.slow
     def test_a_node_beside_those_of_a_folder(self, tmp_path):
         path = build(tmp_path, a_md="---\ntags: [t]\n---\n# One\n\nalpha beta\n\n# Two\n\ngamma delta", b_md="beta")
         vectors = SqlragVectorStore(path)
@@ -315,6 +323,7 @@ class TestNodes:
         assert "c" not in report.removed
         assert check(path) == []
 
+    @pytest.mark.slow
     def test_export_and_import_keep_the_ids(self, vectors, nodes, tmp_path):
         vectors.add(nodes)
         for suffix in ("ragmd", "parquet", "rag"):
@@ -334,6 +343,7 @@ class TestNodes:
 class TestQueries:
     QUESTIONS = ("alpha beta", "gamma", "delta epsilon zeta", "title 3")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("question", QUESTIONS)
     def test_the_modes_are_the_searches(self, kb, question):
         vectors = SqlragVectorStore(kb)
@@ -483,6 +493,7 @@ class TestFilters:
             filters = MetadataFilters(filters=chosen, condition=condition)
             assert self.found(vectors, filters) == self.expected(nodes, filters)
 
+    @pytest.mark.slow
     def test_nested(self, vectors, nodes):
         vectors.add(nodes)
         late = MetadataFilters(
@@ -514,6 +525,7 @@ class TestFilters:
             with pytest.raises(InputError):
                 vectors.get_nodes(filters=filters)
 
+    @pytest.mark.slow
     def test_of_the_document(self, vectors, nodes):
         vectors.add(nodes)
         for key in ("doc_id", "ref_doc_id", "document_id"):
@@ -533,6 +545,7 @@ class TestFilters:
         assert self.found(vectors, missing) == {"n4", "n5"}
         assert self.found(vectors, there) == {"n1", "n2", "n3"}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "sparse", "mmr"])
     def test_queries_filter_before_they_rank(self, vectors, nodes, mode):
         """Each condition leaves n2, which is not the best: without it there would be n3."""
@@ -555,6 +568,7 @@ class TestFilters:
         assert best({"metadata": {"year": {"$gte": 2020}}}, doc_ids=["one"]) == ["n2"]
         assert best({"metadata": {"year": {"$lte": 2020}}}, filters=late) == ["n2"]
 
+    @pytest.mark.slow
     def test_deleting_by_filters(self, vectors, nodes):
         vectors.add(nodes)
         late = MetadataFilters(filters=[MetadataFilter(key="year", value=2020, operator=">=")])
@@ -576,6 +590,7 @@ class TestFilters:
 
 
 class TestFilesOfOthers:
+    @pytest.mark.slow
     def test_a_table_of_llama_indexs_duckdb_store(self, tmp_path, nodes):
         """Its real package has tests of its own, which need an older DuckDB; this is the table that it makes."""
         path = tmp_path / "theirs.duckdb"
@@ -611,6 +626,7 @@ class TestFilesOfOthers:
 
 
 class TestAsync:
+    @pytest.mark.slow
     def test_every_method_has_its_twin(self, vectors, nodes):
         async def run():
             await asyncio.gather(*(vectors.async_add([one]) for one in nodes))
@@ -625,6 +641,7 @@ class TestAsync:
         vectors.add(nodes[:1])
         assert asyncio.run(run()) == ({"n1", "n2", "n3", "n4", "n5"}, ["n1"], {"n2"}, [])
 
+    @pytest.mark.slow
     def test_questions_and_writing_at_once(self, vectors, nodes):
         async def run():
             asking = [vectors.aquery(asked("alpha", similarity_top_k=2)) for _ in range(12)]
@@ -648,6 +665,7 @@ class TestRetriever:
         {"feedback": 2},
     )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("options", OPTIONS, ids=str)
     def test_it_finds_what_a_hybrid_query_finds(self, kb, options):
         for question in TestQueries.QUESTIONS:
@@ -739,6 +757,7 @@ class TestIndex:
         assert "alpha beta" in str(answer)
         assert [one.node_id for one in answer.source_nodes] == ["a.md#0"]
 
+    @pytest.mark.slow
     def test_documents_can_be_inserted_and_deleted(self, tmp_path):
         root = write(tmp_path / "docs", a_md="alpha")
         index = sqlrag.prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING)
@@ -770,6 +789,7 @@ class TestIndex:
         assert repr(again) == f"SqlragIndex({str(index.path)!r})"
         assert scored(again.as_retriever().retrieve("alpha")) == scored(index.as_retriever().retrieve("alpha"))
 
+    @pytest.mark.slow
     def test_llama_index_fills_a_file_of_its_own(self, vectors):
         text = " ".join(f"Sentence {i} is about topic{i % 7}." for i in range(200))
         index = VectorStoreIndex.from_documents(
@@ -888,6 +908,7 @@ class TestComponents:
         assert pickle.loads(pickle.dumps(SqlragEmbedding(kb))).path == str(kb)
 
 
+@pytest.mark.slow
 def test_the_command_line_does_not_load_llama_index(tmp_path):
     write(tmp_path / "docs", a_md="alpha")
     code = (
@@ -901,6 +922,7 @@ def test_the_command_line_does_not_load_llama_index(tmp_path):
     assert out.strip() == ""
 
 
+@pytest.mark.slow
 def test_python_loads_it_for_the_index_only(tmp_path):
     write(tmp_path / "docs", a_md="alpha")
     code = (

@@ -378,6 +378,7 @@ class TestSeveral:
         assert "'fruit' or 'birds'" in failure(unknown)
         assert "db is missing" in failure(none)
 
+    @pytest.mark.slow
     def test_the_command(self, kb, tmp_path):
         other = build(tmp_path, owl_md="# Owl\n\nAn owl hunts at night.")
         args = ["-m", "sqlrag", "mcp", "--db", f"fruit={kb}", "--db", f"birds={other}"]
@@ -548,6 +549,7 @@ class TestFailures:
         assert re.search(said, failure(result), re.DOTALL)
         assert not re.search("pydantic|validation error", failure(result))
 
+    @pytest.mark.slow
     def test_a_file_that_is_not_there_and_then_is(self, kb, tmp_path):
         path = tmp_path / "later.duckdb"
 
@@ -606,6 +608,7 @@ class TestFailures:
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_another_process_updates_the_file_between_two_calls(self, kb, tmp_path):
         path = tmp_path / "kb.duckdb"
         path.write_bytes(kb.read_bytes())
@@ -621,6 +624,7 @@ class TestProcesses:
         assert [row["node_id"] for row in given(before)["results"]] != ["z.md#0"]
         assert [row["node_id"] for row in given(after)["results"]] == ["z.md#0"]
 
+    @pytest.mark.slow
     def test_a_file_that_another_process_holds(self, kb, tmp_path):
         path = tmp_path / "kb.duckdb"
         path.write_bytes(kb.read_bytes())
@@ -631,6 +635,7 @@ class TestProcesses:
             writer.kill()
         assert f"is in use by process {writer.pid}" in failure(result)
 
+    @pytest.mark.slow
     def test_standard_output_has_nothing_but_the_protocol(self, kb, tmp_path):
         hello = {
             "protocolVersion": "2025-06-18",
@@ -664,6 +669,7 @@ class TestProcesses:
         assert [word for word in ("loading a model", "and more noise", "echo of a child".removeprefix("echo "))
                 if word not in noise] == []  # fmt: skip
 
+    @pytest.mark.slow
     def test_fault_S30_every_line_gets_an_answer(self, kb):
         """Also what the SDK cannot read, so that no client waits for its own time-out."""
         call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "hybrid_query", "arguments": {}}}
@@ -702,6 +708,7 @@ class TestProcesses:
             assert (answer["id"], answer["error"]["code"]) == (request_id, code), line[:100]
         assert answers[-1] == {"jsonrpc": "2.0", "id": 99, "result": {}}
 
+    @pytest.mark.slow
     def test_a_client_that_does_not_wait_for_the_answer_is_no_fault(self, kb):
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -712,6 +719,7 @@ class TestProcesses:
             server.stdin.close()
             assert (server.wait(60), server.stderr.read()) == (0, "")
 
+    @pytest.mark.slow
     def test_standard_error_tells_of_faults(self, kb):
         code = (
             "import sqlrag, sqlrag.adapters.mcp\n"
@@ -735,6 +743,7 @@ class TestProcesses:
         assert "Traceback" in told
         assert "\nRuntimeError: a fault of the program\n" in told
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("transport", ["stdio", "http"])
     def test_calls_at_once(self, kb, transport):
         questions = ["mango", "pump seal", "lychee", "shopping list"] * 6
@@ -809,6 +818,7 @@ class TestHttp:
             assert self.post(open_to_all, Origin=f"http://localhost{rest}").status_code == 403
         assert self.post(open_to_all, Origin=f"http://localhost:{port}").status_code == 200
 
+    @pytest.mark.slow
     def test_a_key(self, with_key):
         assert self.post(with_key).status_code == 401
         assert self.post(with_key).headers["www-authenticate"] == "Bearer"
@@ -829,6 +839,7 @@ class TestHttp:
         assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
         assert answer.json()["detail"] == "The body is larger than 262,144 bytes; send several requests."
 
+    @pytest.mark.slow
     def test_fault_S28_a_client_elsewhere_is_told_neither_a_process_nor_a_variable(self, kb, tmp_path):
         path = tmp_path / "kb.duckdb"
         path.write_bytes(kb.read_bytes())
@@ -851,6 +862,7 @@ class TestHttp:
         assert answer.status_code == status
         assert "recursion limit" in answer.text if status == 400 else answer.json()["result"]["isError"]
 
+    @pytest.mark.slow
     def test_names_that_are_allowed(self, kb):
         with http_server(kb, "--allow-host", "kb.Example.org") as address:
             assert self.post(address, Host="kb.example.org").status_code == 200
@@ -887,6 +899,7 @@ class TestHttp:
         assert done.stdout == ""
         assert said in " ".join(done.stderr.split())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "options", [("--host", "0.0.0.0"), ("--port", "1"), ("--api-key-env", "KEY"), ("--allow-host", "x")]
     )
@@ -898,6 +911,7 @@ class TestHttp:
         assert done.returncode == 2
         assert f"{options[0]} needs --http" in " ".join(done.stderr.replace("│", " ").split())
 
+    @pytest.mark.slow
     def test_a_port_that_is_taken(self, open_to_all):
         port = int(open_to_all.split(":")[2].split("/")[0])
         with pytest.raises(sqlrag.InputError, match=f"Cannot listen at 127.0.0.1:{port}: Address already in use"):

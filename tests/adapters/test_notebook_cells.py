@@ -84,6 +84,7 @@ class TestIPython:
             first.execute("SELECT 1")
         duckdb.connect(str(kb)).close()
 
+    @pytest.mark.slow
     def test_a_file_that_is_not_there_leaves_the_first_open(self, shell):
         first = run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         with pytest.raises(NotFoundError, match=r"There is no file .*nosuch\.duckdb"):
@@ -97,6 +98,7 @@ class TestIPython:
         with pytest.raises(InputError, match=r"%sqlrag kb\.duckdb"):
             run(shell, "%load_ext sqlrag", cell)
 
+    @pytest.mark.slow
     def test_errors_are_those_of_sqlrag_where_they_are_its_own(self, shell, tmp_path):
         make_small_store(tmp_path / "given.duckdb")
         run(shell, "%load_ext sqlrag", "%sqlrag given.duckdb")
@@ -127,6 +129,7 @@ def test_jupysql_takes_the_connection(shell, capsys):
     shell.user_ns["con"].close()
 
 
+@pytest.mark.slow
 def test_a_notebook_runs_from_its_first_to_its_last_cell(kb):
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [
@@ -180,6 +183,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_marimo_runs_a_notebook_on_the_connection(kb):
     pytest.importorskip("marimo", reason="needs marimo: pip install marimo")
     (kb.parent / "cells.py").write_text(MARIMO)

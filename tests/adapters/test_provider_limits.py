@@ -64,13 +64,15 @@ def client_of(file, **options):
 
 
 class TestRest:
+    @pytest.mark.slow
     @pytest.mark.parametrize("seconds", LIMITS)
     @pytest.mark.parametrize("loaded", [False, True])
     def test_fault_S17_words_answer_before_the_request_ends(self, made, seconds, loaded):
         folder, server = made
         with client_of(folder / "kb.duckdb", seconds=seconds) as client:
             if loaded:
-                assert client.post("/vector_query", json=QUESTION).status_code in (200, 502)
+                # Also where the request ends first, on a busy machine.
+                assert client.post("/vector_query", json=QUESTION).status_code in (200, 502, 504)
                 while client.post("/hybrid_query", json=QUESTION).json()["notices"]:
                     time.sleep(0.05)
             server.faults = [hangs(30)]
@@ -99,6 +101,7 @@ class TestRest:
             finally:
                 server.faults = []
 
+    @pytest.mark.slow
     def test_fault_S17_changes_end_with_the_providers_error(self, hanging):
         write(hanging / "docs", c_md="# Swans\n\nSwans sing.")
         given = {"write": True, "answer_seconds": 2, "input_dir": hanging / "docs"}

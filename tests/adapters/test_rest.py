@@ -170,6 +170,7 @@ class TestRoutes:
             assert (again.status_code, again.json()["text"]) == (200, "swan")
             assert client.get("/documents/none.md").status_code == 404
 
+    @pytest.mark.slow
     def test_fault_S24_a_document_has_its_page_whatever_its_name(self, tmp_path):
         names = ["new\nline.md", "\nfirst.md", "last.md\n", "a\r\nb/c\td.md", "a?b#c.md", "x//y.md", "\x85\u2028.md"]
         with Store.create(tmp_path / "kb.duckdb", dimensions=2) as store:
@@ -422,6 +423,7 @@ class TestAnswers:
         with serving(server) as server.url:
             yield server
 
+    @pytest.mark.slow
     def test_whole_and_streamed(self, file, chat):
         with client_of(file, chat_model="m", chat_base_url=chat.url) as client:
             sent = {"question": "What do ducks eat?", "plan": {"mode": "lexical"}}
@@ -487,6 +489,7 @@ class TestAnswers:
             # It was asked for an error alone.
             assert (strict.status_code, "sources" in strict.json()) == (502, False)
 
+    @pytest.mark.slow
     def test_fault_S19_an_answer_that_takes_too_long_keeps_what_came(self, file, chat):
         """Word after word, so that the model is never silent."""
         chat.reply = " ".join(["word"] * 100_000)
@@ -498,6 +501,7 @@ class TestAnswers:
         assert len(answer.json()["sources"]) == 2
         assert answer.json()["detail"] == "The answer took longer than 0.7 seconds."
 
+    @pytest.mark.slow
     def test_a_client_that_goes_away_ends_the_call_of_the_model(self, file):
         pytest.importorskip("openai")
         ended = threading.Event()
@@ -596,6 +600,7 @@ def test_where_files_lie_on_the_server_is_told_to_nobody(client):
 
 
 class TestUpload:
+    @pytest.mark.slow
     def test_documents_are_put_in_and_the_same_bytes_cost_nothing(self, tmp_path):
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "old.md").write_text("# Old\n\nIt stays.")
@@ -629,6 +634,7 @@ class TestUpload:
                 client.post("/lexical_query", json={"query_text": "swans"}).json()["results"][0]["doc_id"] == "new.md"
             )
 
+    @pytest.mark.slow
     def test_fault_S18_what_is_stored_when_the_provider_dies(self, tmp_path, monkeypatch):
         monkeypatch.setattr(remote, "FIRST_WAIT", 0.01)
         monkeypatch.setattr(remote, "LONGEST_WAIT", 0.02)
@@ -702,6 +708,7 @@ class TestUpload:
             assert (report["added"], report["duplicates"]) == (["x.md"], [{"doc_id": "y.md", "same_as": "x.md"}])
             assert client.post("/documents", files=sent, data={"skip_duplicates": "perhaps"}).status_code == 422
 
+    @pytest.mark.slow
     def test_fault_S18_openapi_says_what_the_answer_of_a_failure_has(self, client):
         found = client.get("/openapi.json").json()
         for path in ("/documents", "/update_embeddings"):
@@ -738,6 +745,7 @@ class TestSeveral:
             "plums.2": build(two, a_md="# Plums\n\nA plum falls."),
         }
 
+    @pytest.mark.slow
     def test_each_is_served_as_if_it_were_alone(self, files):
         with TestClient(create_app(files, ServerOptions(write=True)), base_url="http://127.0.0.1") as client:
             for name, path in files.items():
@@ -762,6 +770,7 @@ class TestSeveral:
             answer = client.get(path.replace("..", "%2E%2E"))
             assert (answer.status_code, answer.headers["content-type"]) == (404, PROBLEM)
 
+    @pytest.mark.slow
     def test_the_checks_hold_for_each(self, files):
         app = create_app(files, ServerOptions(api_key=KEY, cors=("https://app.example.org",)))
         with TestClient(app, base_url="http://127.0.0.1") as client:
@@ -775,6 +784,7 @@ class TestSeveral:
             assert answer.headers.get_list("x-request-id") == ["of-the-app"]
             assert len(client.get("/health").headers.get_list("x-request-id")) == 1
 
+    @pytest.mark.slow
     def test_one_that_is_gone_is_seen_by_the_health_of_all(self, files):
         with TestClient(create_app(files, ServerOptions(idle_seconds=0)), base_url="http://127.0.0.1") as client:
             assert client.get("/health").json() == {"status": "ok"}
@@ -788,6 +798,7 @@ class TestSeveral:
         with pytest.raises(sqlrag.InputError, match="must be 1 to 64 letters"):
             create_app({name: file})
 
+    @pytest.mark.slow
     def test_an_application_that_nobody_refers_to_lets_go_of_its_files(self, files):
         app = create_app(files)
         kept = weakref.ref(app)
@@ -797,6 +808,7 @@ class TestSeveral:
         gc.collect()
         assert kept() is None
 
+    @pytest.mark.slow
     def test_the_command(self, files, tmp_path):
         (first, one), (second, two) = files.items()
         with started(f"--db={first}={one}", "--db", f"{second}={two}", "--access-log", "json") as server:
@@ -819,6 +831,7 @@ def sqlrag_rows(question, path):
 
 
 class TestServe:
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_it_prints_its_address_and_ends_in_order(self, file, number):
         with started(file) as server:
@@ -831,6 +844,7 @@ class TestServe:
                 server.send_signal(number)
             assert server.wait(30) == 0, server.stderr.read()
 
+    @pytest.mark.slow
     def test_its_log_tells_of_faults(self, file):
         code = (
             "import sys; from sqlrag.adapters.rest import pages\n"
@@ -853,12 +867,14 @@ class TestServe:
         assert re.search(r"WARNING \[[0-9a-f]{32}\] StoreError: .*cannot be read, it may be damaged or cut short", told)
         assert re.search(r"ERROR \[[0-9a-f]{32}\] RuntimeError was not expected", told)
 
+    @pytest.mark.slow
     def test_other_machines_need_a_key(self, file):
         with started(file, "--host", "0.0.0.0", SQLRAG_API_KEY="") as server:
             told = server.communicate(timeout=30)[1]
         assert server.returncode == 2
         assert "it needs a key: set SQLRAG_API_KEY" in told
 
+    @pytest.mark.slow
     def test_a_port_that_is_taken(self, file):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
@@ -868,6 +884,7 @@ class TestServe:
         assert "Pass another --port" in told
         assert "Serving" not in told  # fault U9
 
+    @pytest.mark.slow
     def test_an_access_log_has_a_line_for_each_request_and_nothing_that_was_asked(self, file, tmp_path):
         log = tmp_path / "access.jsonl"
         for where in ("json", str(log)):
@@ -911,6 +928,7 @@ class TestServe:
         assert "secretword" not in log.read_text("utf-8")
         assert "{" not in told  # of the second server: its file has it all
 
+    @pytest.mark.slow
     def test_fault_U9_it_says_that_it_serves_once_it_does(self, file):
         with started(file, "--access-log", "json") as server:
             url = server.stdout.readline().strip()
@@ -921,6 +939,7 @@ class TestServe:
         assert first == f"Serving {file}; Ctrl-C ends it."
         assert json.loads(second)["path"] == "/health"
 
+    @pytest.mark.slow
     def test_an_access_log_that_cannot_be_written(self, file, tmp_path):
         with started(file, "--access-log", str(tmp_path / "none" / "access.jsonl")) as server:
             told = server.communicate(timeout=30)[1]
@@ -929,6 +948,7 @@ class TestServe:
         assert "Traceback" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["path", "store"])
 def test_fault_S20_an_application_that_nobody_refers_to_lets_go_of_its_file(tmp_path, by):
     path = build(tmp_path, a_md="plum")

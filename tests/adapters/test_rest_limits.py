@@ -193,6 +193,7 @@ class TestBounds:
             answer = client.get(f"/{path}")
         assert (answer.status_code, "larger than 20 bytes" in answer.json()["detail"]) == (413, True)
 
+    @pytest.mark.slow
     def test_the_schema_tells_the_limits(self, file):
         schemas = create_app(file).openapi()["components"]["schemas"]
         assert schemas["HybridQueryRequest"]["properties"]["query_text"]["maxLength"] == 10_000
@@ -280,6 +281,7 @@ class TestTheFile:
 
         asyncio.run(run())
 
+    @pytest.mark.slow
     def test_fault_S4_the_server_is_well_while_it_opens_its_file(self, file):
         """A look-up without waiting that meets an opening, or an end, in the same process; there is no other one."""
         service = Service(file, ServerOptions(idle_seconds=0.0))
@@ -295,6 +297,7 @@ class TestTheFile:
 
         asyncio.run(run())
 
+    @pytest.mark.slow
     def test_fault_S28_a_client_is_told_neither_a_process_nor_a_variable(self, file, tmp_path):
         path = tmp_path / "kb.duckdb"
         make_small_store(path)
@@ -356,6 +359,7 @@ class TestTheFile:
 
 
 class TestPaths:
+    @pytest.mark.slow
     def test_they_are_told_to_nobody(self, tmp_path):
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "a.md").write_text("# Ducks\n\nDucks swim.")
@@ -394,6 +398,7 @@ def serving(*command):
             server.kill()
 
 
+@pytest.mark.slow
 def test_a_server_ends_soon_while_python_works(file):
     """It is told to end while two documents are cut into a great many chunks; those who wait for them are told so."""
     sent = {"document": "ab c\n" * 500_000, "policy": {"chunk_size": 1, "chunk_overlap": 0, "chunk_unit": "chars"}}
@@ -420,6 +425,7 @@ def test_a_server_ends_soon_while_python_works(file):
         assert "Traceback" not in server.stderr.read()
 
 
+@pytest.mark.slow
 def test_another_command_gets_the_file_of_a_server_between_requests(tmp_path):
     """With the wait that commands have by default: at once after requests, and when the server has rested."""
     docs, path = tmp_path / "docs", tmp_path / "kb.duckdb"

@@ -32,6 +32,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_the_key_on_every_door(key, tmp_path):
     kb = tmp_path / "kb.duckdb"
@@ -110,6 +111,7 @@ def from_json(value, kind):
         return con.execute(f"SELECT CAST($1 AS {kind})", [value]).fetchall()[0][0]
 
 
+@pytest.mark.slow
 @hypothesis.given(data=st.data())
 @hypothesis.settings(max_examples=8, deadline=None)
 def test_every_type_on_every_door(tmp_path_factory, data):
@@ -137,6 +139,7 @@ def test_every_type_on_every_door(tmp_path_factory, data):
     assert comparable(back) == comparable(row)
 
 
+@pytest.mark.slow
 def test_what_python_and_json_lack_is_text(tmp_path):
     kb = tmp_path / "kb.duckdb"
     source = """SELECT 1 AS id, 'pump' AS body, 'nan'::DOUBLE AS x, ['-inf'::FLOAT, 1] AS xs, 'infinity'::DATE AS day,
@@ -226,6 +229,7 @@ FACETS = {
 }
 
 
+@pytest.mark.slow
 def test_sources_of_rows_are_described_on_every_door(shop):
     with TestClient(create_app(shop, ServerOptions()), base_url="http://127.0.0.1") as client:
         found = {"REST": strict(client.get("/facets").text)["row_sources"]}
@@ -269,6 +273,7 @@ def test_frameworks_get_the_columns_with_their_types(shop):
     assert "row_key" not in nodes[0].get_content(metadata_mode="llm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "kind", "wanted"),
     [

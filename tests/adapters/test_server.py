@@ -149,6 +149,7 @@ class TestForeignPages:
                 asked += 1
         assert asked > 3000
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("key", [None, KEY])
     def test_fault_S2_the_page_itself_and_programs_are_answered(self, file, key):
         sent = {"authorization": f"Bearer {key}"} if key else {}
@@ -292,6 +293,7 @@ class TestOtherOrigins:
             for headers in WELCOME:
                 assert client.get("/documents", headers={**sent, **headers}).status_code == 200
 
+    @pytest.mark.slow
     def test_fault_U2_any_origin_has_to_be_spelled_out_and_changes_nothing_without_a_key(self, file):
         with client_of(file, cors=("*",)) as client:
             assert preflight(client, "https://evil.example").headers["access-control-allow-origin"] == "*"
@@ -356,6 +358,7 @@ class TestRequestIds:
             headers = asyncio.run(told(apps[kind], "GET", "/none", {"x-request-id": given}))[1]
             assert headers[b"x-request-id"].decode() == given
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("provider", ["openai", "ollama"])
     def test_fault_S26_logs_and_models_get_it(self, tmp_path, provider, monkeypatch, caplog):
         pytest.importorskip(provider)

@@ -109,6 +109,7 @@ def test_what_type_checkers_know_is_the_signature():
 
 
 class TestWhole:
+    @pytest.mark.slow
     def test_it_is_what_the_function_gives(self, kb):
         @run
         async def found(url):
@@ -121,6 +122,7 @@ class TestWhole:
         for name in ("text", "sources", "citations", "finish_reason", "usage", "notices", "queries"):
             assert getattr(one, name) == getattr(other, name), name
 
+    @pytest.mark.slow
     def test_errors_come_through(self, kb, tmp_path):
         @run
         async def found(url):
@@ -135,6 +137,7 @@ class TestWhole:
         error, _ = found(ChatServer(all=Status(500)))
         assert "HTTP 500" in error
 
+    @pytest.mark.slow
     def test_the_loop_goes_on_meanwhile(self, kb):
         @run
         async def ticks(url):
@@ -146,6 +149,7 @@ class TestWhole:
 
         assert ticks(ChatServer(all="hang"))[0] > 10
 
+    @pytest.mark.slow
     def test_many_at_once_of_one_store_and_one_model(self, kb):
         @run
         async def found(url):
@@ -157,6 +161,7 @@ class TestWhole:
 
         assert found(ChatServer("The red valve [1]."))[0] == ({"The red valve [1]."}, 20)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("retries", [0, 2])
     def test_a_cancelled_one_ends_its_request(self, kb, retries):
         @run
@@ -173,6 +178,7 @@ class TestWhole:
         assert seconds < 5
         assert len(server.requests) == 1  # it was not sent again
 
+    @pytest.mark.slow
     def test_a_time_out_of_the_callers_own(self, kb):
         @run
         async def found(url):
@@ -196,6 +202,7 @@ class TestWhole:
 
 
 class TestStream:
+    @pytest.mark.slow
     def test_the_events_are_those_of_the_function(self, kb):
         @run
         async def found(url):
@@ -208,6 +215,7 @@ class TestStream:
         assert {event.request_id for event in events} == {"r-1"}
         assert events[-1].answer.text == "".join(event.text for event in events) == "The red valve [1]."
 
+    @pytest.mark.slow
     def test_text_comes_as_it_is_made_and_closing_ends_the_connection(self, kb):
         @run
         async def found(url):
@@ -222,6 +230,7 @@ class TestStream:
         assert texts == ["", "one", " two", " three"]
         assert seconds < 5
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("fault", "count"), [("hang", 1), ("stalls", 4)])
     def test_cancelling_ends_the_connection(self, kb, fault, count):
         """In the middle of a step: the thread waits for the server, which says nothing for twenty seconds."""
@@ -248,6 +257,7 @@ class TestStream:
         assert len(seen) == count
         assert seconds < 5
 
+    @pytest.mark.slow
     def test_leaving_the_loop_early(self, kb):
         @run
         async def found(url):
@@ -258,6 +268,7 @@ class TestStream:
 
         assert found(ChatServer("one two three four [1]", all="stalls"))[0] == "one"
 
+    @pytest.mark.slow
     def test_an_iterator_that_is_never_used(self, kb):
         @run
         async def found(url):
@@ -268,6 +279,7 @@ class TestStream:
         gc.collect()
         assert server.requests == []
 
+    @pytest.mark.slow
     def test_a_stream_that_breaks(self, kb):
         @run
         async def found(url):
@@ -276,6 +288,7 @@ class TestStream:
         events, _ = found(ChatServer("one two three four", all="broken stream"))
         assert [event.type for event in events] == ["sources", "text", "text", "text", "error", "done"]
 
+    @pytest.mark.slow
     def test_one_that_is_given_up_leaves_the_others(self, kb):
         """They share a model: only the connection of the one ends."""
 

@@ -281,6 +281,7 @@ class TestNothingIsLeftOpen:
     def streamed(self, function=answer):
         return function(QUESTION, contexts=CONTEXTS, chat_model="tiny", base_url="http://127.0.0.1:9/v1", stream=True)
 
+    @pytest.mark.slow
     def test_a_stream_that_nobody_iterates(self, closed):
         before = metrics()
         self.streamed().close()

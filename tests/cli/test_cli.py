@@ -128,6 +128,7 @@ def test_version_names_the_versions():
     assert run("--version").stdout.startswith(f"sqlrag {sqlrag.__version__} (DuckDB {duckdb.__version__}, Python 3.")
 
 
+@pytest.mark.slow
 def test_help_and_a_query_load_no_heavy_module(kb):
     code = (
         "import sys; import sqlrag.cli as c; heavy = {'duckdb', 'numpy', 'pyarrow'} & set(sys.modules)\n"
@@ -144,6 +145,7 @@ def test_help_and_a_query_load_no_heavy_module(kb):
 # Preparing
 
 
+@pytest.mark.slow
 def test_prepare_reports_on_stdout_and_failures_on_stderr(folder, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.md").write_text("# A\n\nalpha")
@@ -160,6 +162,7 @@ def test_prepare_reports_on_stdout_and_failures_on_stderr(folder, tmp_path):
     assert "bad.pdf" in run("info", tmp_path / "kb.duckdb").stdout
 
 
+@pytest.mark.slow
 def test_prepare_as_json_is_one_valid_value_and_quiet_says_nothing(folder, tmp_path):
     done = sqlrag_process("prepare-embeddings", folder, "-o", "kb.duckdb", *HASHING, "--format", "json", cwd=tmp_path)
     report = json.loads(done.stdout)
@@ -190,6 +193,7 @@ def test_every_option_of_prepare_reaches_the_library(folder, tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(not bundle_is_installed(), reason="needs the [offline] extra")
 def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
@@ -201,6 +205,7 @@ def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
     assert ".py" not in done.stderr
 
 
+@pytest.mark.slow
 def test_update_reports_what_it_did(tmp_path):
     root, path = tmp_path / "docs", tmp_path / "kb.duckdb"
     root.mkdir()
@@ -403,6 +408,7 @@ def test_info_names_model_counts_and_size(kb):
     assert table["embedding.model"] == "hashing-64"
 
 
+@pytest.mark.slow
 def test_check_finds_what_is_broken_and_says_so_by_its_exit_code(kb, tmp_path):
     good = run("check", kb)
     assert (good.exit_code, good.stdout) == (0, f"{kb}: no problems found\n")
@@ -494,6 +500,7 @@ def test_bad_input_of_a_query(arguments, parts, kb):
     check_failure(run(*arguments, "--db", kb), *parts, code=1 if "--model" in arguments else 2)
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_real_process(tmp_path):
     check_failure(sqlrag_process("prepare-embeddings", "nowhere", "-o", "kb.duckdb", cwd=tmp_path), "nowhere")
     check_failure(sqlrag_process("lexical-query", "x", "--db", "kb.duckdb", cwd=tmp_path), "kb.duckdb")
@@ -545,6 +552,7 @@ def test_bad_files(command, bad_files):
     assert {path: path.read_bytes() for path in bad_files.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_locked_file_is_named_with_the_process_that_holds_it(kb, folder, tmp_path):
     path = tmp_path / "kb.duckdb"
     path.write_bytes(kb.read_bytes())
@@ -580,6 +588,7 @@ def test_bad_usage_is_exit_code_2(arguments, kb, monkeypatch):
     assert "Error" in result.stderr
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_is_one_line_and_debug_shows_the_traceback(kb, tmp_path):
     path = tmp_path / "kb.duckdb"
     path.write_bytes(kb.read_bytes())
@@ -638,6 +647,7 @@ def the_next_goes_on(cwd, *options):
     assert names_in(cwd) == ["docs", "kb.duckdb"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_leaves_what_was_embedded_alone_and_the_next_build_goes_on(tmp_path):
     code, out, err = interrupt_a_build(tmp_path)
@@ -647,6 +657,7 @@ def test_ctrl_c_leaves_what_was_embedded_alone_and_the_next_build_goes_on(tmp_pa
     the_next_goes_on(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_fault_S10_signals_that_end_a_program_leave_what_was_embedded_alone(tmp_path, name):
@@ -682,6 +693,7 @@ def test_fault_S10_sigterm_while_a_file_is_rewritten(kb, tmp_path, command):
     assert names_in(tmp_path) == ["kb.duckdb"] + ["kb.duckdb.embedded"] * ("kept in" in err)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_while_overwriting_keeps_the_old_file(kb, tmp_path):
     (tmp_path / "kb.duckdb").write_bytes(kb.read_bytes())
@@ -690,6 +702,7 @@ def test_ctrl_c_while_overwriting_keeps_the_old_file(kb, tmp_path):
     assert (tmp_path / "kb.duckdb").read_bytes() == kb.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize("command", ["get-source-documents big.txt#0 --db big.duckdb", "info big.duckdb", "--help"])
 def test_a_reader_that_stops_early_is_no_error(command, tmp_path):
@@ -703,6 +716,7 @@ def test_a_reader_that_stops_early_is_no_error(command, tmp_path):
     assert process.returncode in ((0,) if command != "--help" else (0, 1))
 
 
+@pytest.mark.slow
 def test_json_stays_valid_where_the_terminal_has_no_unicode(kb):
     done = sqlrag_process("hybrid-query", "Größe", "--db", kb, "--format", "json", PYTHONIOENCODING="ascii")
     assert "Größe" in json.loads(done.stdout)[0]["text"]
@@ -730,6 +744,7 @@ REDIRECTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", REDIRECTED, ids=" ".join)
 def test_fault_T22_redirected_output_keeps_every_character(wide, arguments):
     """As one process with the standard output of a Windows redirect: what is written is UTF-8."""
@@ -739,6 +754,7 @@ def test_fault_T22_redirected_output_keeps_every_character(wide, arguments):
     assert "Größe, Размер, 東京, €" in text
 
 
+@pytest.mark.slow
 def test_fault_T22_redirected_output_on_a_plain_locale(wide):
     environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = sqlrag_process("lexical-query", "東京", "--db", wide, "--format", "csv", **environment)
@@ -757,6 +773,7 @@ def test_a_terminal_gets_the_characters_that_it_can_show(monkeypatch):
     assert shown.buffer.getvalue() == "Größe ??  \n".encode("cp1252")
 
 
+@pytest.mark.slow
 def test_a_question_that_is_no_unicode_is_no_traceback(kb):
     command = [sys.executable, "-m", "sqlrag", "hybrid-query", b"mango \xff", "--db", str(kb), "--format", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
@@ -814,6 +831,7 @@ def test_the_demo_answers_and_what_it_prints_works(tmp_path):
     assert _is_earlier_demo(tmp_path / FILE_NAME)  # so the next demo may replace it
 
 
+@pytest.mark.slow
 def test_the_demo_replaces_no_file_but_its_own(kb, tmp_path):
     path = tmp_path / FILE_NAME
     path.write_bytes(kb.read_bytes())
@@ -851,6 +869,7 @@ def test_two_files_that_differ_are_refused(command, kb, tmp_path, monkeypatch):
         assert str(first) in run(command, first).stdout
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(tmp_path):
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -975,6 +994,7 @@ class TestStreams:
             stdin=subprocess.DEVNULL,
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&- <&-"])
     def test_a_closed_stream_does_not_end_a_build(self, tmp_path, closed):
         write(tmp_path / "docs", a_md="Some words.")

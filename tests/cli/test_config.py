@@ -58,6 +58,7 @@ def refused(folder, text):
 
 
 class TestUse:
+    @pytest.mark.slow
     def test_a_project_from_build_to_search(self, project):
         """Without any option: every collection is built, updated and searched, from a folder below as well."""
         built = json.loads(started("prepare-embeddings", "--format", "json", cwd=project).stdout)
@@ -97,6 +98,7 @@ class TestUse:
         report = json.loads(run("update", "--collection", "default", "--format", "json", cwd=project).stdout)
         assert [(one["collection"], one["added"]) for one in report] == [("default", ["plum.md"])]
 
+    @pytest.mark.slow
     def test_a_collection_that_is_no_longer_named_is_told_by_update(self, project):
         run("prepare-embeddings", cwd=project)
         assert "has no collection" not in run("update", "--prune", cwd=project).stderr
@@ -106,6 +108,7 @@ class TestUse:
         run("delete", "--collection", "machines", "--db", project / "kb.duckdb", cwd=project)
         assert "has no collection" not in run("update", cwd=project).stderr
 
+    @pytest.mark.slow
     def test_another_file_of_the_project_is_updated_from_its_own_folder_or_tables(self, project):
         options = ("--provider", "hashing", "--model", "hashing-64", "--no-config")
         write(project, notes__tea_md="Tea is hot.")
@@ -119,6 +122,7 @@ class TestUse:
                     one for (one,) in store.cursor().sql("SELECT DISTINCT collection FROM sources").fetchall()
                 ] == names
 
+    @pytest.mark.slow
     def test_what_decides_before_it(self, project):
         """An option, then the environment, then the configuration, then the default."""
         run("prepare-embeddings", cwd=project)
@@ -166,6 +170,7 @@ class TestDiscovery:
         monkeypatch.setenv("HOME", str(tmp_path))
         assert config.find() == tmp_path / "sqlrag.toml"
 
+    @pytest.mark.slow
     def test_beside_the_file_that_is_named(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
         started("prepare-embeddings", cwd=project)
@@ -175,6 +180,7 @@ class TestDiscovery:
         assert len(json.loads(without.stdout)) == 2
         assert without.stderr == ""
 
+    @pytest.mark.slow
     def test_named_by_option_or_variable(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
         path = project / "sqlrag.toml"
@@ -245,6 +251,7 @@ class TestRefused:
         monkeypatch.setattr(config, "given", tmp_path / "sqlrag.toml")
         assert config.load(tmp_path / "sqlrag.toml").values["store"]
 
+    @pytest.mark.slow
     def test_a_broken_file_does_not_keep_help_from_being_read(self, tmp_path):
         (tmp_path / "sqlrag.toml").write_text("[")
         done = started("models", cwd=tmp_path, code=2)

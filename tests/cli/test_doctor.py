@@ -90,6 +90,7 @@ def test_a_file_in_order(home):
     ]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_and_the_command_that_mends_it(home):
     kb = build(home, a_md="mango", b_md="lychee")
     with duckdb.connect(str(kb)) as con:
@@ -110,6 +111,7 @@ def test_files_that_cannot_be_used(home):
     assert of(rows, "text.duckdb")[0][0] == "broken"
 
 
+@pytest.mark.slow
 def test_a_file_that_another_process_has(home):
     kb = build(home, a_md="mango")
     with duckdb.connect(str(kb)):

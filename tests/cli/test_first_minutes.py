@@ -57,6 +57,7 @@ def sqlrag_process(*arguments, cwd, **environment):
 # Verbs
 
 
+@pytest.mark.slow
 def test_build_search_and_update_need_no_file_to_be_named(here):
     assert (here / "kb.duckdb").exists()
     done = run("search", "a", "sweet", "mango")
@@ -100,6 +101,7 @@ def test_search_is_the_search_of_its_mode(here):
     assert (done.exit_code, "--alpha 0.2 has no effect with --mode lexical" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_rows_of_tables_go_through_build(here):
     (here / "tickets.csv").write_text("id,subject,body\n1,Late,The parcel is late\n2,Wet,The box is wet\n")
     table = ["--key", "id", "--text", "body", "--title", "subject"]
@@ -127,6 +129,7 @@ def test_rows_of_tables_go_through_build(here):
     assert not (here / "x.duckdb").exists()
 
 
+@pytest.mark.slow
 def test_update_knows_its_folders_and_their_patterns(here):
     (here / "more").mkdir()
     (here / "more" / "a.txt").write_text("alpha")
@@ -151,6 +154,7 @@ def test_update_knows_its_folders_and_their_patterns(here):
 # The default model
 
 
+@pytest.mark.slow
 @needs_offline
 @pytest.mark.filterwarnings("default")
 def test_without_the_default_model_the_installed_one_is_used_and_named(here, monkeypatch):
@@ -239,6 +243,7 @@ def test_fault_U5_lines_are_as_wide_as_the_terminal(here, monkeypatch):
     assert max(map(len, shown)) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_fault_U5_words_are_marked_in_a_terminal(environment, here):
@@ -329,6 +334,7 @@ def test_fault_U6_keywords_that_are_like_others(here):
         sqlrag.hybrid_query("x", "kb.duckdb", xyz=3)
 
 
+@pytest.mark.slow
 def test_fault_U7_one_name_for_one_thing(here):
     for command in ("ask", "serve"):
         shown = run(command, "--help").stdout
@@ -376,6 +382,7 @@ def test_fault_U8_a_question_needs_no_quotes(here):
     assert "sweet" in run("explain", "sweet", "mango", "mango.md#0").stdout
 
 
+@pytest.mark.slow
 def test_fault_U9_a_taken_port_is_an_error_before_anything_is_served(here):
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -457,6 +464,7 @@ def test_fault_U22_one_doc_id_in_two_collections_says_what_to_do(tmp_path):
         sqlrag.index([Chunk("b:readme.md", 0, "b", collection="b")], store)
 
 
+@pytest.mark.slow
 def test_fault_U23_results_have_tags_and_a_missing_index_names_what_mends_it(tmp_path):
     path = build(tmp_path, a_md="---\ntags: [fruit]\n---\nThe mango.")
     assert [row["tags"] for row in sqlrag.hybrid_query("mango", path)] == [["fruit"]]

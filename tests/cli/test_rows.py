@@ -92,6 +92,7 @@ def test_a_query_of_a_database(tmp_path):
     assert report["unchanged"] == 1
 
 
+@pytest.mark.slow
 def test_updates(kb, tickets):
     tickets.write_text("id,subject,body,price\n1,Late,The parcel is very late,2.5\n3,Empty,,1\n")
     done = run("update-rows", kb)

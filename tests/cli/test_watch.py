@@ -67,6 +67,7 @@ def documents(path):
         return [row[0] for row in store.cursor().sql("SELECT doc_id FROM sources ORDER BY doc_id").fetchall()]
 
 
+@pytest.mark.slow
 def test_changes_of_a_folder_reach_the_file(tmp_path):
     """Files and folders that are new, changed, renamed, deleted, broken or ignored; and a folder that comes back."""
     kb = build(tmp_path, a_md="mango", b_md="lychee")
@@ -106,6 +107,7 @@ def test_changes_of_a_folder_reach_the_file(tmp_path):
     assert not kb.with_name(f"{kb.name}.wal").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_without_documents_empties_no_file(tmp_path):
     kb = build(tmp_path, a_md="mango")
     with watching("docs", "--db", kb, cwd=tmp_path) as watch:
@@ -119,6 +121,7 @@ def test_a_folder_without_documents_empties_no_file(tmp_path):
         assert watch.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 def test_what_is_kept_without_prune(tmp_path):
     kb = build(tmp_path, a_md="mango", b_md="lychee")
     (tmp_path / "docs" / "a.md").unlink()
@@ -129,6 +132,7 @@ def test_what_is_kept_without_prune(tmp_path):
     assert documents(kb) == ["a.md", "b.md", "c.md"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_in_use_is_waited_for(tmp_path):
     kb = build(tmp_path, a_md="mango")
     write(tmp_path / "docs", b_md="plum")
@@ -142,6 +146,7 @@ def test_a_file_that_is_in_use_is_waited_for(tmp_path):
         assert watch.end() == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_is_asked_again(tmp_path):
     server = EmbeddingServer()
     with serving(server) as address:
@@ -161,6 +166,7 @@ def test_a_server_that_is_down_is_asked_again(tmp_path):
     assert documents(kb) == ["a.md", "b.md"]
 
 
+@pytest.mark.slow
 def test_the_collections_of_the_configuration(tmp_path):
     write(tmp_path, fruit__a_md="mango", tools__b_md="pump")
     (tmp_path / "sqlrag.toml").write_text(
@@ -176,6 +182,7 @@ def test_the_collections_of_the_configuration(tmp_path):
         assert watch.end() == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_begin(tmp_path):
     done = sqlrag_process("watch", "docs", "--db", "none.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
     assert done.returncode == 1

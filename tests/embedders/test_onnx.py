@@ -94,6 +94,7 @@ class TestOfflineMiniLM:
         ):
             assert minilm._model.tokenizer.encode(text).ids == oracle.tokenize(text)
 
+    @pytest.mark.slow
     def test_a_vector_does_not_depend_on_its_neighbours(self, minilm):
         texts = [f"{'word ' * (n % 40)}number {n}" for n in range(60)] + [LONG, "a"]
         together = embed_texts(minilm, texts, kind="document")
@@ -102,6 +103,7 @@ class TestOfflineMiniLM:
             assert np.array_equal(alone, together[position])
         assert np.array_equal(embed_texts(minilm, texts[::-1], kind="document", batch_size=5)[::-1], together)
 
+    @pytest.mark.slow
     def test_one_and_many_threads_give_the_same_vectors(self, minilm):
         texts = [f"{'word ' * (n % 9)}number {n}" for n in range(30)]
         one, four = (embed_texts(OnnxEmbedder(MINILM, threads=n), texts, kind="document") for n in (1, 4))
@@ -311,6 +313,7 @@ class HubHandler(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_what_was_downloaded_once_needs_no_network_afterwards(tmp_path):
     code = (
         "import sys; from sqlrag.embedders.weights import cached_models, fetch, find_description\n"
@@ -412,6 +415,7 @@ def _not_installed(name):
     raise weights.PackageNotFoundError(name)
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(not weights.bundle_is_installed(), reason="needs the [offline] extra")
 def test_onnxruntime_sends_nothing_home(tmp_path):

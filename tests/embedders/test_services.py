@@ -298,6 +298,7 @@ class TestOneServer:
         with Store(path, embedder=connect(provider, address)) as store:
             assert ids(store.vector_query("beta"))[0] == "b.md#0"
 
+    @pytest.mark.slow
     def test_case_F3_another_length_names_both(self, server, address, provider, tmp_path):
         write(tmp_path / "docs", a_md="alpha")
         options = {"embedding_provider": "hashing", "embed_model_name": "hashing-32", "progress": "off"}
@@ -316,6 +317,7 @@ class TestUnfinished:
         # One chunk each; in the order of their lengths, in which they are sent.
         return write(tmp_path / "docs", **{f"d{n:02}_md": f"{'w' * n} number{n}" for n in range(25)})
 
+    @pytest.mark.slow
     def test_case_C9_finished_documents_stay_and_a_rerun_embeds_the_rest(self, server, address, docs, tmp_path):
         model = connect("openai", address, batch_size=5)
         server.requests = []
@@ -621,6 +623,7 @@ class TestOllama:
         monkeypatch.setattr(ollama.OllamaEmbedder, "_measure", lambda *_: None)
         assert ollama.OllamaEmbedder("m").base_url == url
 
+    @pytest.mark.slow
     def test_another_model_leaves_nothing_of_the_server_in_the_file(self, server, address, tmp_path):
         write(tmp_path / "docs", a_md="alpha", b_md="beta")
         model = connect("ollama", address, dimensions=32)
@@ -658,6 +661,7 @@ class TestObjects:
     def docs(self, tmp_path):
         return write(tmp_path / "docs", a_md="alpha", b_md="beta", c_md="gamma")
 
+    @pytest.mark.slow
     def test_a_function(self, tmp_path):
         model = HashingEmbedder("hashing-64")
 
@@ -749,6 +753,7 @@ class TestObjects:
 class TestLengths:
     """Every query function works on a file of any dimensions, from a server as from this machine."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("dimensions", [384, 768, 1536])
     def test_case_F5_every_query_function(self, dimensions, tmp_path):
         server = EmbeddingServer(dimensions)

@@ -109,6 +109,7 @@ MATRICES = st.integers(1, 5).flatmap(
 
 
 class TestSemanticJoin:
+    @pytest.mark.slow
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(MATRICES, st.integers(1, 15), st.sampled_from([-1, 0, 0.5, 1]))
     def test_it_equals_a_full_sort(self, sides, k, threshold):
@@ -125,6 +126,7 @@ class TestSemanticJoin:
         assert values(found) == joined(left, right, k, 0.1)
         assert found.arrow().num_rows == len(found)
 
+    @pytest.mark.slow
     def test_it_does_by_the_bound_of_short_vectors(self, small_blocks, monkeypatch):
         left, right = topics(90, 1, 256, noise=0.2), topics(150, 2, 256, noise=0.2)
         expected = joined(left, right, 2, 0.97)
@@ -237,12 +239,14 @@ print([hashlib.sha256(repr(one.arrow().to_pydict()).encode()).hexdigest() for on
 """
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_nothing():
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     assert len({python(THREADS, **dict.fromkeys(names, threads)) for threads in "12"}) == 1
 
 
 class TestNearDuplicates:
+    @pytest.mark.slow
     @settings(max_examples=60, deadline=None)
     @given(MATRICES, st.sampled_from([0.5, 0.9, 1]))
     def test_pairs_and_groups_equal_a_comparison_of_all(self, sides, threshold):
@@ -812,6 +816,7 @@ def test_results_are_frames_and_sequences():
     assert repr(many).splitlines()[-1] == "and 20 more"
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_product_of_the_tables():
     own = np.random.default_rng(1)
     one, two = (rows_of(own.standard_normal((rows, 4))) for rows in (3000, 60_000))

@@ -94,6 +94,7 @@ class TestPlaces:
 
 
 class TestMap:
+    @pytest.mark.slow
     def test_clusters_and_their_labels(self, path):
         drawn = corpus_map(path, clusters=3)
         assert [(row["node_id"], row["cluster"]) for row in drawn][::4] == [
@@ -134,6 +135,7 @@ class TestMap:
         # Means of nearly orthogonal unit vectors, so about the square root of 2 from each other in the plane.
         assert [round(float(np.linalg.norm(a - b)), 1) for a, b in combinations(places, 2)] == [1.4] * 3
 
+    @pytest.mark.slow
     def test_what_becomes_of_it_when_the_file_changes(self, path):
         corpus_map(path)
         sqlrag.delete_documents(path, doc_ids="cars.md")

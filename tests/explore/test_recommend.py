@@ -42,6 +42,7 @@ def bytes_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_stemmer_and_a_chunk_size_are_measured_as_a_file_built_with_them(path, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = bytes_of(path)
@@ -66,6 +67,7 @@ def test_a_stemmer_and_a_chunk_size_are_measured_as_a_file_built_with_them(path,
     assert 0 < int(re.search(r"([0-9]+) texts embedded", notice)[1]) <= chunks
 
 
+@pytest.mark.slow
 def test_what_is_better_on_the_questions_kept_aside_is_recommended(path):
     found = sqlrag.recommend(QUESTIONS, path, WORDS, stemmers=["english"], measure="RR@10")
     search, stemmer = found.advice
@@ -108,6 +110,7 @@ def test_noise_is_called_noise(path):
     assert better.settings == {"plan": "other"}
 
 
+@pytest.mark.slow
 def test_the_halves_depend_on_the_texts_alone(path):
     found = sqlrag.recommend(QUESTIONS, path, WORDS)
     again = sqlrag.recommend(QUESTIONS[::-1], path, WORDS)
@@ -137,6 +140,7 @@ def test_options_of_a_search_are_recommended(path):
     assert found.sentence == "Use mode=lexical, k1=2.0."
 
 
+@pytest.mark.slow
 def test_all_searches_are_tried_with_the_model_of_an_open_store(path):
     with sqlrag.Store(path, embedder=HashingEmbedder("hashing-64")) as store:
         found = sqlrag.recommend(QUESTIONS[:8], store, stemmers=["english"])
@@ -185,6 +189,7 @@ def test_chunks_that_a_program_made_stay_and_that_is_said(tmp_path):
     assert found.advice[1].sentence.startswith("Keep chunk_size=")
 
 
+@pytest.mark.slow
 def test_the_command(path, tmp_path):
     table = tmp_path / "questions.csv"
     table.write_text("question,document\n" + "".join(f"{q['query']},{q['relevant'][0]}\n" for q in QUESTIONS))

@@ -85,6 +85,7 @@ def test_a_store_comes_back_the_same(store, wanted, questions, tmp_path, chain):
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEachFormat:
+    @pytest.mark.slow
     def test_the_same_store_gives_the_same_bytes(self, store, tmp_path, name):
         files = []
         for folder in ("one", "two"):
@@ -105,6 +106,7 @@ class TestEachFormat:
         with pytest.raises(InputError, match="store"):
             convert(done.path, tmp_path / "x.duckdb", collection="odd")
 
+    @pytest.mark.slow
     def test_paths_are_absolute_only_on_request(self, store, tmp_path, name):
         def paths(source, **options):
             made = convert(source, tmp_path / "paths" / NAMES[name], overwrite=True, **options).path
@@ -122,6 +124,7 @@ class TestEachFormat:
         with pytest.raises(InputError, match="absolute paths need a store"):
             convert(tmp_path / "paths" / NAMES[name], tmp_path / "x.duckdb", absolute_paths=True)
 
+    @pytest.mark.slow
     def test_it_is_taken_into_a_store_in_place_of_what_it_had(self, store, tmp_path, name):
         odd = convert(store, tmp_path / NAMES[name], collection="odd")
         both = convert(store, tmp_path / "both.duckdb").path

@@ -45,6 +45,7 @@ def small(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_store_comes_back_the_same(handbook, tmp_path):
     exported = export_faiss_json(handbook, tmp_path)
     index, metadata = tmp_path / "vectors-hashing-64.faiss", tmp_path / "metadata-hashing-64.json"
@@ -181,6 +182,7 @@ def test_files_of_other_programs_are_read(tmp_path):
             import_faiss_json(tmp_path / "vectors-x.faiss", tmp_path / "b.duckdb")
 
 
+@pytest.mark.slow
 def test_a_swapped_pair_is_found(small, tmp_path):
     export_faiss_json(small, tmp_path / "vectors-a.faiss")
     with Store.create(tmp_path / "b.duckdb", 8) as store:

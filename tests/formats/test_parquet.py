@@ -77,6 +77,7 @@ def test_the_small_store_comes_back_as_it_was(tmp_path):
         assert stored(con) == stored(con, "old.")
 
 
+@pytest.mark.slow
 def test_case_I9_the_queries_of_an_imported_store_give_the_same(kb, folder, tmp_path):
     import_parquet(folder, tmp_path / "again.duckdb")
     for question in ("duck", "bread in the pond", "Ente", "oven", "goose"):
@@ -92,6 +93,7 @@ def test_hard_texts_and_documents_without_chunks_are_carried(tmp_path):
         assert dumped(contents) == dumped(hard_contents())
 
 
+@pytest.mark.slow
 def test_many_batches_come_back_in_order(tmp_path):
     """More documents than are read at a time, some without chunks, and one with more chunks than are."""
     rng = np.random.default_rng(1)
@@ -365,6 +367,7 @@ def fuzzed(tmp_path_factory):
     return folder, files, dumped(hard_contents())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, database=None)
 @given(damage=damages())
 def test_no_damage_gives_other_contents(fuzzed, damage):
@@ -385,6 +388,7 @@ def check_damaged(folder, files, wanted, damage):
         (folder / name).write_bytes(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, database=None)
 @given(damage=damages())
 def test_no_damage_without_digests_is_a_crash(fuzzed, damage):

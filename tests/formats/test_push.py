@@ -142,6 +142,7 @@ def asked(store, vector, top_k=10, **options):
 
 
 class TestHandbook:
+    @pytest.mark.slow
     def test_everything_is_there_once_however_often_it_is_pushed(self, handbook, store):
         rows = rows_of(handbook)
         documents = len({row["doc_id"] for row, _ in rows.values()})
@@ -186,6 +187,7 @@ def assert_same_ranking(expected, found, scores):
 
 
 class TestChanges:
+    @pytest.mark.slow
     def test_a_changed_document_leaves_no_tail(self, tmp_path, store):
         path = build(tmp_path, a_md="# A\n\none\n\n# B\n\ntwo\n\n# C\n\nthree", b_md="# D\n\nfour", c_md="# E\n\nfive")
         push(path, store)
@@ -209,6 +211,7 @@ class TestChanges:
         assert "1 document removed" in str(report)
         assert_same(store, path)
 
+    @pytest.mark.slow
     def test_prune_keeps_to_the_collection(self, tmp_path, store):
         path = tmp_path / "kb.duckdb"
         names = {"a": "red", "b": "red", "c": "blue", "d": "blue"}
@@ -378,12 +381,14 @@ class TestOtherStores:
         assert "nothing" not in node.metadata
         assert lost == set()
 
+    @pytest.mark.slow
     def test_fields_of_our_names_are_ours_and_that_is_told(self, tmp_path):
         store = ours(tmp_path)
         report = push(build(tmp_path, a_md="---\npage: front\nchunk_index: 7\n---\none"), store)
         assert "instead of yours: chunk_index" in report.notices[0]
         assert there(store)["a.md#0"].metadata["chunk_index"] == 0
 
+    @pytest.mark.slow
     def test_what_a_model_reads_of_it(self, tmp_path):
         store = ours(tmp_path)
         push(build(tmp_path, a_md="# A\n\none"), store)

@@ -207,6 +207,7 @@ def test_the_small_store_comes_back_as_it_was(tmp_path):
         assert stored(con) == stored(con, "old.")
 
 
+@pytest.mark.slow
 def test_case_I9_the_queries_of_an_imported_store_give_the_same(kb, exported, tmp_path):
     import_ragfile(exported, tmp_path / "again.duckdb")
     words = sorted({word for text in TEXTS.values() for word in words_of([text])[0]})
@@ -644,6 +645,7 @@ def fuzzed(tmp_path_factory):
     return folder / "damaged.ragfile", (folder / "whole.ragfile").read_bytes(), dumped(hard_contents())
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, database=None)
 @given(damage=damages())
 def test_no_damage_gives_other_contents(fuzzed, damage):

@@ -64,6 +64,7 @@ def section(data, name):
 # There and back.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["handbook", "small"])
 def test_a_store_comes_back_the_same(request, name, tmp_path):
     store = request.getfixturevalue(name)
@@ -153,6 +154,7 @@ def test_metadata_that_look_like_keys_come_back(tmp_path, keys):
     assert_equal_stores(tmp_path / "a.duckdb", tmp_path / "b.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqlrooms", "schema_1"])
 def test_an_upgraded_store_comes_back_the_same(tmp_path, name):
     import gzip
@@ -552,6 +554,7 @@ def test_the_model_of_another_program_has_to_be_proved(tmp_path):
 # Handed cases.
 
 
+@pytest.mark.slow
 def test_case_I1_lines_that_end_with_dashes(tmp_path):
     model = "a ---"
     with Store.create(tmp_path / "a.duckdb", 4) as store:
@@ -754,6 +757,7 @@ def test_the_target_stays_as_it_was(small, text, tmp_path):
         import_ragmd(tmp_path / "none.ragmd", tmp_path / "b.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ours", "design"])
 def test_mutated_files_are_refused_or_read_the_same(text, example, tmp_path, kind):
     """With many more seeds: python tests/support/fuzz_formats.py."""

@@ -40,6 +40,7 @@ def ask(service, *questions, **options):
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_S0_08_it_finds_what_the_store_finds(store, path):
     found = ask(SingleFileRAGService("hashing", "hashing-64", path), *QUESTIONS, k=10)
     with Store(store) as opened:

@@ -27,6 +27,7 @@ def documents(kb):
         return dict(store.cursor().execute("SELECT doc_id, text FROM source_documents ORDER BY doc_id").fetchall())
 
 
+@pytest.mark.slow
 def test_new_changed_and_unchanged(kb):
     before = documents(kb)
     given = {"new/a.txt": b"Geese fly.", "pond.md": b"# Pond\n\nSwans swim."}
@@ -87,6 +88,7 @@ def failures(kb):
         return dict(store.cursor().execute("SELECT doc_id, reason FROM ingest_failures ORDER BY doc_id").fetchall())
 
 
+@pytest.mark.slow
 def test_a_folder_does_not_forget_what_failed_to_be_put_in(kb, tmp_path):
     docs = tmp_path / "docs"
     add_documents({"bad.pdf": b"%PDF-1.4 x"}, kb)
@@ -106,6 +108,7 @@ def test_a_folder_does_not_forget_what_failed_to_be_put_in(kb, tmp_path):
     assert failures(kb) == {}
 
 
+@pytest.mark.slow
 def test_a_folder_does_not_forget_which_rows_failed(kb, tmp_path):
     source = pa.table({"id": [1, 2], "body": ["a", None]})
     pq.write_table(source, tmp_path / "rows.parquet")
@@ -116,6 +119,7 @@ def test_a_folder_does_not_forget_which_rows_failed(kb, tmp_path):
 
 
 class TestDuplicates:
+    @pytest.mark.slow
     def test_fault_S18_T20_they_are_told_and_left_out_on_request(self, kb):
         given = {"twin.md": b"# Pond\n\nDucks swim.", "a.md": b"# New", "b.md": b"# New", "b.txt": b"# New"}
         wanted = [("b.md", "a.md"), ("twin.md", "pond.md")]
@@ -163,6 +167,7 @@ class TestProviderFails:
 
     UPLOADS = {f"d{n:02}.md": f"{'w' * n} number{n}".encode() for n in range(40)} | {"zz.pdf": b"%PDF-1.4 x"}
 
+    @pytest.mark.slow
     def test_fault_S18_in_the_middle(self, server, model, served):
         server.requests, server.faults = [], [down_after(11)]
         with pytest.raises(sqlrag.ProviderError, match="Add the others again") as caught:
@@ -204,6 +209,7 @@ class TestProviderFails:
         assert caught.value.report.failed == 1
         assert set(failures(served)) == {"zz.md"}
 
+    @pytest.mark.slow
     def test_fault_S18_the_server_loses_the_model(self, server, model, served):
         def gone(_, number):
             if number > 11:
@@ -222,6 +228,7 @@ class TestProviderFails:
         assert documents(served) == {"old.md": "# Old\n\nIt stays."}
         assert set(failures(served)) == {"old.md"}
 
+    @pytest.mark.slow
     def test_fault_S18_an_update_marks_what_it_did_not_do(self, server, model, served, tmp_path):
         docs = write(tmp_path / "docs", **{f"d{n:02}_md": f"{'w' * n} number{n}" for n in range(40)})
         (docs / "old.md").rename(docs / "renamed.md")

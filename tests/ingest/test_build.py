@@ -493,6 +493,7 @@ class TestLongDocuments:
         options = {"chunk_size": 12, "progress": "off", **({"embedder": model} if model else HASHING)}
         return prepare_embeddings(tmp_path / "docs", out, **options)
 
+    @pytest.mark.slow
     def test_the_file_is_the_same(self, tmp_path, monkeypatch):
         write(tmp_path / "docs", a_md="alpha", b_md=self.LONG, c_txt=self.LONG, d_md="delta")
         whole, parts = (self.build(tmp_path, monkeypatch, *one) for one in ((2048, "whole"), (7, "parts")))
@@ -597,6 +598,7 @@ class TestWholeOrNotAtAll:
         with Store(path), pytest.raises(StoreLockedError, match="open in this process"):
             build(tmp_path, options={"overwrite": True})
 
+    @pytest.mark.slow
     def test_a_killed_build_leaves_no_output_and_the_next_one_cleans_up(self, tmp_path):
         write(tmp_path / "docs", a_md="alpha", b_md="beta")
         code = (
@@ -692,6 +694,7 @@ def check_determinism(tmp_path, options):
     assert [row["node_id"] for row in outputs[0][7]][:3] == [f"same{n}.md#0" for n in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_two_copies_of_a_folder_give_the_same_rows_and_results(tmp_path):
     check_determinism(tmp_path, {"embedding_provider": "hashing", "embed_model_name": "hashing-64"})
 

@@ -559,6 +559,7 @@ BLOCKS = st.sampled_from(
 TEXTS = st.lists(BLOCKS | st.text(st.characters(exclude_categories=()), max_size=8), max_size=60).map("".join)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500)
 @given(
     text=TEXTS,
@@ -583,6 +584,7 @@ def test_every_text_is_cut_soundly(text, size, overlap, tokenizer, strategy, win
         assert len(measure(c.embedding_text())) <= max(window, least)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=500)
 @given(pages=st.lists(TEXTS.map(normalize).map(str.strip), min_size=1, max_size=5), size=st.integers(1, 40))
 def test_pages_are_kept(pages, size):

@@ -200,6 +200,7 @@ class TestHtml:
         html_to_markdown(piece * 30_000 + "end")
         assert time.process_time() - started < 10
 
+    @pytest.mark.slow
     def test_100_000_nested_tags_are_read(self, tmp_path):
         page = "<div><ul><li>" * 100_000 + "deep word" + "</li></ul></div>" * 100_000
         assert read(tmp_path, page, "a.html").text.strip("- ") == "deep word"

@@ -119,6 +119,7 @@ class TestReport:
 
 
 class TestUpdate:
+    @pytest.mark.slow
     def test_what_is_newly_ignored_goes_as_what_is_gone(self, tmp_path):
         root = write(tmp_path / "docs", a_md="mango", drafts__b_md="draft words", c_md="pump")
         path = prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING).path

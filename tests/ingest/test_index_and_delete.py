@@ -134,6 +134,7 @@ class TestDelete:
         with Store(build(tmp_path, **FILES)) as store, pytest.raises(StoreError, match="reading only"):
             store.delete_documents(doc_ids="a.md")
 
+    @pytest.mark.slow
     def test_case_L1_delete_takes_names_as_data(self, tmp_path):
         path = build(tmp_path, **FILES, **{"it's_md": "delta"})
         for evil in ("x' OR 1=1 --", "'; DROP TABLE documents; --", "a.md' --", "%", "*"):
@@ -157,6 +158,7 @@ class TestDelete:
 
 
 class TestCasesOfUpdating:
+    @pytest.mark.slow
     def test_case_D4_files_that_are_removed_or_renamed_leave_no_ghosts(self, tmp_path):
         path = build(tmp_path, a_md="mango", b_md="lychee")
         root = tmp_path / "docs"
@@ -266,6 +268,7 @@ class TestIndex:
             (12, 23),
         ]
 
+    @pytest.mark.slow
     def test_writing_again_changes_nothing_and_a_shorter_document_loses_its_tail(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         chunks = [Chunk("own", i, f"text number {i}") for i in range(5)]
@@ -284,6 +287,7 @@ class TestIndex:
         assert sound(path)
         assert index([], path).documents == []
 
+    @pytest.mark.slow
     def test_a_document_that_holds_the_chunks_is_kept(self, tmp_path):
         path = build(tmp_path, a_md="---\ntags: [x]\n---\none two one two")
         before = rows(path, "SELECT text, checksum, tags, file_path FROM source_documents")

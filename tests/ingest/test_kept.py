@@ -311,6 +311,7 @@ class TestOtherRuns:
         assert names(folder) == ["docs", "kb.duckdb"]
         assert len(update(folder, Stopping()).changed) == PAGES - 8
 
+    @pytest.mark.slow
     def test_an_update_keeps_what_it_embeds_many_at_a_time(self, folder, monkeypatch):
         build(folder, Stopping())
         for page in (folder / "docs").iterdir():
@@ -338,6 +339,7 @@ class TestOtherRuns:
         assert names(folder) == ["docs", "kb.duckdb"]
         assert not sqlrag.check(db)
 
+    @pytest.mark.slow
     def test_reembed_goes_on(self, folder):
         build(folder, Stopping())
         before = (folder / "kb.duckdb").read_bytes()

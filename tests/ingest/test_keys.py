@@ -99,6 +99,7 @@ def assert_only_new_failed(path, report):
     assert check(path) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_an_update_leaves_out_one_file_until_the_id_is_free(tmp_path, squatted):
     report = update_embeddings(tmp_path / "docs", squatted, progress="off")
     assert_only_new_failed(squatted, report)
@@ -110,11 +111,13 @@ def test_fault_S15_an_update_leaves_out_one_file_until_the_id_is_free(tmp_path, 
     assert failures(squatted) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_an_upload_leaves_out_one_document(squatted):
     report = sqlrag.add_documents({"new.md": b"fig", "other.md": b"date"}, squatted)
     assert_only_new_failed(squatted, report)
 
 
+@pytest.mark.slow
 def test_fault_S15_a_copied_document(tmp_path, kb):
     add(kb, Chunk("note", 0, "quince", given_id="deep/a.md#0"))
     write(tmp_path / "docs", deep__a_md="plum", deep__b_md="pear")  # bytes and names of others: chunks are copied
@@ -133,6 +136,7 @@ def test_fault_S15_a_renamed_file_stays_under_its_old_name(tmp_path, kb):
     assert len(lexical_query("plum", kb)) == 1
 
 
+@pytest.mark.slow
 def test_fault_S15_a_document_that_has_grown(tmp_path, kb):
     add(kb, Chunk("note", 0, "quince", given_id="a.md#1"))
     write(tmp_path / "docs", a_md="# One\n\nplum\n\n# Two\n\nsloe", b_md="# One\n\npear\n\n# Two\n\nmedlar")
@@ -142,6 +146,7 @@ def test_fault_S15_a_document_that_has_grown(tmp_path, kb):
     assert check(kb) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_the_owner_fails_in_the_same_step(tmp_path, kb):
     """a.md wants an id that b.md has now and gives up, but b.md cannot be embedded, so it keeps the id."""
     add(kb, Chunk("b.md", 1, "quince", given_id="a.md#1"))
@@ -170,6 +175,7 @@ EXPORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", EXPORTS)
 def test_fault_S15_an_import_is_refused_and_changes_nothing(tmp_path, kb, form):
     export, import_, name = EXPORTS[form]
@@ -183,6 +189,7 @@ def test_fault_S15_an_import_is_refused_and_changes_nothing(tmp_path, kb, form):
     assert check(kb) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_an_import_that_gives_the_id_to_another_document(tmp_path, kb):
     """The id is taken from a document that the same import replaces, in a later batch."""
     with Store(kb, embedder=MODEL, read_only=False) as store:
@@ -228,6 +235,7 @@ class TestPush:
 
         return SqlragVectorStore(tmp_path / "target.duckdb")
 
+    @pytest.mark.slow
     def test_fault_S15_an_id_of_a_document_of_another_file(self, tmp_path, kb, target):
         other = build(tmp_path, "other.duckdb", folder="others", c_md="cherry")
         add(other, thief())
@@ -237,6 +245,7 @@ class TestPush:
             sqlrag.push(other, target)
         assert chunks_of(target.path) == before
 
+    @pytest.mark.slow
     def test_fault_S15_an_id_that_has_moved_in_the_file(self, kb, target):
         with Store(kb, embedder=MODEL, read_only=False) as store:
             store.index([Chunk("y", 0, "two", given_id="k"), Chunk("x", 0, "one", given_id="l")])

@@ -323,6 +323,7 @@ Setup
 
 
 class TestReStructuredText:
+    @pytest.mark.slow
     def test_with_directives_of_sphinx(self, tmp_path, capfd):
         document = read(tmp_path, RST, "a.rst")
         assert document.text == (

@@ -333,6 +333,7 @@ def test_fault_T16_characters_are_limited(engine, monkeypatch):
     assert "more than 100 characters; split it or raise SQLRAG_MAX_CHARACTERS" in reason(written("x" * 60, "y" * 60))
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_fault_T16_seconds_are_limited_within_a_page(monkeypatch):
     monkeypatch.setenv("SQLRAG_MAX_SECONDS", "30")
@@ -344,6 +345,7 @@ def test_fault_T16_seconds_are_limited_within_a_page(monkeypatch):
     assert read_pdf(written("next"), "a.pdf").text == "next"
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_fault_T16_a_page_has_a_limit_of_its_own(monkeypatch):
     read_pdf(written("start the process"), "a.pdf")

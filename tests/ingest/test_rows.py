@@ -111,6 +111,7 @@ class TestSources:
         chunks = "SELECT node_id, text, heading_path, public_metadata(metadata_), embedding FROM documents ORDER BY ALL"
         return read(kb, chunks), read(kb, "DESCRIBE rows_of_tickets"), read(kb, "FROM rows_of_tickets ORDER BY id")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "kind", ["query", "connection", "relation", "table", "reader", "batches", "pandas", "polars", "lazy"]
     )
@@ -141,6 +142,7 @@ class TestSources:
             assert self.contents(kb) == expected
         assert is_sound(kb)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
     def test_files_and_globs(self, suffix, tmp_path):
         folder = tmp_path / "rows"
@@ -161,6 +163,7 @@ class TestSources:
         with pytest.raises(InputError, match="Name the collection"):
             build("SELECT 1 AS id, 'x' AS body, 'y' AS subject", tmp_path / "kb.duckdb")
 
+    @pytest.mark.slow
     def test_beside_a_folder(self, tickets, tmp_path):
         docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"
         docs.mkdir()
@@ -233,6 +236,7 @@ class TestTexts:
         assert read(kb, "SELECT DISTINCT heading_path FROM documents WHERE collection = 'tickets'") == [([],)]
         assert counts(update(kb)) == {"unchanged": 30}
 
+    @pytest.mark.slow
     def test_the_same_text_is_embedded_once(self, tmp_path):
         rows = 2 * ROWS_AT_ONCE + 10
         model = Counting()
@@ -241,6 +245,7 @@ class TestTexts:
         assert sorted(text for text in model.texts if text.startswith("text")) == ["text 0", "text 1", "text 2"]
         assert (report.embedded, report.same, report.chunks) == (3, rows - 3, rows)
 
+    @pytest.mark.slow
     def test_search_finds_what_index_of_chunks_finds(self, tickets, tmp_path):
         kb, other = tmp_path / "kb.duckdb", tmp_path / "other.duckdb"
         build(tickets, kb)
@@ -310,6 +315,7 @@ class TestTypes:
         * (not duckdb.__version__.startswith("1.3.")),  # it makes no map of a dict that is a parameter
     )
 
+    @pytest.mark.slow
     @given(data=st.data())
     @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_every_type_comes_back(self, tmp_path, data):
@@ -478,6 +484,7 @@ class TestUpdates:
         write(tickets.with_suffix(".new.parquet"), query.format(old=f"'{tickets}'"))
         tickets.with_suffix(".new.parquet").replace(tickets)
 
+    @pytest.mark.slow
     def test_only_what_changed_is_embedded(self, kb, tickets):
         self.change(
             tickets,
@@ -497,6 +504,7 @@ class TestUpdates:
         assert counts(update(kb, embedder=model)) == {"unchanged": 31}
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_other_columns_need_no_model(self, kb, tickets):
         self.change(tickets, "SELECT * REPLACE (price + 1 AS price) FROM {old}")
         model = Counting()
@@ -504,6 +512,7 @@ class TestUpdates:
         assert model.texts == []
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_prune_and_force(self, kb, tickets):
         self.change(tickets, "FROM {old} WHERE id < 20")
         assert counts(update(kb)) == {"unchanged": 20, "missing": 10}
@@ -521,6 +530,7 @@ class TestUpdates:
         assert counts(update(kb, prune=True, force=True)) == {"removed": 9}
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_since_reads_what_is_newer(self, kb, tickets):
         assert update(kb, since="updated_at").files == 30
         self.change(
@@ -538,6 +548,7 @@ class TestUpdates:
         with pytest.raises(InputError, match=r"no column 'updated'.*Did you mean 'updated_at'"):
             update(kb, since="updated")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "values",
         [
@@ -555,6 +566,7 @@ class TestUpdates:
         reader = duckdb.sql(table).to_arrow_table().to_reader()
         assert update(kb, since="upd", collection="t", source=reader).files == 2
 
+    @pytest.mark.slow
     def test_since_in_another_case_and_of_another_type(self, kb, tickets):
         assert update(kb, since="ID").files == 30
         assert update(kb, since="Id").files == 1
@@ -565,6 +577,7 @@ class TestUpdates:
         assert report.files == 31
         assert "The column id is VARCHAR now, not BIGINT: all rows were read (since)." in report.warnings
 
+    @pytest.mark.slow
     def test_a_failed_row_is_read_again(self, kb, tickets):
         self.change(
             tickets,
@@ -580,6 +593,7 @@ class TestUpdates:
         assert counts(report) == {"changed": 1, "unchanged": 29}
         assert read(kb, "FROM ingest_failures") == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("new", [True, False])
     def test_a_provider_that_stops_answering(self, tmp_path, new):
         kb, rows = tmp_path / "k.duckdb", ROWS_AT_ONCE + 100
@@ -610,6 +624,7 @@ class TestUpdates:
         notes = "\n".join(update(kb).warnings)
         assert "'a lot' is no DECIMAL(10,2); filters compare all of them as text until that is mended." in notes
 
+    @pytest.mark.slow
     def test_columns_come_go_and_change(self, kb, tickets):
         self.change(tickets, "SELECT * EXCLUDE (channel, price), price::DOUBLE AS price, id % 3 AS lane FROM {old}")
         model = Counting()
@@ -636,6 +651,7 @@ class TestUpdates:
         assert "The column lane is not in the source any more: its values are removed." in report.warnings
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_another_definition(self, kb, tickets):
         report = build(tickets, kb, metadata=["price"])
         assert counts(report) == {"columns_changed": 30}
@@ -649,6 +665,7 @@ class TestUpdates:
         ]
         assert counts(build(tickets, kb, metadata=["price"], title=None)) == {"changed": 30}
 
+    @pytest.mark.slow
     def test_objects_are_handed_in_again(self, kb):
         rows = pa.table({"id": [1, 2], "body": ["a", "b"]})
         build(rows, kb, collection="given", title=None)
@@ -660,6 +677,7 @@ class TestUpdates:
         with pytest.raises(InputError, match="Name the collection that the source is of"):
             sqlrag.update_rows(kb, source=changed)
 
+    @pytest.mark.slow
     def test_objects_that_are_not_read_again_are_named(self, kb, tmp_path):
         rows = pa.table({"id": [1, 2], "body": ["a", "b"]})
         build(rows, kb, collection="given", title=None)
@@ -668,6 +686,7 @@ class TestUpdates:
         with pytest.raises(InputError, match=r"rows of given were given by a program, .* collection=…, source=…"):
             update(tmp_path / "alone.duckdb")
 
+    @pytest.mark.slow
     def test_a_lost_source_does_not_stop_the_others(self, kb, tickets, tmp_path):
         for name in ("a", "b", "z"):
             build(write(tmp_path / f"{name}.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
@@ -686,12 +705,14 @@ class TestUpdates:
         with pytest.raises(NotFoundError, match="index_rows adds one"):
             sqlrag.update_rows(sqlrag.Store.create(tmp_path / "e.duckdb", 3).path)
 
+    @pytest.mark.slow
     def test_deleted_rows_come_back(self, kb):
         sqlrag.delete_documents(kb, doc_ids=["tickets/3"])
         assert read(kb, "SELECT count(*) FROM row_values_tickets") == [(29,)]
         assert is_sound(kb)
         assert counts(update(kb)) == {"added": 1, "unchanged": 29}
 
+    @pytest.mark.slow
     def test_a_document_of_another_origin_stays(self, kb, tickets):
         sqlrag.delete_documents(kb, doc_ids=["tickets/3"])
         with sqlrag.Store(kb, read_only=False, embedder=HASHING) as store:
@@ -701,6 +722,7 @@ class TestUpdates:
         assert "not from this source" in report.failures[0].reason
         assert read(kb, "SELECT text FROM documents WHERE doc_id = 'tickets/3'") == [("A program wrote this.",)]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("text", ["other", "text 0"])
     def test_a_node_id_that_is_taken(self, tmp_path, text):
         kb, rows = tmp_path / "k.duckdb", ROWS_AT_ONCE + 10
@@ -714,6 +736,7 @@ class TestUpdates:
         assert read(kb, f"SELECT text FROM documents WHERE node_id = 't/{rows - 2}#0'") == [("A program wrote this.",)]
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_a_killed_update_goes_on(self, tmp_path):
         """Killed between batches, the file holds whole rows, and the next update does the rest."""
         source = write(
@@ -846,6 +869,7 @@ class TestBadInput:
         duckdb.connect(str(shop)).close()
         self.refused(kb, f"SELECT id, body FROM '{tickets}'", "cannot be read: .*disabled", database=shop)
 
+    @pytest.mark.slow
     def test_files(self, kb, tmp_path):
         self.refused(kb, tmp_path / "none.parquet", "There is no file", NotFoundError)
         self.refused_file(kb, tmp_path / "broken.parquet", b"PAR1 this is none", "cannot be read")
@@ -948,6 +972,7 @@ class TestBadInput:
         ]
         assert read(kb, "SELECT doc_id FROM ingest_failures ORDER BY doc_id") == [("t/2",), ("t/3",), ("t/4",)]
 
+    @pytest.mark.slow
     def test_a_row_that_loses_its_text(self, kb):
         build(pa.table({"id": [1, 2], "body": ["a", "b"]}), kb, collection="t", title=None)
         report = update(kb, collection="t", source=pa.table({"id": [1, 2], "body": ["a", None]}))
@@ -1016,6 +1041,7 @@ class TestEverywhere:
             parts += [read(kb, f"DESCRIBE {view}"), read(kb, f"FROM {view} ORDER BY row_key")]
         return parts
 
+    @pytest.mark.slow
     def test_compact_backup_merge_reembed(self, kb, tmp_path):
         expected = self.rows(kb)
         sqlrag.compact(kb)
@@ -1034,6 +1060,7 @@ class TestEverywhere:
         (first, second) = sqlrag.update_rows(merged.path, embedder=HASHING, progress="off")
         assert (counts(first), counts(second)) == ({"unchanged": 5}, {"unchanged": 30})
 
+    @pytest.mark.slow
     def test_an_upgrade_keeps_them(self, kb):
         expected = self.rows(kb)
         with duckdb.connect(str(kb)) as con:
@@ -1046,6 +1073,7 @@ class TestEverywhere:
         assert self.rows(kb) == expected
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_merging_two_parts_of_a_source(self, tickets, tmp_path):
         parts = []
         for name, condition in (("a", "id < 10"), ("b", "id >= 10")):
@@ -1057,6 +1085,7 @@ class TestEverywhere:
         with pytest.raises(InputError, match="with other columns or another key"):
             sqlrag.merge([*parts, tmp_path / "c.duckdb"], tmp_path / "no.duckdb")
 
+    @pytest.mark.slow
     def test_merging_names_in_another_case(self, tickets, tmp_path):
         parts = [tmp_path / "a.duckdb", tmp_path / "b.duckdb"]
         for path, name in zip(parts, ("r", "R"), strict=True):
@@ -1065,6 +1094,7 @@ class TestEverywhere:
             sqlrag.merge(parts, tmp_path / "merged.duckdb")
         assert not (tmp_path / "merged.duckdb").exists()
 
+    @pytest.mark.slow
     def test_rows_of_an_exchange_folder_are_adopted(self, kb, tickets, tmp_path):
         sqlrag.export_parquet(kb, tmp_path / "folder")
         sqlrag.import_parquet(tmp_path / "folder", tmp_path / "new.duckdb")
@@ -1077,6 +1107,7 @@ class TestEverywhere:
         assert read(tmp_path / "new.duckdb", "SELECT count(*) FROM source_documents") == [(30,)]
         assert is_sound(tmp_path / "new.duckdb")
 
+    @pytest.mark.slow
     def test_check_and_repair(self, kb):
         with duckdb.connect(str(kb)) as con:
             con.execute("DELETE FROM row_values_tickets WHERE id = 3")
@@ -1096,6 +1127,7 @@ class TestEverywhere:
         with pytest.raises(sqlrag.StoreError, match=r"which is none. Somebody changed the file"):
             sqlrag.lexical_query("pump", kb)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("definition", ['{"colour": 1}', '{"kind": "files", "source": ["a"]}', "[1]"])
     def test_a_damaged_definition(self, kb, tickets, tmp_path, definition):
         with duckdb.connect(str(kb)) as con:

@@ -42,6 +42,7 @@ class TestAdding:
         assert [(row["node_id"], row["i_start"]) for row in store.lexical_query("alpha")] == [("a", 12)]
         assert store.check() == []
 
+    @pytest.mark.slow
     def test_vectors_are_kept_with_their_chunks(self, store):
         given = np.random.default_rng(7).normal(size=(6, 64)).astype(np.float32)
         unit = given / np.linalg.norm(given, axis=1, keepdims=True)
@@ -63,6 +64,7 @@ class TestAdding:
         assert store.sources(["one", "two"]).keys() == {"two"}
         assert store.check() == []
 
+    @pytest.mark.slow
     def test_the_text_of_a_file_stays_where_it_holds_the_chunks(self, tmp_path):
         path = build(tmp_path, a_md="# One\n\nalpha beta\n\n# Two\n\ngamma delta")
         with Store(path, read_only=False) as store:
@@ -97,6 +99,7 @@ class TestAdding:
         assert store.add_chunks([]).chunks == 0
         assert rows(store) == [("one", 0, "a", "alpha")]
 
+    @pytest.mark.slow
     def test_threads_lose_nothing(self, store):
         def add(i):
             store.add_chunks([chunk(f"n{i}", f"word{i}", f"doc{i % 2}")], vectors=np.eye(64)[i : i + 1])

@@ -78,6 +78,7 @@ def pages(n, words="lorem ipsum dolor sit amet"):
 
 
 class TestWhatIsDone:
+    @pytest.mark.slow
     def test_each_file_is_in_one_list(self, tmp_path):
         path = build(
             tmp_path, same_md="same", edit_md="old words", gone_md="gone", old_md="# T\n\nmoves", fails_md="fine"
@@ -138,6 +139,7 @@ class TestWhatIsDone:
         assert (report.changed, report.unchanged) == (["a.md"], ["b.md"])
         assert_as_from_scratch(path, root, tmp_path)  # the new time of b.md included
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("lost", ["chunk_index = 0", "chunk_index = 1", "chunk_index = 2", "true"])
     def test_chunks_that_somebody_deleted_come_back(self, tmp_path, lost):
         text = "# One\n\nalpha\n\n# Two\n\nbeta\n\n# Three\n\ngamma"
@@ -150,6 +152,7 @@ class TestWhatIsDone:
         assert_as_from_scratch(path, tmp_path / "docs", tmp_path, chunk_size=64)
         assert check(path) == []
 
+    @pytest.mark.slow
     def test_chunks_whose_document_somebody_deleted_are_no_obstacle(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")
         with duckdb.connect(str(path)) as con:
@@ -183,6 +186,7 @@ class TestWhatIsDone:
 
 
 class TestCost:
+    @pytest.mark.slow
     def test_unchanged_files_load_no_model_and_nothing_heavy(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_txt="beta", c_pdf=pdf("gamma"))
         code = (
@@ -195,6 +199,7 @@ class TestCost:
         )
         assert python(code, tmp_path / "docs", path).splitlines() == ["3 0 0", "[]"]
 
+    @pytest.mark.slow
     def test_a_broken_file_loads_no_model_either(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="", c_pdf=b"%PDF-1.4 broken")
         code = (
@@ -228,6 +233,7 @@ class TestCost:
         assert (report.added, report.duplicates) == (["d.md"], [("d.md", "c.md")])
         assert_as_from_scratch(path, root, tmp_path)
 
+    @pytest.mark.slow
     def test_fault_T5_a_new_name_that_heads_the_path_is_embedded(self, tmp_path):
         path = build(tmp_path, zebra_txt="look left", b_md="# Own\n\ntext", long_txt="gamma")
         root, model = tmp_path / "docs", Recorder()
@@ -275,6 +281,7 @@ class TestPrune:
         assert update(tmp_path / "docs", path, prune=True).removed == ["a.md"]
         assert [r[0] for r in rows(path, "SELECT doc_id FROM source_documents ORDER BY 1")] == ["b.md", "c.md"]
 
+    @pytest.mark.slow
     def test_the_same_folder_by_another_path(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         (tmp_path / "link").symlink_to(tmp_path / "docs")
@@ -286,6 +293,7 @@ class TestPrune:
         assert update(tmp_path / "docs", path, prune=True).unchanged == ["b.md"]
         assert_as_from_scratch(path, tmp_path / "docs", tmp_path)
 
+    @pytest.mark.slow
     def test_other_collections_and_documents_of_programs_are_left_alone(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         root = tmp_path / "docs"
@@ -319,6 +327,7 @@ class TestPrune:
         finally:
             (tmp_path / "docs" / "sub").chmod(0o700)
 
+    @pytest.mark.slow
     def test_a_document_of_the_same_name_in_two_folders_is_refused(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         other = write(tmp_path / "other", a_md="another alpha", b_md="beta", c_md="gamma")
@@ -343,6 +352,7 @@ class TestPrune:
         (tmp_path / "docs" / decomposed).write_text("changed")
         assert update(tmp_path / "docs", path).changed == ["\u00fcber.md"]
 
+    @pytest.mark.slow
     def test_a_folder_that_was_moved_is_known_by_its_names(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma", d_md="delta")
         root = (tmp_path / "docs").rename(tmp_path / "moved")
@@ -381,6 +391,7 @@ class TestPrune:
         (tmp_path / "docs" / "sub").symlink_to(tmp_path / "outside")
         assert update(tmp_path / "docs", path, prune=True).removed == []
 
+    @pytest.mark.slow
     def test_documents_of_programs_are_neither_replaced_nor_removed(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with Store(path, read_only=False) as store:
@@ -430,6 +441,7 @@ class TestDuplicates:
         assert [r[0] for r in rows(one.path, "SELECT doc_id FROM source_documents ORDER BY 1")] == kept
         assert update(root, one.path, skip_duplicates=True).unchanged == kept
 
+    @pytest.mark.slow
     def test_an_update_keeps_the_one_that_is_stored(self, tmp_path):
         path = build(tmp_path, b_md="same", c_md="other")
         root = write(tmp_path / "docs", a_md="same")
@@ -471,6 +483,7 @@ class TestDuplicates:
 
 
 class TestSettings:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "options",
         [
@@ -502,6 +515,7 @@ class TestSettings:
         assert (report.embedded, report.reused) == (4, 1)
         assert_as_from_scratch(path, tmp_path / "docs", tmp_path)
 
+    @pytest.mark.slow
     def test_another_policy_after_a_crash_is_finished_by_the_next_run(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md=pages(3), b_md=pages(3, "other words"), c_md=pages(3, "third"))
         root = tmp_path / "docs"
@@ -521,6 +535,7 @@ class TestSettings:
         update(tmp_path / "docs", path, chunk_size=80)
         assert dict(contents(path)["metadata"])["chunk_overlap"] == "10"
 
+    @pytest.mark.slow
     def test_another_stemmer_indexes_everything_anew(self, tmp_path):
         path = build(tmp_path, a_md="Häuser ducks", b_md="Haus duck")
         root = tmp_path / "docs"
@@ -533,6 +548,7 @@ class TestSettings:
         assert not update(root, path, stemmer="german").reindexed
         assert_as_from_scratch(path, root, tmp_path, stemmer="german")
 
+    @pytest.mark.slow
     def test_chunks_of_programs_stay_until_their_file_changes(self, tmp_path):
         root = write(tmp_path / "docs", a_md="alpha beta", b_md="gamma")
         path = prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING).path
@@ -551,6 +567,7 @@ class TestSettings:
         assert update(root, path).changed == ["a.md"]
         assert_as_from_scratch(path, root, tmp_path, chunk_size=9)
 
+    @pytest.mark.slow
     def test_another_model_is_refused_before_anything_is_changed(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")
         root = tmp_path / "docs"
@@ -656,6 +673,7 @@ def change(root, kind, name, *rest):
         (file.replace if kind == "rename" else lambda to: shutil.copy(file, to))(root / rest[0])
 
 
+@pytest.mark.slow
 def test_a_copy_whose_original_was_replaced_before(tmp_path, monkeypatch):
     """a takes the bytes of b, and a new file those that a had: nothing is left to copy them from."""
     monkeypatch.setattr(run, "BATCH_CHUNKS", 1)
@@ -695,6 +713,7 @@ def test_200_changes_give_what_a_build_gives(tmp_path_factory, changes, seed, sk
         assert_as_from_scratch(path, root, folder)
 
 
+@pytest.mark.slow
 def test_readers_see_the_old_or_the_new_text(tmp_path):
     path = build(tmp_path, a_md=pages(8, "old words"), b_md="beta")
     root, seen, stop = tmp_path / "docs", [], threading.Event()
@@ -746,6 +765,7 @@ class TestPathsBelowTheFolder:
             "c:sub/b.md",
         ]
 
+    @pytest.mark.slow
     def test_fault_S29_the_exports_of_two_people_are_the_same(self, tmp_path):
         made = []
         for person in ("mary", "tom"):
@@ -760,6 +780,7 @@ class TestPathsBelowTheFolder:
             )
         assert made[0] == made[1]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("suffix", [".ragmd", ".rag", ".parquet", ".faiss"])
     def test_fault_S29_of_a_file_with_whole_paths_neither(self, tmp_path, suffix):
         kb = build(tmp_path, **self.FILES)
@@ -832,6 +853,7 @@ class TestPathsBelowTheFolder:
         assert (len(report.unchanged), report.removed) == (2, [])
         assert self.paths(kb) == {"a.md": "a.md", "sub/b.md": "sub/b.md"}
 
+    @pytest.mark.slow
     def test_fault_S29_merged_from_two_folders(self, tmp_path):
         one = build(tmp_path, "one.duckdb", **self.FILES)
         two = build(tmp_path, "two.duckdb", folder="others", c_md="# C\n\ngamma")

@@ -74,6 +74,7 @@ def test_fault_T1_what_is_embedded_is_the_visible_text(tmp_path):
 WIDE = "A    lot \t of\n\n\n\n   space\u00a0\u3000here  \n    and <b>there</b>   "
 
 
+@pytest.mark.slow
 def test_fault_T19_blank_space_is_one_in_what_is_embedded_alone(tmp_path):
     model = Recorder()
     options = {"embedder": model, "embed_model_name": None, "embedding_provider": "auto", "chunk_unit": "chars"}
@@ -162,6 +163,7 @@ def test_fault_T22_wikilinks_are_links_that_are_found_as_in_obsidian(tmp_path):
     assert check(path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -194,6 +196,7 @@ def test_a_damaged_index_leaves_what_is_shown(tmp_path):
     assert repair(path).done == ("The lexical index was rebuilt from the chunks.",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "told"), [(PAGE, True), ("plain words\n", False)])
 def test_an_upgrade_tells_of_vectors_that_were_made_of_markup(tmp_path, page, told):
     path = build(tmp_path, a_md=page)
@@ -296,6 +299,7 @@ def test_fault_T22_a_wikilink_in_a_table_has_no_backslash(tmp_path):
     assert rows(path, "SELECT label, target, broken FROM links") == [("c", "b.md", False)]
 
 
+@pytest.mark.slow
 def test_given_chunks_and_imports_have_the_same_rows(tmp_path):
     path = build(tmp_path, a_md=PAGE, b_md=TABLE)
     wanted = rows(path, "SELECT node_id, text, shown, i_start FROM documents ORDER BY node_id")

@@ -124,6 +124,7 @@ class TestBuild:
 
 
 class TestChanges:
+    @pytest.mark.slow
     def test_fault_S30_an_update_ends_between_two_documents(self, tmp_path, docs):
         path = build(tmp_path, folder="first", d000_md="plum")
         for after in (0, 0.1, 0.25):
@@ -170,6 +171,7 @@ def test_fault_S30_a_search_whose_server_hangs_is_not_waited_for(tmp_path, docs)
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_fault_S30_nodes_are_added_as_a_whole_or_not_at_all(tmp_path):
     from llama_index.core.schema import TextNode
 
@@ -189,6 +191,7 @@ def test_fault_S30_nodes_are_added_as_a_whole_or_not_at_all(tmp_path):
             assert opened.check() == []
 
 
+@pytest.mark.slow
 def test_fault_S30_a_store_can_be_written_after_a_cancellation(tmp_path):
     """A cancellation interrupts every statement that runs, the end of the transaction included."""
     chunks = [sqlrag.Chunk(f"d{i}", 0, f"text {i}") for i in range(30)]

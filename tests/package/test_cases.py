@@ -251,6 +251,7 @@ class TestLexical:
         path = build(tmp_path, a_md="naïve café Überprüfung", b_md="nai\u0308ve cafe\u0301 U\u0308berpru\u0308fung")
         assert found(path, query) == {"a.md", "b.md"}
 
+    @pytest.mark.slow
     def test_case_E10_names_of_fields(self, tmp_path):
         path = build(tmp_path, a_md="# Zoo\n\nlion")
         match = "SELECT fts_main_documents.match_bm25(node_id, 'zoo', fields := {}) FROM documents"
@@ -290,6 +291,7 @@ class TestLexical:
                 for n in range(5):
                     assert ids(store.lexical_query(f"word{n}")) == [f"p{n}.md#0"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("alias", ["documents", "d", "s", "t", "p", "score", "q"])
     def test_case_E15_match_bm25_anywhere_in_a_statement(self, tmp_path, alias):
         path = build(tmp_path, a_md="zebra zebra", b_md="lion", c_md="zebra and others")
@@ -307,6 +309,7 @@ class TestLexical:
             ):
                 assert rows(path, sql) == wanted, sql
 
+    @pytest.mark.slow
     def test_case_E16_no_extension_is_loaded_and_none_is_looked_for(self, tmp_path):
         write(tmp_path / "docs", a_md="# T\n\nzebra E1042", b_md="lion")
         code = (
@@ -453,6 +456,7 @@ class TestFusion:
             best = store.hybrid_query("zebra", fusion=fusion)[0]
             assert (best["node_id"], best["vector_rank"], best["lexical_rank"]) == ("best#0", 1, 1)
 
+    @pytest.mark.slow
     def test_case_G6_ties_are_in_the_order_of_the_ids(self, tmp_path):
         names = ["e", "b", "d", "a", "c"]  # not the order in which they are written
         path = tmp_path / "kb.duckdb"
@@ -493,6 +497,7 @@ class TestFusion:
             assert ids(store.hybrid_query("zebra", min_similarity=0.5)) == ["a#0"]
 
 
+@pytest.mark.slow
 def test_case_L1_names_and_filters_are_data(tmp_path, caplog):
     root = write(tmp_path / "docs", **{"it's_md": "zebra", "x; drop table documents_md": "zebra"})
     with caplog.at_level(logging.WARNING):

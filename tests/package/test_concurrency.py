@@ -47,11 +47,13 @@ def start(code, *arguments):
 
 
 class TestProcesses:
+    @pytest.mark.slow
     def test_many_readers_give_what_one_gives(self, path):
         alone = python(READ, path)
         readers = [start(READ, path) for _ in range(6)]
         assert [reader.communicate()[0] for reader in readers] == [alone] * 6
 
+    @pytest.mark.slow
     def test_case_J1_readers_wait_for_a_writer(self, path):
         with start(WRITE, path, 1.0, 5) as writer:
             assert writer.stdout.readline() == "held\n"
@@ -60,6 +62,7 @@ class TestProcesses:
         assert [error for _, error in answers] == [""] * 3
         assert ids(lexical_query("zebra", path)) == ["z#0", "z#1", "z#2"]
 
+    @pytest.mark.slow
     def test_a_writer_waits_for_readers_and_names_one_that_stays(self, path):
         with Store(path):
             began = time.monotonic()
@@ -72,6 +75,7 @@ class TestProcesses:
         assert writer.communicate()[1] == ""
         assert len(lexical_query("zebra", path)) == 3
 
+    @pytest.mark.slow
     @pytest.mark.alone
     @pytest.mark.parametrize("by", ["argument", "settings", "environment"])
     def test_how_long_is_a_matter_of_settings(self, path, by, monkeypatch):
@@ -87,6 +91,7 @@ class TestProcesses:
             assert caught.value.pid == writer.pid
             writer.kill()
 
+    @pytest.mark.slow
     def test_a_reader_sees_a_replaced_file_when_it_opens_it_again(self, path, tmp_path):
         """Another process rebuilds the file while this one has it open."""
         root = write(tmp_path / "other", new_md="walrus")
@@ -104,6 +109,7 @@ class TestProcesses:
 
 
 class TestThreads:
+    @pytest.mark.slow
     def test_case_J3_eight_threads_of_fifty_queries_give_what_one_gives(self, path):
         questions = [f"word{n % 20} number {n}" for n in range(50)]
 
@@ -121,6 +127,7 @@ class TestThreads:
             with ThreadPoolExecutor(8) as pool:
                 assert all(answers == serial for answers in pool.map(at_once, range(8)))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("work", ["upsert", "rebuild", "update"])
     def test_case_J4_a_query_during_a_change_sees_the_old_or_the_new(self, path, tmp_path, work):
         """Each state has 3 or 5 chunks with the word, in both legs; never 4, and never no index."""
@@ -181,6 +188,7 @@ class TestEventLoop:
         ]
         assert direct == answers[0]
 
+    @pytest.mark.slow
     def test_the_loop_goes_on_meanwhile(self, tmp_path):
         root = write(tmp_path / "docs", **{f"p{n}_md": f"word{n} " * 200 for n in range(30)})
 
@@ -204,6 +212,7 @@ class TestEventLoop:
         with pytest.raises(InputError, match="blank"):
             asyncio.run(sqlrag.ahybrid_query(" ", path))
 
+    @pytest.mark.slow
     def test_many_at_once(self, path):
         async def main():
             with Store(path) as store:

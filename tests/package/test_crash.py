@@ -320,6 +320,7 @@ def large_texts():
 
 
 class TestFullDisk:
+    @pytest.mark.slow
     def test_a_build_that_does_not_fit_leaves_its_vectors_only(self, tmp_path, disk):
         folder = disk("2m")
         write_pages(tmp_path / "docs", 1)
@@ -352,6 +353,7 @@ class TestFullDisk:
         vectors = ["kb.duckdb.embedded"] if job == "reembed" and not duckdb.__version__.startswith("1.3.") else []
         assert sorted(file.name for file in folder.iterdir()) == ["kb.duckdb", *vectors]
 
+    @pytest.mark.slow
     def test_an_upsert_that_does_not_fit_changes_nothing(self, tmp_path, disk):
         folder = disk("4m")
         with Store.create(store_of(folder), DIMENSIONS) as store:
@@ -369,6 +371,7 @@ class TestFullDisk:
             crash_jobs.put(store, 2, edition=1)
         assert texts(folder).keys() == {"page1", "page2"}
 
+    @pytest.mark.slow
     def test_a_limit_of_the_size_of_files(self, tmp_path):
         """As a full disk, for those who may not mount one: the system refuses to let a file grow."""
         write_pages(tmp_path / "docs", 1)
@@ -414,6 +417,7 @@ class TestReadOnlyFolder:
             yield folder
             folder.chmod(0o755)
 
+    @pytest.mark.slow
     def test_it_is_searched(self, folder):
         assert texts(folder) == pages(1)
         assert ids(lexical_query("page3", store_of(folder), top_k=1)) == ["page03.md#0"]

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import inspect
-import io
 import json
 import re
 import shutil
 
-import duckdb
 import pytest
 import yaml
 from pypdf import PdfReader
 
 import sqlrag
 from sqlrag.engines.duckdb.schema import MACROS, VIEWS
-from tests.support.handbook import HANDBOOK, blocks, numbers, pages, run_shell, search_file, words
+from tests.support.handbook import (
+    HANDBOOK,
+    blocks,
+    numbers,
+    pages,
+    pages_with_examples,
+    printed_by,
+    run_python,
+    search_file,
+    words,
+)
 from tests.support.helpers import ROOT, real_model
 from tests.support.vector_cache import remembered
 
@@ -45,54 +52,11 @@ def folder(tmp_path, tmp_path_factory, monkeypatch):
 
 
 def run_page(page):
-    """Run the blocks of a page from top to bottom in the working folder.
-
-    A block marked ``no-run``, or of another language, is for reading. ``text output`` is what the block above it
-    prints. An SQL statement has to return rows unless its block is marked ``no-rows``.
-    """
-    names = {"__name__": "__main__"}
-    printed = ""
-    for block in blocks(page):
+    """Run the blocks of a page in the working folder, and compare what they print with what it says."""
+    for block, printed in printed_by(page):
         where = f"{page.name}:{block.line}"
-        if block.language == "text" and "output" in block.marks:
-            assert words(block.text) == words(printed), f"{where} should read:\n{printed}"
-            assert numbers(block.text) == pytest.approx(numbers(printed), rel=0.02), f"{where} should read:\n{printed}"
-        elif "no-run" in block.marks:
-            continue
-        elif block.language == "python":
-            printed = run_python(block.text, where, names)
-        elif block.language == "sql":
-            printed = run_sql(block.text, where, may_be_empty="no-rows" in block.marks)
-        elif block.language == "bash":
-            printed = run_shell(block.text, where)
-    for value in names.values():
-        if isinstance(value, sqlrag.Store):
-            value.close()
-
-
-def run_python(text, where, names):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(text, where, "exec"), names)
-    return out.getvalue()
-
-
-def run_sql(text, where, *, may_be_empty):
-    """Run each statement as the DuckDB shell would after opening kb.duckdb; return the tables that it would draw."""
-    tables = []
-    with duckdb.connect("kb.duckdb", read_only=True) as connection:
-        for statement in duckdb.extract_statements(text):
-            result = connection.sql(statement.query)
-            assert len(result) or may_be_empty, f"{where} returns no rows:\n{statement.query}"
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                result.show(max_width=120)
-            tables.append(out.getvalue())
-    return "".join(tables)
-
-
-def pages_with_examples():
-    return [page for page in pages() if {block.language for block in blocks(page)} & {"python", "sql", "bash"}]
+        assert words(block.text) == words(printed), f"{where} should read:\n{printed}"
+        assert numbers(block.text) == pytest.approx(numbers(printed), rel=0.02), f"{where} should read:\n{printed}"
 
 
 @pytest.mark.slow

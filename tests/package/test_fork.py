@@ -109,6 +109,7 @@ class TestFork:
             assert refused(in_child(lambda: str(CHANGES["add"](path))))
         assert sqlrag.check(path) == []
 
+    @pytest.mark.slow
     def test_fault_S5_a_child_of_a_reader_has_a_connection_of_its_own(self, tmp_path):
         path, other = build(tmp_path, a_md="alpha"), build(tmp_path, "other.duckdb", folder="more", b_md="alpha")
 
@@ -163,6 +164,7 @@ class TestFork:
             found, (kind, _) = in_child(nested)
         assert (found, kind) == (["a.md#0"], "StoreLockedError")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("ends", ["sys.exit()", "raise ValueError", "os._exit(0)"])
     def test_fault_S5_the_end_of_a_child_leaves_the_parents_log_alone(self, tmp_path, ends):
         """A child that ends as any Python does would write the log of its parent into the file, or crash."""
@@ -217,6 +219,7 @@ print(sqlrag.check(path))
             assert temporary.exists()
         assert not temporary.exists()
 
+    @pytest.mark.slow
     def test_fault_S5_a_server_that_was_loaded_before_the_fork(self, tmp_path):
         """As gunicorn --preload does; the application opens its file in each worker."""
         from starlette.testclient import TestClient
@@ -238,6 +241,7 @@ print(sqlrag.check(path))
         assert in_child(lambda: status(writing)) == 200
         assert sqlrag.check(path) == []
 
+    @pytest.mark.slow
     def test_fault_S5_workers_of_multiprocessing_search_and_cannot_write(self, tmp_path):
         code = """
 import multiprocessing, sys
@@ -287,6 +291,7 @@ class TestLife:
         assert path not in _handles, kept
         Store(path, read_only=False).close()
 
+    @pytest.mark.slow
     def test_fault_S20_one_whose_search_raised_is_closed_when_the_error_is_gone(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with pytest.raises(InputError) as raised:
@@ -296,6 +301,7 @@ class TestLife:
         gc.collect()
         assert path not in _handles
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("opened", ["reading", "writing", "several"])
     def test_fault_S20_closed_while_other_threads_are_at_work(self, tmp_path, opened):
         path, other = build(tmp_path, a_md="alpha " * 200), build(tmp_path, "other.duckdb", folder="more", b_md="beta")
@@ -354,6 +360,7 @@ class TestLife:
         del cursor
         Store(path, read_only=False).close()
 
+    @pytest.mark.slow
     def test_fault_S20_a_streamed_answer_that_was_dropped(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         events = sqlrag.answer("alpha", path, chat_model=Echo(), stream=True)
@@ -362,6 +369,7 @@ class TestLife:
         gc.collect()
         Store(path, read_only=False).close()
 
+    @pytest.mark.slow
     def test_fault_S20_a_collection_while_files_are_opened_does_not_wait_for_itself(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         stop = threading.Event()
@@ -389,6 +397,7 @@ class TestLife:
         gc.collect()
         assert path not in _handles
 
+    @pytest.mark.slow
     def test_fault_S20_the_end_of_python_is_silent(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         code = (

@@ -299,6 +299,7 @@ def test_fault_S14_another_model_is_refused_before_anything_is_stored_or_answere
     assert sqlrag.check(kb) == []
 
 
+@pytest.mark.slow
 def test_fault_S14_rows_are_updated_by_the_files_own_model(kb):
     sqlrag.index_rows(rows(kb), kb, **ROWS, embedder=OURS)
     rows(kb, "2,epsilon")

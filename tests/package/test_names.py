@@ -277,6 +277,7 @@ def test_fault_S21_nodes_of_llama_index(tmp_path):
     assert store.get_nodes() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".ragmd", ".parquet"])
 def test_fault_S21_names_in_a_file_of_another_program(tmp_path, suffix):
     """What it wrote decomposed is stored composed, in a new file and in one that has it."""
@@ -344,6 +345,7 @@ def test_fault_S16_functions_of_llama_index(file):
     assert [one.node.node_id for one in found] == [CHUNK]
 
 
+@pytest.mark.slow
 def test_fault_S16_servers_refuse_them(file):
     assert rest(file, "POST", "/lexical_query", json={"query_text": "kiwi", "nonsense": 1})["status"] == 422
     assert rest(file, "GET", "/documents", params={"nonsense": 1})["status"] == 422
@@ -352,6 +354,7 @@ def test_fault_S16_servers_refuse_them(file):
     assert refused.is_error, refused
 
 
+@pytest.mark.slow
 def test_fault_S21_a_file_by_the_name_of_another_in_the_other_form_is_listed_as_failed(tmp_path):
     """What is in it is in no document: the table says so until it has a name of its own."""
     root, kb, names = tmp_path / "in", tmp_path / "kb.duckdb", (composed("é.md"), decomposed("é.md"))

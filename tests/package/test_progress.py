@@ -166,6 +166,7 @@ class TestWork:
         # A step is a batch of the model.
         assert max(after - before for before, after in pairwise(done)) <= 16
 
+    @pytest.mark.slow
     def test_an_update_and_another_model(self, folder, tmp_path, lines, capsys):
         path = sqlrag.prepare_embeddings(
             folder, tmp_path / "kb.duckdb", 16, embedder=HashingEmbedder("hashing-64")
@@ -192,6 +193,7 @@ class TestWork:
         counts = self.counts(capsys.readouterr().err, "embedding", "chunk")
         assert counts[-1] == (made.report.chunks, made.report.chunks)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("words", "title", "unit"),
         [
@@ -212,6 +214,7 @@ class TestWork:
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert self.counts(ended.stderr, title, unit)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("columns", [0, 40, 80])
     def test_fault_U1_a_terminal_of_any_width_has_a_bar(self, folder, tmp_path, columns):
         code = (

@@ -78,6 +78,7 @@ class TestOutput:
                     use(path)
             path.unlink()
 
+    @pytest.mark.slow
     def test_any_other_name_will_do(self, tmp_path):
         kb = build(tmp_path, a_md="alpha")
         for name in ("main", "temp", "a'b", 'é.a"b;c'):
@@ -135,6 +136,7 @@ class TestOutput:
         assert "made by another process in the meantime" in str(errors[0])
         assert ids(lexical_query("beta", tmp_path / "kb.duckdb")) == ["b.md#0"]
 
+    @pytest.mark.slow
     def test_a_writer_that_came_during_the_build_loses_nothing(self, tmp_path):
         path, go = build(tmp_path, a_md="alpha"), threading.Event()
         slow, errors = Slow(go), []
@@ -165,6 +167,7 @@ class TestOutput:
         assert f"in use by process {writer.pid}" in str(errors[0])
         assert ids(lexical_query("walrus", path)) == ["w#0"]
 
+    @pytest.mark.slow
     def test_a_store_that_was_replaced_is_read_beside_the_old_one(self, tmp_path):
         path = build(tmp_path, a_md="oldword")
         newer, third = (build(tmp_path, f"{word}.duckdb", folder=word, a_md=word) for word in ("newword", "thirdword"))
@@ -180,6 +183,7 @@ class TestOutput:
         assert ids(lexical_query("thirdword", path)) == ["a.md#0"]
         assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
+    @pytest.mark.slow
     def test_a_second_store_does_not_give_up_the_lock(self, tmp_path):
         """POSIX drops all locks of a process on a file when it closes any descriptor of it."""
         path = build(tmp_path, a_md="alpha")

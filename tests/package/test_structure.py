@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.structure import cycles, floors, graph, upward
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other():
     assert cycles(graph()) == []
 
 
+@pytest.mark.slow
 def test_no_import_goes_up():
     assert upward(graph(), floors()) == []
 
 
+@pytest.mark.slow
 def test_every_module_has_a_floor_and_every_floor_a_module():
     edges, order = graph(), floors()
     upward(edges, order)  # raises LookupError for a module without a floor

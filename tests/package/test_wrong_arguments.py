@@ -220,6 +220,7 @@ def test_a_wrong_candidate(store, block, field):
     assert surprises(call) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Document, Chunk])
 def test_wrong_documents_and_chunks(writable, kind):
     right = {Document: Document("a.md", "zebra"), Chunk: Chunk("a.md", 0, "zebra")}

@@ -312,6 +312,7 @@ class TestDocstrings:
         tools = asyncio.run(create_server(file).list_tools())
         return {"rest": create_app(file).openapi(), "mcp": [tool.input_schema for tool in tools]}
 
+    @pytest.mark.slow
     def test_other_words_change_descriptions_alone(self, file, monkeypatch):
         before = self.described(file)
         for function in self.FUNCTIONS:
@@ -322,6 +323,7 @@ class TestDocstrings:
         assert after != before
         assert without_text(after) == without_text(before)
 
+    @pytest.mark.slow
     def test_without_docstrings_the_schema_of_rest_is_the_same(self, file, monkeypatch):
         before = create_app(file).openapi()
         for function in self.FUNCTIONS:

@@ -45,6 +45,7 @@ def zipf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(max_codepoint=127), max_size=60) | st.from_regex(r"[a-cA-C_.+#*0-9 ]{0,30}(\.net|c\+\+)?"))
 @settings(max_examples=400, deadline=None)
 def test_ascii_words_are_those_of_the_macro(text: str) -> None:
@@ -98,6 +99,7 @@ def test_pruning_changes_nothing(zipf: Store, monkeypatch: pytest.MonkeyPatch, c
     assert looked_up > 50
 
 
+@pytest.mark.slow
 def test_pruning_is_the_same_with_any_number_of_threads(zipf: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "PRUNE_FROM", 1)
     question = "waa wab wac wba wca wda"

@@ -92,6 +92,7 @@ def first(rows, number: int = 1) -> set[str]:
     return {node_id for node_id, _ in rows[:number]}
 
 
+@pytest.mark.slow
 def test_fault_K1_the_default_is_not_below_the_words_where_the_vectors_are_noise(noise):
     """Reciprocal ranks hide that a leg is noise: half of their first ten are its own."""
     kept = {"adaptive": 0, "rrf": 0}
@@ -108,6 +109,7 @@ def test_fault_K1_the_default_is_not_below_the_words_where_the_vectors_are_noise
     assert untrusted > len(asked()) / 3
 
 
+@pytest.mark.slow
 def test_vectors_that_know_something_are_believed_without_a_notice(knowing):
     for text in asked():
         told = knowing.hybrid_query(text, query_vector=question_vector(text, knowing=True))
@@ -117,6 +119,7 @@ def test_vectors_that_know_something_are_believed_without_a_notice(knowing):
         assert LEAST_SAMPLE <= explained.adaptive.chunks <= SAMPLE
 
 
+@pytest.mark.slow
 def test_fault_K3_feedback_and_expansion_are_left_out_where_the_vectors_are_noise(noise):
     seen = 0
     for text in asked(12):
@@ -148,6 +151,7 @@ def test_fault_K10_a_question_without_a_known_word_is_told(knowing):
     assert all(0 < row["score"] <= 0.75 for row in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noise", "knowing"])
 def test_sql_and_python_give_the_same(request, name):
     store = request.getfixturevalue(name)
@@ -171,6 +175,7 @@ def test_sql_and_python_give_the_same(request, name):
         assert [row["score"] for row in python] == pytest.approx([score for _, score in sql], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_parts_of_the_explanation_add_up(noise, knowing):
     lifted = 0
     for store, known in ((noise, False), (knowing, True)):
@@ -192,6 +197,7 @@ def test_the_parts_of_the_explanation_add_up(noise, knowing):
     assert lifted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
 def test_places_do_not_depend_on_top_k(noise, knowing, known):
     store = knowing if known else noise
@@ -200,6 +206,7 @@ def test_places_do_not_depend_on_top_k(noise, knowing, known):
         assert all(found(store, text, knowing=known, top_k=k)[:5] == five for k in (20, 100))
 
 
+@pytest.mark.slow
 def test_the_first_of_each_leg_is_among_the_first_five(knowing):
     for text in asked():
         results = knowing.hybrid_query(text, top_k=5, query_vector=question_vector(text, knowing=True))
@@ -221,6 +228,7 @@ def test_filters_do_not_change_the_trust(noise):
     assert len(trusts) == 1
 
 
+@pytest.mark.slow
 def test_words_that_are_left_of_a_question_do_not_speak_against_the_vectors(noise):
     """ "How do filtrs work?": no chunk holds the word that matters, and BM25 of the other one orders by chance."""
     least = 0
@@ -237,6 +245,7 @@ def test_words_that_are_left_of_a_question_do_not_speak_against_the_vectors(nois
     assert f"words of {told.adaptive.known:.0%} of the question's weight" in str(told)
 
 
+@pytest.mark.slow
 def test_several_files_have_the_sample_and_the_scores_of_the_merged_one(tmp_path: Path, noise):
     paths = []
     for part in range(3):

@@ -120,6 +120,7 @@ class TestResults:
                 around = ("context", "context_start", "context_end", "context_shown")
                 assert {**row, **dict.fromkeys(around)} == before  # nothing else changes
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("context", MODES)
     def test_it_begins_and_ends_with_a_chunk_or_a_sentence(self, garden, context):
         with Store(garden) as store:

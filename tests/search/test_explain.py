@@ -62,6 +62,7 @@ def assert_adds_up(told: sqlrag.Explanation, result: dict) -> None:
             assert told.vector.cosine == pytest.approx(result["vector_score"], abs=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_the_score_of_the_search(kb):
     """50 questions, so that each of the 10 sets of options meets each of the 3 fusions."""
     for number, question in enumerate(QUESTIONS):

@@ -262,6 +262,7 @@ class TestTimeOut:
         server.how = "late"
         assert_by_both(hybrid_query("zebra", of_provider(prepared, tmp_path, "patient")))
 
+    @pytest.mark.slow
     def test_after_a_long_wait_the_next_ones_are_short_until_it_answers(self, server, kb, monkeypatch):
         monkeypatch.setattr(searcher, "RETRY_SECONDS", 0.3)
         monkeypatch.setattr(Remote, "timeout", 1.6)

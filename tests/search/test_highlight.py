@@ -110,6 +110,7 @@ FROM (SELECT unnest($1) AS text, generate_subscripts($1, 1) AS place) ORDER BY p
 """
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_every_word_of_the_index_has_a_place(store, texts):

@@ -424,6 +424,7 @@ class TestIngest:
 
 
 class TestDeleting:
+    @pytest.mark.slow
     @pytest.mark.parametrize("nothing", [{"tags_all": []}, {"metadata": {}}, {"tags_all": [], "metadata": {}}, {}])
     def test_no_condition_deletes_nothing(self, tmp_path, nothing):
         kb = build(tmp_path, a_md="alpha", b_md="beta")

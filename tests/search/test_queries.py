@@ -202,6 +202,7 @@ class TestFilters:
         "日本", "é", 2**53 + 1, 2**53, -1, "null", "true", 1e300, "a\\b\n\tc",
     )  # fmt: skip
 
+    @pytest.mark.slow
     def test_case_H4_list_values(self, tmp_path):
         """A list in the front matter is what the tag filters look into, and operators of the metadata filter."""
         path = build(
@@ -242,6 +243,7 @@ class TestFilters:
                     assert all(row["source_doc"]["doc_id"].startswith("b") for row in answer)
                 assert store.hybrid_query("zebra", top_k=20, **filters).candidates == {"vector": 5, "lexical": 5}
 
+    @pytest.mark.slow
     def test_case_H2_metadata_equality_tells_types_apart(self, tmp_path):
         with Store.create(tmp_path / "kb.duckdb", 64) as store:
             documents = [Document(f"d{n:02}", "x") for n in range(len(self.VALUES))]
@@ -391,6 +393,7 @@ class TestOptions:
 
 
 class TestModel:
+    @pytest.mark.slow
     def test_the_name_is_checked(self, kb):
         expected = hybrid_query("zebra", kb)
         assert hybrid_query("zebra", kb, "hashing-64") == expected

@@ -186,6 +186,7 @@ class TestSettings:
             store.lexical_query("pond")
         assert rows(log, "SELECT count(*) FROM queries") == [(1,)]
 
+    @pytest.mark.slow
     def test_the_command_line_logs_as_well(self, small, log):
         arguments = [sys.executable, "-m", "sqlrag", "lexical-query", "duck", "--db", small]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), QUERY_LOG: str(log)}
@@ -246,6 +247,7 @@ class TestTrouble:
         with Store(small) as store:
             assert store.lexical_query("duck")
 
+    @pytest.mark.slow
     def test_the_command_line_says_that_it_cannot_log(self, small, tmp_path):
         (tmp_path / "folder").mkdir()
         done = subprocess.run(
@@ -274,6 +276,7 @@ class TestTrouble:
             list(pool.map(lambda n: store.lexical_query(f"alpha{n}"), range(80)))
         assert rows(log, "SELECT count(DISTINCT query_text) FROM queries") == [(80,)]
 
+    @pytest.mark.slow
     def test_several_processes_write_to_one_log(self, small, log):
         code = (
             "import sys, sqlrag\nfrom sqlrag.search import query_log\n"
@@ -285,6 +288,7 @@ class TestTrouble:
             list(pool.map(lambda n: python(code, small, n, **{QUERY_LOG: str(log)}), range(3)))
         assert rows(log, "SELECT count(DISTINCT query_text) FROM queries") == [(60,)]
 
+    @pytest.mark.slow
     def test_the_rows_of_a_store_that_was_never_closed_are_written(self, small, log):
         code = "import sys, sqlrag\nsqlrag.Store(sys.argv[1]).lexical_query('duck')"
         python(code, small, **{QUERY_LOG: str(log)})

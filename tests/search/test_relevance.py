@@ -89,6 +89,7 @@ def test_one_leg_alone_says_nothing(store):
         assert not any("Probably" in notice for notice in results.notices)
 
 
+@pytest.mark.slow
 def test_several_files_say_the_same(store, tmp_path: Path):
     paths = [tmp_path / "a.duckdb", tmp_path / "b.duckdb"]
     for part, path in enumerate(paths):

@@ -110,6 +110,7 @@ class TestUpsert:
         assert ids(store.vector_query(query_vector=EYE[0], tags_any=["\ud835"])) == ["b#0"]
         assert store.check() == []
 
+    @pytest.mark.slow
     def test_replacing_a_longer_document_leaves_no_tail(self, store):
         put(store, texts=("zebra one", "zebra two", "zebra three"))
         put(store, "b", ("lion",))
@@ -124,6 +125,7 @@ class TestUpsert:
         assert (counts["chunks"]["total_chunks"], counts["source_documents"]["total_documents"]) == (2, 2)
         assert store.check() == []
 
+    @pytest.mark.slow
     def test_the_index_equals_one_built_afresh(self, tmp_path, store):
         put(store, "a", ("zebra zebra", "lion"))
         put(store, "b", ("zebra stripes", "the lion sleeps"))
@@ -147,6 +149,7 @@ class TestUpsert:
             assert store.get_embedding_metadata()["embedding"]["model"] == "acme/embed"
             assert store.dimensions == 8
 
+    @pytest.mark.slow
     def test_a_document_without_chunks_and_nothing_at_all(self, store):
         store.upsert([Document("a", "x")], [], [])
         store.upsert([], [], [])
@@ -225,6 +228,7 @@ class TestUpsert:
         assert ids(store.lexical_query("lion")) == ["a#0"]
         assert store.check() == []
 
+    @pytest.mark.slow
     def test_upserts_from_many_threads(self, store):
         def write(n):
             for i in range(3):
@@ -378,6 +382,7 @@ class TestLife:
             store.cursor().execute("DELETE FROM fts_main_documents.docs WHERE rid = 0")
             assert "The word index does not hold every chunk" in store._repr_html_()
 
+    @pytest.mark.slow
     def test_a_cell_leaves_the_file_free(self, kb):
         """After a function no handle is left; a Store that is open for reading lets others read."""
         hybrid_query("word1", kb)._repr_html_()
@@ -423,6 +428,7 @@ class TestThreads:
             for fusion in ("rrf",)
         ]
 
+    @pytest.mark.slow
     def test_case_J3_eight_threads_give_what_one_gives(self, kb):
         with Store(kb) as store:
             serial = self.answers(store)
@@ -435,6 +441,7 @@ class TestThreads:
             with ThreadPoolExecutor(8) as pool:
                 assert all(answers == serial for answers in pool.map(ask, range(8)))
 
+    @pytest.mark.slow
     def test_many_questions_at_once_beyond_the_cache(self, kb, monkeypatch):
         from sqlrag.search import searcher
 
@@ -454,6 +461,7 @@ class TestThreads:
 
         assert [ids(found)[0] for found in asyncio.run(main())] == ["page3.md#0", "page4.md#0"]
 
+    @pytest.mark.slow
     def test_reading_while_another_thread_writes(self, tmp_path):
         with Store.create(tmp_path / "kb.duckdb", 8) as store:
             put(store, texts=("zebra",) * 3, vectors=EYE[:3])
@@ -554,6 +562,7 @@ class TestOtherProcesses:
         assert process.stdout.readline() == b"held\n"
         return process
 
+    @pytest.mark.slow
     @pytest.mark.alone
     def test_fault_S25_a_locked_file_names_the_process_what_it_may_be_and_the_remedy(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
@@ -575,6 +584,7 @@ class TestOtherProcesses:
         with self.hold(path, 0.5), Store(path, wait_seconds=20) as store:
             assert ids(store.lexical_query("alpha")) == ["a.md#0"]
 
+    @pytest.mark.slow
     def test_several_processes_read(self, kb):
         code = "import sys, sqlrag; print(sqlrag.hybrid_query('word7', sys.argv[1])[0]['node_id'])"
         with Store(kb):
@@ -651,6 +661,7 @@ class TestWrongFiles:
                 assert "damaged or cut short" in str(error)  # noqa: PT017 - either outcome is right
         assert raised >= 6
 
+    @pytest.mark.slow
     def test_a_damaged_file(self, tmp_path, kb):
         whole = kb.read_bytes()
         path = tmp_path / "kb.duckdb"

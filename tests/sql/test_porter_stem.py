@@ -126,6 +126,7 @@ def test_every_word_of_a_corpus(connection: duckdb.DuckDBPyConnection, folder: s
     assert differences(sql_stems(connection, words), snowball_stems(words)) == {}
 
 
+@pytest.mark.slow
 @given(st.sets(st.lists(st.sampled_from(PIECES.split()), max_size=5).map("".join), min_size=1, max_size=200))
 @settings(max_examples=200, deadline=None, database=None)
 def test_words_made_of_suffixes(connection: duckdb.DuckDBPyConnection, words: set[str]) -> None:

@@ -201,6 +201,7 @@ class TestLinks:
             assert row["broken"] == (own["target"].notna() & ~own["target"].isin(known)).sum()
         assert found.loc["web:index.md"].tolist() == [1, 1, 6, 2, 1]
 
+    @pytest.mark.slow
     def test_they_follow_their_document(self, tmp_path: Path) -> None:
         """Through a change, a deletion, compacting, an import, a repair and another model."""
         folder, path, model = tmp_path / "docs", tmp_path / "kb.duckdb", HashingEmbedder("hashing-64")

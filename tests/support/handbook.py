@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -9,7 +11,9 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlrag import prepare_embeddings
+import duckdb
+
+from sqlrag import Store, prepare_embeddings
 from tests.support import vector_cache
 from tests.support.helpers import MINILM, ROOT
 from tests.support.vector_cache import remembered
@@ -57,6 +61,56 @@ def search_file(folder: Path) -> Path:
     pictures = sorted(path.relative_to(HANDBOOK).as_posix() for path in HANDBOOK.rglob("*.svg"))
     assert sorted(file.path for file in built.report.skipped) == pictures
     return built.path
+
+
+def pages_with_examples():
+    return [page for page in pages() if {block.language for block in blocks(page)} & {"python", "sql", "bash"}]
+
+
+def printed_by(page):
+    """Run the blocks of a page from top to bottom in the working folder; yield each output in it, and what is printed.
+
+    A block marked ``no-run``, or of another language, is for reading. ``text output`` is what the block above it
+    prints. An SQL statement has to return rows unless its block is marked ``no-rows``.
+    """
+    names = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks(page):
+        where = f"{page.name}:{block.line}"
+        if block.language == "text" and "output" in block.marks:
+            yield block, printed
+        elif "no-run" in block.marks:
+            continue
+        elif block.language == "python":
+            printed = run_python(block.text, where, names)
+        elif block.language == "sql":
+            printed = run_sql(block.text, where, may_be_empty="no-rows" in block.marks)
+        elif block.language == "bash":
+            printed = run_shell(block.text, where)
+    for value in names.values():
+        if isinstance(value, Store):
+            value.close()
+
+
+def run_python(text, where, names):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(text, where, "exec"), names)
+    return out.getvalue()
+
+
+def run_sql(text, where, *, may_be_empty):
+    """Run each statement as the DuckDB shell would after opening kb.duckdb; return the tables that it would draw."""
+    tables = []
+    with duckdb.connect("kb.duckdb", read_only=True) as connection:
+        for statement in duckdb.extract_statements(text):
+            result = connection.sql(statement.query)
+            assert len(result) or may_be_empty, f"{where} returns no rows:\n{statement.query}"
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                result.show(max_width=120)
+            tables.append(out.getvalue())
+    return "".join(tables)
 
 
 def run_shell(text, where):

@@ -358,6 +358,7 @@ def of_rows(tmp_path_factory):
         yield path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SURFACES)
 def test_the_same_rows_by_their_columns(of_rows, name):
     ways = {way: (mode, {"metadata": condition}) for way, (mode, condition, _) in OF_ROWS.items()}

@@ -416,6 +416,7 @@ class TestJournal:
             pass
         assert sqlrag.check(path) == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("log", [b"garbagegarbage", bytes(4096)])
     def test_fault_S11_a_log_without_a_whole_change_stops_nothing(self, updated, tmp_path, log):
         path = shutil.copy(updated[0], tmp_path / "kb.duckdb")
@@ -467,6 +468,7 @@ class TestBackup:
         with sqlrag.Store(done.path) as copy:
             assert copy.cursor().execute("FROM mine").fetchall() == [(7,)]
 
+    @pytest.mark.slow
     def test_beside_a_reader_and_not_beside_a_writer_of_another_process(self, updated, tmp_path):
         path = shutil.copy(updated[0], tmp_path / "kb.duckdb")
         code = (
@@ -488,6 +490,7 @@ class TestBackup:
                 other.communicate()
         assert not (tmp_path / "copy2.duckdb").exists()
 
+    @pytest.mark.slow
     def test_what_is_refused_leaves_nothing(self, updated, tmp_path):
         path, layout = updated
         target = tmp_path / "copy.duckdb"

@@ -70,6 +70,7 @@ def _without_marks(text: str) -> str:
     return "".join(c for c in composed if not any(ord(c) in span for span in dropped)).translate({0x3C2: "σ"})
 
 
+@pytest.mark.slow
 def test_what_is_returned_as_it_is_is_what_the_whole_macro_returns() -> None:
     """A ligature behind a text makes the macro look at all of it."""
     chance = random.Random(7)
@@ -147,6 +148,7 @@ def make(path: Path, stemmer: str) -> None:
         assert store.check() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stemmer", ["porter", "german"])
 def test_fault_T2_T7_other_forms_of_a_word_are_found(tmp_path: Path, stemmer: str) -> None:
     make(tmp_path / "kb.duckdb", stemmer)

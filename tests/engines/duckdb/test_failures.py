@@ -263,6 +263,7 @@ def damaged_at(name, at, folder):
     return only_known_errors(EVERY[name], folder)
 
 
+@pytest.mark.slow
 def test_fault_S8_a_damaged_block_raises_no_raw_error(whole, folder):
     """Some calls with a damage somewhere; the slow test is all calls with several."""
     places = list(blocks(whole))
@@ -277,6 +278,7 @@ def test_fault_S8_a_damage_anywhere_raises_no_raw_error(name, whole, folder):
         damaged_at(name, at, folder())
 
 
+@pytest.mark.slow
 def test_fault_S8_a_damaged_file_is_named_and_not_the_output(whole, folder):
     for at in blocks(whole):
         work = folder()
@@ -347,6 +349,7 @@ def fail_at(name, number, folder):
 _IN_PROCESS = [name for name in EVERY if not name.startswith("sqlrag ")]
 
 
+@pytest.mark.slow
 def test_fault_S8_a_failing_disk_raises_no_raw_error(folder):
     """Some calls with one failure; the slow test is all calls with several."""
     chance = random.Random(8)
@@ -483,6 +486,7 @@ def log(folder):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_fault_S11_a_damaged_log_is_named_and_the_remedy_works(log, share):
     kb = log.with_suffix("")
@@ -569,6 +573,7 @@ def small(tmp_path_factory):
     return build(tmp_path_factory.mktemp("small"), a_md="# A\n\ncommon\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", first(6, NONSENSE))
 def test_fault_S3_nonsense_in_the_metadata_is_named_and_repaired(small, tmp_path, key):
     kb = shutil.copy(small, tmp_path / "kb.duckdb")

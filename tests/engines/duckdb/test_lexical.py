@@ -197,6 +197,7 @@ def compare_with_bm25s(store: Store, questions: list[str]) -> None:
     assert compared > 2000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1 refuses it with an error")
 def test_queries_from_a_column(store: Store) -> None:
     """Each row gets the answer to its own question, whatever the column is called."""
@@ -217,6 +218,7 @@ def test_queries_from_a_column(store: Store) -> None:
         assert scores == [alone[1][0][1:]]
 
 
+@pytest.mark.slow
 def test_every_letter_digit_and_mark_is_part_of_a_word(store: Store) -> None:
     points = [chr(i) for i in range(0x110000) if not 0xD800 <= i <= 0xDFFF]
     kept = pa.table({"c": [c for c in points if unicodedata.category(c)[0] in "LMN" and not is_dropped(c)]})
@@ -434,6 +436,7 @@ def remove(store: Store, doc_ids: list[str]) -> None:
         documents.refresh_counts(con)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_edited_store_equals_one_built_afresh(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

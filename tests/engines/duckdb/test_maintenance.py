@@ -128,6 +128,7 @@ class TestCompact:
         assert postings == sorted(postings)
         assert re.match(r".*: [\d,]+ bytes before, [\d,]+ after$", str(done))
 
+    @pytest.mark.slow
     def test_everything_of_the_callers_own_is_kept(self, small):
         execute(
             small,
@@ -149,6 +150,7 @@ class TestCompact:
             store.upsert([Document("n", "new")], [Chunk("n", 0, "new")], np.eye(8)[:1])
             assert ids(store.lexical_query("new")) == ["n#0"]
 
+    @pytest.mark.slow
     def test_tables_of_every_kind_of_the_callers_own_are_kept(self, small):
         """Generated columns, sequences, types, indexes, a tree by foreign keys, and schemas named as databases are."""
         own = (
@@ -180,6 +182,7 @@ class TestCompact:
         assert execute(small, "SELECT count(*) FROM own.zoo, new.t, old.t, memory.t") == [(4,)]
         assert check(small) == []
 
+    @pytest.mark.slow
     def test_a_log_that_was_left_is_taken_in(self, tmp_path, small):
         code = (
             "import os, sys, numpy as np, sqlrag\nstore = sqlrag.Store(sys.argv[1], read_only=False)\n"
@@ -242,6 +245,7 @@ class TestCompact:
                 work(small)
         assert small.read_bytes() == content
 
+    @pytest.mark.slow
     def test_other_processes_read_meanwhile_and_none_writes(self, small, monkeypatch):
         from sqlrag.engines.duckdb import rewrite
 
@@ -296,6 +300,7 @@ class TestCheck:
 
 
 class TestRepair:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("fault", "done"),
         [
@@ -366,6 +371,7 @@ def rewritten(path, meanwhile):
 class TestTwoRewriters:
     """Whoever finds another file in the place of the one that was rewritten leaves it alone."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "other",
         [
@@ -438,6 +444,7 @@ class TestUpgrade:
         ]
         assert execute(old, "SELECT i_start FROM documents WHERE text LIKE '# One%' ORDER BY rid") == [(0,), (23,)]
 
+    @pytest.mark.slow
     def test_it_is_searched_updated_and_upgraded_no_further(self, old):
         upgrade(old)
         again = upgrade(old)
@@ -541,6 +548,7 @@ class TestUpgrade:
         assert found == [(["Setup!"],)] * 3 + [(["One!"],)] * 2
         assert execute(old, "SELECT value FROM embedding_metadata WHERE key = 'schema_version'") == [("8",)]
 
+    @pytest.mark.slow
     def test_a_file_of_schema_1(self, tmp_path):
         """The fixture is a folder of two files, built by the sqlrag that wrote schema 1, with sign codes of 64 bits."""
         path = tmp_path / "kb.duckdb"
@@ -588,6 +596,7 @@ REEMBED = {"model_name": "hashing-96", "provider": "hashing", "progress": "off"}
 
 
 class TestReembed:
+    @pytest.mark.slow
     def test_it_equals_a_file_made_with_the_other_model(self, tmp_path, handbook):
         path = tmp_path / "kb.duckdb"
         shutil.copy(handbook, path)
@@ -621,6 +630,7 @@ class TestReembed:
         assert execute(small, "SELECT embedding FROM documents WHERE rid = 0")[0][0] == pytest.approx(expected)
         assert check(small) == []
 
+    @pytest.mark.slow
     def test_tokens_are_those_of_the_new_model(self, tmp_path):
         """40 words in chunks of 20 tokens; a tokenizer that sees two in each word cuts them into twice as many."""
 
@@ -637,6 +647,7 @@ class TestReembed:
         assert execute(path, "SELECT count(*) FROM documents") == [(4,)]
         assert check(path) == []
 
+    @pytest.mark.slow
     def test_a_smaller_window_lowers_the_size_and_tells_of_what_it_cuts_off(self, small, tmp_path):
         path = build(tmp_path, "other.duckdb", options={"chunk_size": 20}, a_txt="word " * 40)
         with pytest.warns(UserWarning, match="lowered to 8 tokens"):
@@ -649,6 +660,7 @@ class TestReembed:
         assert report.cut_off == 2
         assert "note: 2 of those chunks are longer" in str(report)
 
+    @pytest.mark.slow
     def test_everything_else_is_kept_but_vectors_of_questions(self, small):
         execute(
             small,
@@ -670,6 +682,7 @@ class TestReembed:
             "reembed", 3, 4, 4,
         )  # fmt: skip
 
+    @pytest.mark.slow
     def test_a_file_of_sqlrooms_rag_keeps_its_ids(self, tmp_path):
         path = tmp_path / "old.duckdb"
         path.write_bytes(gzip.decompress(SQLROOMS.read_bytes()))
@@ -701,6 +714,7 @@ class TestCommands:
         facts = json.loads(self.run("compact", "--db", small, "--format", "json").stdout)
         assert facts == {"path": str(small), "bytes_before": small.stat().st_size, "bytes_after": small.stat().st_size}
 
+    @pytest.mark.slow
     def test_repair_and_check(self, small):
         execute(small, "UPDATE documents SET w0 = 0")
         assert self.run("check", small).exit_code == 1
@@ -727,6 +741,7 @@ class TestCommands:
         assert "left out: n8: The chunk was left out by sqlrag upgrade: its vector is zero.\n" in done.stderr
         assert self.run("upgrade", path).stdout == f"{path} has schema version 6 already.\n"
 
+    @pytest.mark.slow
     def test_reembed(self, small):
         arguments = ["reembed", small, "--model", "hashing-96", "--provider", "hashing"]
         assert self.run(*arguments).stdout == (

@@ -75,6 +75,7 @@ def test_two_documents_of_the_same_bytes_have_one(path):
     assert kept(path) == sorted([DUCKS, GEESE])
 
 
+@pytest.mark.slow
 def test_a_file_made_anew_has_none_and_a_compacted_one_has_its_own(path, tmp_path):
     sqlrag.compact(path)
     assert kept(path) == sorted([DUCKS, GEESE])

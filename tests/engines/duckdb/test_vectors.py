@@ -89,6 +89,7 @@ def assert_same(python: Any, macro: list[tuple[str, float]]) -> None:
     assert [row["score"] for row in python] == pytest.approx([score for _, score in macro], abs=1e-9, rel=0)
 
 
+@pytest.mark.slow
 def test_exact_query_orders_as_numpy(store: Store, vectors: np.ndarray) -> None:
     """The scores are those of numpy in float64, and no chunk is passed over that is nearer."""
     chance = random.Random(1)
@@ -101,6 +102,7 @@ def test_exact_query_orders_as_numpy(store: Store, vectors: np.ndarray) -> None:
         assert cosines[numbers] == pytest.approx(np.sort(cosines)[::-1][:50], abs=1e-9, rel=0)
 
 
+@pytest.mark.slow
 def test_exact_query_breaks_ties_by_document_and_place(tmp_path: Path) -> None:
     """Vectors of ±1/16 have sums that are exact in any order, and many ties: the order is numpy's to the last."""
     chance = np.random.default_rng(2)
@@ -153,6 +155,7 @@ def test_pool_takes_the_codes_that_differ_least(store: Store, vectors: np.ndarra
         assert {int(node_id[:3]) * 10 + int(node_id[-1]) for node_id, _ in found} == set(nearest.tolist())
 
 
+@pytest.mark.slow
 def test_filters_that_leave_less_than_a_pool_give_the_exact_answer(store: Store, vectors: np.ndarray) -> None:
     chance = random.Random(5)
     for _ in range(20):
@@ -230,6 +233,7 @@ def test_number_of_threads_does_not_matter(store: Store, vectors: np.ndarray) ->
 FUSIONS: tuple[Any, ...] = ("adaptive", "rrf", "weighted", "convex")
 
 
+@pytest.mark.slow
 def test_case_G6_equal_documents_stay_in_order(tmp_path: Path) -> None:
     documents = [Document(f"{name}.txt", "the same line") for name in "daceb"]
     chunks = [Chunk(document.doc_id, 0, document.text) for document in documents]

@@ -161,6 +161,7 @@ def merged(parts):
 
 
 class TestMerge:
+    @pytest.mark.slow
     def test_the_rows_are_those_of_a_file_that_was_built_as_one_whatever_the_order(
         self, built, merged, tmp_path, monkeypatch
     ):
@@ -179,6 +180,7 @@ class TestMerge:
             assert found["main.embedding_metadata"][key] == wanted["main.embedding_metadata"][key]
         assert sqlrag.check(merged) == []
 
+    @pytest.mark.slow
     def test_records_times_and_questions_go_over(self, parts, tmp_path):
         copies = [shutil.copy(part, tmp_path) for part in parts]
         with Store(copies[0], read_only=False) as store:
@@ -202,6 +204,7 @@ class TestMerge:
         assert rows["main.source_documents"] == sorted(documents)
         assert [notice for notice in done.notices if all(folder in notice for folder in folders)] != []
 
+    @pytest.mark.slow
     def test_vectors_ids_and_what_llama_index_said_go_over_bit_for_bit(self, tmp_path):
         random = np.random.default_rng(5)
         for name in "ab":
@@ -258,6 +261,7 @@ class TestMerge:
             assert str(one) in str(caught.value)
             assert str(two) in str(caught.value)
 
+    @pytest.mark.slow
     def test_so_are_other_dimensions_other_vectors_and_other_stop_words(self, tmp_path):
         one = empty(tmp_path / "1.duckdb")
         with pytest.raises(ModelMismatchError, match=r"64 dimensions\) and 'hashing-32' \(32\)"):
@@ -273,6 +277,7 @@ class TestMerge:
         with pytest.raises(ModelMismatchError, match=r"vectors differ: cosine -?0\.\d+ for the same text"):
             Stores([one, two])
 
+    @pytest.mark.slow
     def test_what_cannot_be_merged_leaves_the_output_as_it_was(self, tmp_path):
         one, two = one_chunk(tmp_path / "1.duckdb", "x.md"), one_chunk(tmp_path / "2.duckdb", "y.md")
         output = one_chunk(tmp_path / "out.duckdb", "z.md")
@@ -298,6 +303,7 @@ class TestMerge:
         assert output.read_bytes() == before
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1.duckdb", "2.duckdb", "out.duckdb"]
 
+    @pytest.mark.slow
     def test_overwriting_files_in_use_and_what_is_left_out(self, tmp_path):
         one, two = one_chunk(tmp_path / "1.duckdb", "x.md"), one_chunk(tmp_path / "2.duckdb", "y.md")
         with duckdb.connect(str(two)) as con:
@@ -315,6 +321,7 @@ class TestMerge:
             f"Left out from {two}, since sqlrag did not create it: main.mine.",
         ]
 
+    @pytest.mark.slow
     def test_the_command(self, parts, tmp_path):
         output = tmp_path / "all.duckdb"
         done = CliRunner().invoke(app, ["merge", *map(str, parts), "--out", str(output)])
@@ -342,6 +349,7 @@ class TestRanking:
             assert_same(found, search(one, way, question))
             assert found.methods.get("engine") == engine
 
+    @pytest.mark.slow
     def test_the_functions_take_lists_and_say_which_file_each_result_is_from(self, parts, merged):
         for function in (hybrid_query, vector_query, lexical_query):
             found = function("How do I filter by tag?", [str(part) for part in parts], top_k=7)
@@ -359,6 +367,7 @@ class TestRanking:
         assert counts[0]["chunks"] == counts[1]["chunks"]
         assert counts[0]["source_documents"] == counts[1]["source_documents"]
 
+    @pytest.mark.slow
     def test_all_terms_of_a_file_may_be_foreign_to_another(self, tmp_path):
         one = one_chunk(tmp_path / "1.duckdb", "x.md", "zebra zebra")
         two = one_chunk(tmp_path / "2.duckdb", "y.md", "quagga zebras quaggas")
@@ -474,6 +483,7 @@ class TestHandles:
             many.hybrid_query("tag", model_name="another")
         assert many.lexical_query("tag").sql.startswith("-- Several files")
 
+    @pytest.mark.slow
     def test_a_file_that_changes_counts_at_once(self, parts, tmp_path):
         copies = [Path(shutil.copy(part, tmp_path)) for part in parts]
         with Store(copies[0], read_only=False) as writer, Stores(copies) as many:
@@ -487,6 +497,7 @@ class TestHandles:
         whole = merge(copies, tmp_path / "all.duckdb").path
         assert_same(after, hybrid_query("filter by tag", whole, fusion="convex", top_k=50))
 
+    @pytest.mark.slow
     def test_threads(self, handles):
         many, one, _ = handles
         jobs = [(way, question) for way in ("adaptive", "convex", "both", "lexical") for question in QUESTIONS[:5]] * 2
@@ -495,6 +506,7 @@ class TestHandles:
             for job, found in zip(jobs, pool.map(lambda job: search(many, *job), jobs), strict=True):
                 assert_same(found, wanted[job])
 
+    @pytest.mark.slow
     def test_a_file_that_is_missing_locked_or_closed(self, parts, tmp_path):
         copies = [Path(shutil.copy(part, tmp_path)) for part in parts]
         code = "import sys, duckdb\ncon = duckdb.connect(sys.argv[1])\nprint('held', flush=True)\nsys.stdin.read()"

@@ -57,6 +57,7 @@ def engine_of(found):
     return found.methods.get("engine", "")
 
 
+@pytest.mark.slow
 def test_what_this_process_writes_is_found_at_once(path):
     with in_memory(path, read_only=False) as store:
         assert engine_of(ask(store)) == "memory"
@@ -109,6 +110,7 @@ def test_what_a_program_changes_by_its_own_sql_is_seen_at_once(path):
         assert engine_of(ask(store)).startswith("SQL, since ")
 
 
+@pytest.mark.slow
 def test_several_threads_that_ask_while_one_writes_never_miss_what_was_written(path):
     with in_memory(path, read_only=False) as store:
         written, done, wrong, engines = [79], threading.Event(), [], set()
@@ -160,6 +162,7 @@ def test_a_compacted_file_is_read_again(path):
         assert engine_of(ask(store)) == "memory"
 
 
+@pytest.mark.slow
 def test_what_another_process_writes_between_two_openings_is_found(path):
     residence = follow.residence_of(path, 2000)
     residence.stays = True  # as a server has it
@@ -180,6 +183,7 @@ def test_what_another_process_writes_between_two_openings_is_found(path):
         assert (found[0]["node_id"], engine_of(found)) == (chunk(80).node_id, "memory")
 
 
+@pytest.mark.slow
 def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_wanted(path, monkeypatch):
     monkeypatch.setattr(follow, "QUESTIONS", AS_IT_IS)  # that of all other tests is never reached
     assert AS_IT_IS == 20
@@ -221,6 +225,7 @@ def paths(path, tmp_path):
     return [path, other]
 
 
+@pytest.mark.slow
 def test_several_files_are_searched_in_memory_where_all_of_them_are_there(paths, tmp_path, monkeypatch):
     monkeypatch.setattr(follow, "QUESTIONS", AS_IT_IS)
     with Stores(paths, resident=False) as by_sql, Stores(paths) as later, Stores(paths, resident=True) as at_once:
@@ -242,6 +247,7 @@ def test_several_files_are_searched_in_memory_where_all_of_them_are_there(paths,
         assert "more than resident_mb" in engine_of(found)
 
 
+@pytest.mark.slow
 def test_a_change_of_one_of_several_files_is_followed(paths, tmp_path):
     with Stores(paths, resident=True) as store:
         settle(store)

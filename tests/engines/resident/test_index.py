@@ -83,6 +83,7 @@ def test_the_pool_ends_among_equal_codes(stores, row, pool):
     assert same(*stores, "vector", "", {"query_vector": vector, "codes_pool": pool, "top_k": 30}) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [0, 50, 10**9])
 def test_however_many_postings_are_scored_first(stores, monkeypatch, most):
     monkeypatch.setattr(index, "_PROBE", most)

@@ -32,6 +32,7 @@ def file(tmp_path):
     return build(tmp_path, **TEXTS)
 
 
+@pytest.mark.slow
 def test_rest_searches_in_memory_across_openings_and_follows_what_others_write(file, tmp_path):
     app = create_app(file, ServerOptions(idle_seconds=0.01))
     with TestClient(app, base_url="http://127.0.0.1") as client:
@@ -55,6 +56,7 @@ def test_rest_searches_in_memory_across_openings_and_follows_what_others_write(f
         assert residence._index is not index
 
 
+@pytest.mark.slow
 def test_rest_searches_several_files_in_memory(tmp_path):
     files = []
     for name, text in TEXTS.items():
