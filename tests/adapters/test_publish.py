@@ -198,9 +198,9 @@ class TestSameAsPython:
         ]
         with sqlrag.Store(folder / "words" / "kb.duckdb") as store:
             for text in [*questions, *quoted]:
-                assert found(page, text, mode="words") == scored(store.lexical_query(text, top_k=10)), text
+                assert found(page, text, mode="lexical") == scored(store.lexical_query(text, top_k=10)), text
             few = {"tags_any": ["search"], "per_document": 1}
-            assert found(page, "filter", mode="words", **few) == scored(store.lexical_query("filter", top_k=10, **few))
+            assert found(page, "filter", mode="lexical", **few) == scored(store.lexical_query("filter", top_k=10, **few))
 
     def test_by_vectors_and_both(self, visit, address, folder, questions):
         page = opened(visit, address, "below/site")
@@ -217,8 +217,8 @@ class TestSameAsPython:
                 pairs = [
                     (found(page, text, mode=mode, **options, **given), search(text, **options, **asked))
                     for mode, search, options in (
-                        ("meaning", store.vector_query, {"exact": True}),
-                        ("meaning", store.vector_query, {}),
+                        ("vector", store.vector_query, {"exact": True}),
+                        ("vector", store.vector_query, {}),
                         ("hybrid", store.hybrid_query, {}),
                         ("hybrid", store.hybrid_query, {"per_document": 2}),
                         ("hybrid", store.hybrid_query, {"fusion": "rrf"}),
@@ -255,9 +255,11 @@ class TestNotValid:
             " try { await store.search('filter', options) } catch (error) { return [error.status, error.title] } }"
         )
         for options, title in (
-            ({"mode": "words", "top_k": 0}, "top_k cannot be 0"),
-            ({"mode": "words", "per_document": 1.5}, "per_document cannot be 1.5"),
+            ({"mode": "lexical", "top_k": 0}, "top_k cannot be 0"),
+            ({"mode": "lexical", "per_document": 1.5}, "per_document cannot be 1.5"),
             ({"fusion": "none", "vector": [1] * 384}, "There is no such fusion"),
+            ({"mode": "words"}, "There is no such mode"),
+            ({"metadata": {"tags": "x"}}, "A published site has no option metadata"),
             ({"vector": [1, 2]}, "The vector cannot be used"),
             ({"vector": [0] * 384}, "The vector cannot be used"),
         ):
@@ -277,14 +279,14 @@ class TestRanges:
         with served(functools.partial(Files, directory=folder), threading.Event()) as with_ranges:
             page, before = opened(visit, with_ranges, "ranges", model=False), Files.sent
             assert before < (folder / "ranges" / "kb.duckdb").stat().st_size
-            assert [found(page, text, mode="words") for text in asked] == expected
+            assert [found(page, text, mode="lexical") for text in asked] == expected
             assert Files.requests > 10
             os.utime(folder / "ranges" / "kb.duckdb", (0, 0))
             visit.failing = True
             refused = "async (id) => { try { await store.read(id) } catch (error) { return error.title } }"
             assert page.evaluate(refused, document) == "This site was published anew"
         page = opened(visit, address, "ranges", model=False)  # from a server without ranges
-        assert [found(page, text, mode="words") for text in asked] == expected
+        assert [found(page, text, mode="lexical") for text in asked] == expected
 
 
 class TestPage:

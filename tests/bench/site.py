@@ -50,9 +50,9 @@ OPEN = """async (site) => {
 }"""
 
 MODES: dict[str, dict[str, Any]] = {
-    "words": {"mode": "words"},
-    "meaning": {"mode": "meaning"},
-    "meaning, exact": {"mode": "meaning", "exact": True},
+    "words": {"mode": "lexical"},
+    "meaning": {"mode": "vector"},
+    "meaning, exact": {"mode": "vector", "exact": True},
     "hybrid": {},
     "hybrid, rrf": {"fusion": "rrf"},
     "hybrid, 2 of a document": {"per_document": 2},
@@ -96,7 +96,7 @@ def measure(address: str, asked: list[tuple[str, list[float]]]) -> tuple[dict[st
         with counted("to open", figures):
             page.evaluate(OPEN, f"{address}/site")
         with counted("first question by words", figures):
-            page.evaluate(ASK, [asked[0][0], {"mode": "words"}])
+            page.evaluate(ASK, [asked[0][0], {"mode": "lexical"}])
         with counted("first question by both", figures):
             page.evaluate(ASK, [asked[0][0], {"vector": asked[0][1]}])
         for text, vector in asked[:20]:  # until the browser has compiled its best code

@@ -27,7 +27,7 @@ opening.then(async (store) => {
   dispatchEvent(new Event("sqlrag-model")); // what was answered by words is asked again
 }, () => {});
 
-const MODES = { hybrid_query: "hybrid", vector_query: "meaning", lexical_query: "words" };
+const MODES = { hybrid_query: "hybrid", vector_query: "vector", lexical_query: "lexical" };
 
 const routes = {
   async get_embedding_metadata(store) {
@@ -52,7 +52,7 @@ async function search(store, name, { query_text: text, context, ...options }) {
   const mode = MODES[name];
   const waits = mode === "hybrid" && store.site.words && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
   if (!waits) return store.search(text, { mode, ...options });
-  const found = await store.search(text, { mode: "words", ...options });
+  const found = await store.search(text, { mode: "lexical", ...options });
   return { ...found, notices: ["The model is loading; meanwhile the answer is by words alone.", ...found.notices] };
 }
 

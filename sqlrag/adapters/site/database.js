@@ -140,7 +140,7 @@ function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
 }
 
 /**
- * Search by mode "words", "meaning" or "hybrid"; the last two need the question's `vector`. Return rows as `sqlrag serve` does, and the ids
+ * Search by mode "lexical", "vector" or "hybrid"; the last two need the question's `vector`. Return rows as `sqlrag serve` does, and the ids
  * that `per_document` left out, by document.
  */
 function search(text, mode, vector, options) {
@@ -155,13 +155,13 @@ function search(text, mode, vector, options) {
     if (!FUSIONS.includes(fusion)) throw new Problem(422, "There is no such fusion", `It is one of ${FUSIONS.join(", ")}.`);
     hits = hybrid(text, vector, { k: deep, pool: most ? DEEPER : undefined, fusion, exact, filters });
   } else {
-    const [found, name] = mode === "words" ? [byWords(text, { k: deep, ...filters }), "lexical"] : [nearest(vector, deep, exact, filters), "vector"];
+    const [found, name] = mode === "lexical" ? [byWords(text, { k: deep, ...filters }), "lexical"] : [nearest(vector, deep, exact, filters), "vector"];
     const none = { vector_score: null, vector_rank: null, lexical_score: null, lexical_rank: null };
     hits = found.map((hit, place) => ({ ...hit, ...none, [`${name}_score`]: hit.score, [`${name}_rank`]: place + 1 }));
   }
   const [kept, further] = ofEachDocument(hits, most);
   const shown = kept.slice(0, k);
-  const type = { words: "bm25", meaning: "vector", hybrid: fusion }[mode];
+  const type = { lexical: "bm25", vector: "vector", hybrid: fusion }[mode];
   const rows = chunkRows(shown.map((hit) => hit.rid));
   const results = shown.map(({ rid, ...hit }) => ({ ...rows.get(rid), ...hit, score_type: type, source_doc: null, context: null, context_start: null, context_end: null }));
   const documents = new Set(results.map((row) => row.doc_id));
@@ -349,7 +349,7 @@ function explain(text, id, vector, options) {
     JOIN fts_main_documents.dict AS d ON d.termid = c.termid
     JOIN fts_main_documents.postings AS p ON p.termid = c.termid AND p.rid = c.rid
     WHERE c.rid = ${chunk.rid} ORDER BY d.term`) : [];
-  const { results } = search(text, vector ? "hybrid" : "words", vector, { ...options, top_k: DEEPER });
+  const { results } = search(text, vector ? "hybrid" : "lexical", vector, { ...options, top_k: DEEPER });
   const place = results.findIndex((row) => row.node_id === id);
   const [exact] = vector ? select(`SELECT vector_score FROM pair_scores(${lists(wanted).join(", ")}, ${VECTOR}, [${chunk.rid}], ${weight})`) : [];
   const bm25 = parts.reduce((sum, one) => sum + Math.round(one.contribution * 1e9), 0) / 1e9;

@@ -7,7 +7,7 @@ export class Problem extends Error {
 
 export interface SearchOptions {
   /** "hybrid" unless given. */
-  mode?: "hybrid" | "meaning" | "words";
+  mode?: "hybrid" | "vector" | "lexical";
   /** How many results, 1 or more; 10 unless given. */
   top_k?: number;
   /** At most so many chunks of a document; 0: all. */

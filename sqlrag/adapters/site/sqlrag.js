@@ -4,6 +4,10 @@ import { Problem, start } from "./rpc.js";
 
 export { Problem };
 
+const MODES = ["hybrid", "vector", "lexical"];
+
+const OPTIONS = ["top_k", "per_document", "fusion", "exact", "collection", "tags_any", "tags_all"];
+
 /**
  * Open a published site.
  *
@@ -57,12 +61,15 @@ class Store {
   /** Search; see the types. A hybrid search waits for the model, and answers by words alone, with a notice, where there is none. */
   async search(text, { mode = "hybrid", vector = null, ...options } = {}) {
     if (!text.trim()) throw new Problem(422, "The question is blank", "Type a question or some words.");
-    if (!this.site.words && mode !== "meaning") mode = "meaning";
-    if (mode === "words") return this.#database.call("search", text, mode, null, options);
+    if (!MODES.includes(mode)) throw new Problem(422, "There is no such mode", `It is one of ${MODES.join(", ")}.`);
+    const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
+    if (unknown) throw new Problem(422, `A published site has no option ${unknown}`, `It has mode, vector, ${OPTIONS.join(", ")}.`);
+    if (!this.site.words && mode !== "vector") mode = "vector";
+    if (mode === "lexical") return this.#database.call("search", text, mode, null, options);
     const given = vector ?? (await this.embed(text).catch((error) => error));
     if (!(given instanceof Error)) return this.#database.call("search", text, mode, given, options);
-    if (mode === "meaning") throw given;
-    const found = await this.#database.call("search", text, "words", null, options);
+    if (mode === "vector") throw given;
+    const found = await this.#database.call("search", text, "lexical", null, options);
     return { ...found, notices: [`The answer is by words alone. ${given.detail}`, ...found.notices] };
   }
 
