@@ -236,8 +236,7 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
     """Report an error and return the exit code, 2 for a bad value; re-raise it where the traceback is wanted."""
     if _interrupted or isinstance(error, (KeyboardInterrupt, Stopped)):
-        ended = "Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated."
-        write_message("\n".join([ended, *getattr(error, "__notes__", ())]))
+        write_message("\n".join(["Interrupted.", *getattr(error, "__notes__", ())]))
         return 128 + (_interrupted or signal.SIGINT)
     if _debug:
         raise error

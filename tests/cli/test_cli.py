@@ -653,7 +653,7 @@ def test_fault_S10_signals_that_end_a_program_leave_what_was_embedded_alone(tmp_
     number = getattr(signal, name)
     code, out, err = interrupt_a_build(tmp_path, signum=number)
     assert (code, out) == (128 + number, "")
-    assert re.fullmatch(said("Terminated."), err)
+    assert re.fullmatch(said("Interrupted."), err)
     assert names_in(tmp_path) == ["docs", "kb.duckdb.embedded"]
 
 
@@ -677,7 +677,7 @@ def test_fault_S10_sigterm_while_a_file_is_rewritten(kb, tmp_path, command):
         process.terminate()
         err = process.communicate(timeout=60)[1]
     assert process.returncode in (143, 0)  # a small file may be done before
-    assert err.startswith("Terminated.\n" if process.returncode else "")
+    assert err.startswith("Interrupted.\n" if process.returncode else "")
     # What was embedded is there where it is said to be, and nothing else.
     assert names_in(tmp_path) == ["kb.duckdb"] + ["kb.duckdb.embedded"] * ("kept in" in err)
 
