@@ -67,9 +67,13 @@ _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_ran
 EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
 
 _NOISE = (
-    "The vectors tell nothing for this question: over {trust.chunks} chunks that hold its words, cosine and BM25 have "
-    "a correlation of {trust.rho:.2f}; {rest}."
+    "For this question, meaning and words do not agree: of {trust.chunks} chunks that hold its words, those with more "
+    "of them are no nearer in meaning (correlation {trust.rho:.2f}); {rest}. If most questions say so, the model may "
+    "not know the language or the subject: see the page 'Embedding models' of the handbook."
 )
+
+# The fewest chunks by which the vectors are called noise: the standard error of a correlation is then .1.
+_NOISE_SAMPLE = 100
 
 _IRRELEVANT = (
     "Probably nothing relevant: {cosine}the best match by words has {words:.0%} of the score that they could give."
@@ -419,6 +423,11 @@ class Run:
             told = "" if counts_words else f"the best cosine is {cosine:.2f}, and "
             self.notices.append(_IRRELEVANT.format(cosine=told, words=words))
 
+    def _are_noise(self) -> bool:
+        """Return whether the vectors are noise for the question, by chunks enough; one word orders by length alone."""
+        trust = self.trust
+        return trust is not None and trust.value < NOISE and trust.chunks >= _NOISE_SAMPLE and self.terms.wanted > 1
+
     def _asks_for_words(self) -> bool:
         return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
 
@@ -431,8 +440,8 @@ class Run:
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)
         hits = hits[: plan.top_k]
-        if score_type == "adaptive" and self.trust and self.trust.value < NOISE and self.lexical_hits.hits:
-            self.notices.append(_NOISE.format(trust=self.trust, rest="the order is by words"))
+        if score_type == "adaptive" and self.lexical_hits.hits and self._are_noise():
+            self.notices.append(_NOISE.format(trust=self.trust, rest="so the order is by words"))
         fused = time.perf_counter()
         found, notices = with_context(self.engine, self._found(hits, score_type), plan)
         self.notices += notices
