@@ -171,7 +171,7 @@ function show(asked, found, parts, columns = new Map(), words = new Map()) {
 }
 
 function nothing(asked) {
-  const filtered = asked.collections.length || asked.tags.length;
+  const filtered = asked.collections.length || asked.tags.length || asked.metadata.length;
   const hint = filtered ? "Choose fewer filters" : asked.mode === "words" ? "Try other words, or search by meaning" : "Try other words";
   return `Nothing was found. ${hint}.`;
 }
@@ -342,13 +342,20 @@ $("form").addEventListener("submit", (event) => {
   go({ query, count: STEP, source: null, at: null }, { replace: query === state.query });
 });
 $("form").addEventListener("change", (event) => {
-  if (event.target === $("query")) return;
+  if (event.target === $("query") || $("metadata").contains(event.target)) return;
   const mode = new FormData($("form")).get("mode");
   go({ ...filters.ticked(), mode, query: $("query").value, count: STEP, source: null });
 });
 $("clear").addEventListener("click", () => {
-  go({ collections: [], tags: [], all: false, count: STEP, source: null });
+  go({ collections: [], tags: [], all: false, metadata: [], count: STEP, source: null });
   $("query").focus();
+});
+$("conditions").addEventListener("click", ({ target }) => {
+  const chip = target.closest("[data-condition]");
+  if (!chip) return;
+  const at = Number(chip.dataset.condition);
+  go({ metadata: state.metadata.filter((_, place) => place !== at), query: $("query").value, count: STEP, source: null });
+  ($("conditions").querySelectorAll("button")[at] ?? $("query")).focus();
 });
 $("more").addEventListener("click", () => go({ count: more(state.count) }));
 $("ask").addEventListener("click", () => void ask());
@@ -391,6 +398,7 @@ async function save(docId) {
 /** Show the file as it is after a change. */
 function changed() {
   choices = null;
+  filters.forget();
   shown = null;
   void describe();
   render();
@@ -399,6 +407,10 @@ function changed() {
 askForKeyBy(askForKey);
 source.listen((docId) => void save(docId));
 upload.listen(changed);
+filters.listen(
+  async () => (await get("facets?metadata_fields=true")).metadata_fields,
+  (one) => go({ metadata: [...state.metadata, one], query: $("query").value, count: STEP, source: null }),
+);
 listen(() => go({ source: null }), help);
 map.listen((node) => {
   opener = $("map-canvas");
