@@ -101,6 +101,13 @@ class _Command(config.Configured):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return list(super().parse_args(ctx, args))
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's, by which typer reads values
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         flags: dict[str, tuple[str, str]] = {}
         for param in self.params:

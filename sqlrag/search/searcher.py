@@ -11,13 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlrag import arguments
-from sqlrag.arguments import counted, shortened, shown
+from sqlrag.arguments import counted, meant_or_there, shortened, shown
 from sqlrag.cancellation import patience
 from sqlrag.embedders.base import GIVEN, same_model
 from sqlrag.embedders.batching import question_waits
@@ -37,6 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
+from sqlrag.ranking.filters import compared_fields
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -358,24 +358,24 @@ class Run:
         return self.trust
 
     def _unknown_names(self, filters: Filters) -> Iterator[str]:
-        """Yield a sentence for each collection and tag of the filters that no chunk has."""
+        """Yield a sentence for each collection, tag and metadata field of the filters that no chunk has."""
         asked = filters.parameters()
         for kind, what, names in (
             ("collections", "collection", asked.get("collection", ())),
             ("tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
+            ("metadata_fields", "metadata field", compared_fields(filters.metadata or {})),
         ):
             if not names:
                 continue
             rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
             known = [row["name"] for row in rows]
+            if kind == "metadata_fields":  # those of every chunk come last
+                known.sort(key=lambda name: name in ("file_name", "file_path", "mime"))
             for name in dict.fromkeys(names):
                 if name in known or len(known) == _MOST_KNOWN:
                     continue
-                near = get_close_matches(name, known, 3, 0.6)
-                there = f"did you mean {_listed(near)}?" if near else f"there is {_listed(known[:5])}" + (
-                    f" and {len(known) - 5:,} more." if known[5:] else "."
-                )  # fmt: skip
-                yield f"No chunk has the {what} {name!r}" + (f"; {there}" if known else ".")
+                there = meant_or_there(name, known)
+                yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
 
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
@@ -541,10 +541,6 @@ def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHi
 
 # Beyond so many names it is not said that one is unknown.
 _MOST_KNOWN = 10_000
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"{shortened(name)!r}" for name in names)
 
 
 def _unknown_words(unknown: Mapping[str, Sequence[str]], *, all_told: bool) -> list[str]:

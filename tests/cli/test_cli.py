@@ -194,10 +194,12 @@ def test_every_option_of_prepare_reaches_the_library(folder, tmp_path):
 @pytest.mark.skipif(not bundle_is_installed(), reason="needs the [offline] extra")
 def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
     model = "sentence-transformers/all-MiniLM-L6-v2"
-    done = sqlrag_process("prepare-embeddings", folder, "-o", "kb.duckdb", "--model", model, cwd=tmp_path)
+    build = ["prepare-embeddings", folder, "-o", "kb.duckdb", "--model", model, "--overwrite"]
+    done = sqlrag_process(*build, "--chunk-size", "600", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr.count("chunk-size 512 is lowered") == 1
-    assert "note: --chunk-size 512 is lowered" in done.stderr
+    assert done.stderr.count("chunk-size 600 is lowered") == 1
+    assert "note: --chunk-size 600 is lowered" in done.stderr
+    assert "lowered" not in sqlrag_process(*build, cwd=tmp_path).stderr  # the default is no choice
     assert ".py" not in done.stderr
 
 

@@ -233,8 +233,13 @@ function openAt(node, at) {
 
 /** Put the panel next to the results, or over them on narrow screens. */
 function layout(open) {
+  const halves = () => document.body.classList.contains("reading") && !narrow.matches;
+  const before = halves() ? $("app").scrollTop : scrollY;
   document.body.classList.toggle("reading", open);
   $("source").hidden = !open;
+  // The list stays where it is, whichever scrolls it.
+  if (halves()) $("app").scrollTop = before;
+  else if (!open) scrollTo(scrollX, before);
   $("app").inert = open && narrow.matches;
 }
 
