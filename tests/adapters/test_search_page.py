@@ -1100,3 +1100,39 @@ def test_metadata_filter_by_columns_and_fields(visit, rows, viewport):
     again.goto(f"{address}?q=pump&filter=[1]&filter=no&filter=[%22id%22,%22$where%22,1]")
     expect(again.locator("#list li")).to_have_count(4)  # what is no condition is none
     expect(again.locator("#conditions")).to_be_hidden()
+
+
+LINKED = {
+    "index_md": (
+        "# Cellar\n\nSee [the guide](guides/storage.md#in-the-light), [tasting](tasting.html), [gone](gone.md), "
+        "[the web](https://example.org/), [a script](javascript:window.taken=1) and "
+        "<a href='tasting.html' data-link='0' data-node='x'>forged</a>."
+    ),
+    "tasting_html": "<h1>Tasting</h1><p>White before red, as in <a href='guides/storage.md'>storage</a>.</p>",
+}
+
+
+def test_links_lead_to_the_documents_of_the_file(visit, tmp_path):
+    (tmp_path / "docs" / "guides").mkdir(parents=True)
+    guide = "# Storage\n\nLying down.\n\n" + "Cool. " * 400 + "\n\n## In the light\n\nWine is kept dark.\n"
+    (tmp_path / "docs" / "guides" / "storage.md").write_text(guide)
+    path = build(tmp_path, **LINKED)
+    with sqlrag.Store(path) as store:
+        assert store.select("serving/links", node_id="guides/storage.md#0") == []
+    with server(path) as address:
+        page = visit(f"{address}?q=cellar&source=index.md%230")
+        text = page.locator("#source-text")
+        expect(text.locator("a[data-node]")).to_have_text(["the guide", "tasting", "forged"])
+        hrefs = {link.text_content(): link.get_attribute("href") for link in text.locator("a").all()}
+        assert hrefs["the web"] == "https://example.org/"
+        assert hrefs.get("gone") is hrefs.get("a script") is None
+        assert violations(page) == []
+        text.get_by_text("the guide", exact=True).click()
+        expect(page.locator("#source-place")).to_contain_text("guides/storage.md")
+        expect(page.locator("#source mark.passage").first).to_have_text("In the light")
+        expect(page.locator("#source mark.passage").first).to_be_in_viewport()
+        page.go_back()
+        text.get_by_text("tasting", exact=True).click()
+        text.get_by_text("storage", exact=True).click()
+        expect(page.locator("#source-place")).to_contain_text("guides/storage.md")
+        assert page.evaluate("window.taken") is None

@@ -77,7 +77,8 @@ def add_facets(app: FastAPI, service: Service) -> None:
         """Return the place of a chunk in its document: its spans in characters, empty if unknown, and its page.
 
         `body_start` is where the text of Markdown begins, behind its front matter; null in what is no Markdown.
-        `original`: whether `/originals` has the document.
+        `original`: whether `/originals` has the document. `links`: the links of its document to others of the file,
+        by their URLs, with the chunks that they lead to.
         """
         content = await service.on_store(request, lambda store: as_json(_passage(store, node_id)))
         return with_etag(request, content)
@@ -152,6 +153,7 @@ def _passage(store: Store, node_id: str) -> dict[str, Any]:
         "page": page,
         "body_start": body_start if is_markdown(mime) else None,
         "original": original(store, checksum or "") is not None,
+        "links": [{"url": url, "node_id": target} for url, target in store.select("serving/links", node_id=node_id)],
     }
 
 

@@ -207,7 +207,7 @@ async function openSource(asked) {
     const found = asked.query.trim() && texts.length ? await marks(asked, texts, [], signal) : [];
     const terms = found.flatMap((part, at) => part.map(([start, end]) => [start + spans[at][0], end + spans[at][0]]));
     const types = document_.row ? typesOf((await offered()).row_sources).get(document_.doc_id.split("/", 1)[0]) : undefined;
-    source.show(document_, spans, terms, place, types);
+    source.show(document_, spans, terms, place, types, hrefOf);
   } catch (error) {
     if (error.name !== "AbortError") source.failed(sentence(error));
   }
