@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -52,6 +52,26 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     names = sorted(valid, key=len)
     alike = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return next(iter(alike + [one for one in names if name in one.split("_")]), None)
+
+
+def meant_or_there(name: str, known: Sequence[str]) -> str:
+    """Return which of the known names were probably meant by an unknown one, in any case, or some of them.
+
+    Examples
+    --------
+    >>> meant_or_there("authors", ["author", "year"]), meant_or_there("x", ["author"]), meant_or_there("x", [])
+    ("did you mean 'author'?", "there is 'author'.", '')
+    """
+    folded = {one.casefold(): one for one in reversed(known)}
+    near = [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, 3, 0.6)]
+    if near:
+        return f"did you mean {_listed(near)}?"
+    more = f" and {len(known) - 5:,} more" if known[5:] else ""
+    return f"there is {_listed(known[:5])}{more}." if known else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"{shortened(name)!r}" for name in names)
 
 
 def refuse_unknown_names(function: str, valid: Iterable[str], given: Iterable[str]) -> None:

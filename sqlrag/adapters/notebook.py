@@ -20,6 +20,10 @@ _ONE_QUESTION = "There is no question: write it after %search, or in the cell be
 def load(shell: Any) -> None:
     """Give an IPython shell ``%sqlrag``, ``%search``, ``%%search`` and, unless another extension has it, ``%%sql``."""
     magics = _Magics(shell)
+    if shell.display_formatter is not None:
+        import duckdb
+
+        shell.display_formatter.formatters["text/plain"].for_type(duckdb.DuckDBPyConnection, magics.show)
     shell.register_magic_function(magics.choose, "line", "sqlrag")
     shell.register_magic_function(magics.search, "line_cell", "search")
     if shell.find_cell_magic("sql") is None:
@@ -58,6 +62,10 @@ class _Magics:
                 self._con = None
             self._con = connect(words[0])
         return self._con
+
+    def show(self, con: duckdb.DuckDBPyConnection, printer: Any, cycle: bool) -> None:  # noqa: ARG002 - IPython's
+        """Show the connection of the cells below as what it is for, and any other as ever."""
+        printer.text("Connected: %search and %%sql ask this file." if con is self._con else repr(con))
 
     def sql(self, line: str, cell: str | None = None) -> pd.DataFrame | None:
         """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it."""

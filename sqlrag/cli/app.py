@@ -101,6 +101,13 @@ class _Command(config.Configured):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return list(super().parse_args(ctx, args))
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's, by which typer reads values
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         flags: dict[str, tuple[str, str]] = {}
         for param in self.params:
@@ -236,8 +243,7 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:
     """Report an error and return the exit code, 2 for a bad value; re-raise it where the traceback is wanted."""
     if _interrupted or isinstance(error, (KeyboardInterrupt, Stopped)):
-        ended = "Interrupted." if _interrupted in (0, signal.SIGINT) else "Terminated."
-        write_message("\n".join([ended, *getattr(error, "__notes__", ())]))
+        write_message("\n".join(["Interrupted.", *getattr(error, "__notes__", ())]))
         return 128 + (_interrupted or signal.SIGINT)
     if _debug:
         raise error

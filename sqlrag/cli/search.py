@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 Explain = Annotated[bool, option("--explain", help="Explain the rank of each result.")]
 
+_NO_WORDS: Any = ()
+
 _LEXICAL_FIRST = ("top_k", "conjunctive", "plain")
 
 
@@ -181,8 +183,10 @@ def search(
 )
 @with_options(*(name for name in flags_of(StoreExplainOptions) if name not in ("model_name", "strict")), after="db")
 def explain(
-    query_text: Text,
-    node_id: Annotated[str, typer.Argument(metavar="NODE_ID", help="The chunk, found or not.", show_default=False)],
+    query_text: Text = _NO_WORDS,
+    node_id: Annotated[
+        str, typer.Argument(metavar="NODE_ID", help="The chunk, found or not.", show_default=False)
+    ] = "",
     db: Dbs = NO_FILES,
     syntax: Annotated[
         bool | None,
@@ -196,6 +200,12 @@ def explain(
     from sqlrag.ranking.explanation import TermPart
     from sqlrag.search.open import open_store
 
+    if not query_text or not node_id:  # click fills the last one first
+        alone = query_text or node_id
+        chunk = alone if "#" in alone else f"{alone}#0" if Path(alone).suffix else "guides/filters.md#2"
+        raise typer.BadParameter(
+            f"Name a question and the id of a chunk, which search shows, such as: sqlrag explain 'my question' {chunk}"
+        )
     with open_store(where(db)) as store:
         explained = store.explain(query_text, node_id, syntax=syntax, conjunctive=conjunctive, **chosen(options))
     for notice in explained.notices:
@@ -229,7 +239,7 @@ def _answer(
         write_message(f"note: {word} is searched for as a word; the file to search is named by --db {word}")
     given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
-    from sqlrag.ranking.results import format_results, in_json, keys_of, wrapped
+    from sqlrag.ranking.results import format_results, keys_of, wrapped
     from sqlrag.search.open import open_store
 
     imported = time.perf_counter()
@@ -248,7 +258,7 @@ def _answer(
         write_message(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         results.notices = []  # they are on standard error
-        columns, rows = keys_of(results), list(map(in_json, results))
+        columns, rows = keys_of(results), list(map(_readable, results))
         text = format_results(results, query_text, width=terminal_width())
         if results.further:
             also = [f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items()]
@@ -268,6 +278,15 @@ def _answer(
     if not known:
         embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db[0]))}"
         write_message(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
+
+
+def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result as JSON, what a reader sees without the soft hyphens by which it is as long as the text."""
+    from sqlrag.ranking.results import in_json
+    from sqlrag.visible import visible
+
+    seen = {name: visible(row[name]) for name in ("shown", "context_shown") if row[name] is not None}
+    return {**in_json(row), **seen}
 
 
 def _few(node_ids: list[str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlrag import arguments, scratch
-from sqlrag.arguments import counted, flag, shown
+from sqlrag.arguments import counted, flag, meant_or_there, shown
 from sqlrag.embedders.base import GIVEN, as_embedder, check_stored, load_stored, same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.legs import passing_filters
@@ -468,7 +468,10 @@ def _chunks(
     columns = {name: table[f"c{place}"] for place, name in enumerate(names)}
     for name, column in columns.items():
         if name not in _TIMES and column.null_count == len(column) and len(column):
-            raise InputError(f"No chunk of {store.path} has the metadata field {name!r}.")
+            fields = [row[0] for row in store.select("facets/metadata_fields", most=1000)]
+            there = meant_or_there(name, fields)
+            unknown = f"No chunk of {store.path} has the metadata field {name!r}"
+            raise InputError(unknown + (f"; {there}" if there else "."))
     path = store.path
     remedy = "with. Pass embedder to embed_rows."
     load = (lambda: model or load_stored(path, identity, remedy)) if known else None

@@ -53,7 +53,7 @@ class FileFacts(NamedTuple):
     def __str__(self) -> str:
         """Format it as lines."""
         table = {
-            "file": f"{self.path} ({self.size_bytes:,} bytes)",
+            "file": f"{self.path} ({self.size_bytes:,} bytes{' with its JSON' * (self.format == 'faiss_json')})",
             "format": self.format,
             "model": f"{self.model} ({self.dimensions} dimensions)",
             "documents": f"{self.documents:,}",

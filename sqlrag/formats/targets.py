@@ -28,24 +28,26 @@ _LARGE = 1 << 22  # bytes
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export: the file, counts, the size in bytes, and notices."""
+    """The result of an export: the file, counts, the size in bytes with that of the ``others``, and notices."""
 
     path: Path
     documents: int
     chunks: int
     size_bytes: int
     notices: list[str] = field(default_factory=list)
+    others: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
         """Format it as lines."""
         counts = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
-        return "\n".join([f"{self.path}: {counts}, {self.size_bytes:,} bytes", *self.notices])
+        files = " and ".join([str(self.path), *(other.name for other in self.others)])
+        return "\n".join([f"{files}: {counts}, {self.size_bytes:,} bytes", *self.notices])
 
 
 def exported(contents: Contents, path: Path, *others: Path, notices: Sequence[str] = ()) -> Exported:
     """Return the report of contents that have been written to a file or folder, and to further files."""
     size = size_of(path, *others)
-    return Exported(path, contents.documents, contents.chunks, size, [*contents.notices, *notices])
+    return Exported(path, contents.documents, contents.chunks, size, [*contents.notices, *notices], others)
 
 
 def size_of(*paths: Path) -> int:

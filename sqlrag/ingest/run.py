@@ -728,7 +728,7 @@ def fit_to_window(
     window = window_of(embedder)
     if policy.chunk_unit != "tokens" or policy.chunk_size <= window:
         return policy
-    if report is not None:
+    if report is not None and policy.chunk_size != ChunkPolicy().chunk_size:  # the default was not chosen
         note = f"chunk_size {policy.chunk_size} is lowered to {window} tokens, the window of {embedder.model_name}."
         report.warnings.append(note)
         warnings.warn(note, stacklevel=stacklevel)

@@ -318,14 +318,12 @@ def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def filter_hints(filters: Filters, types: Mapping[str, str]) -> list[str]:
-    """Return what may be wrong with a metadata filter that no chunk passes: fields that are nowhere, or are lists.
+    """Return what may be wrong with a metadata filter that no chunk passes: fields that are lists.
 
     ``types`` are the JSON types of the fields that some chunk has.
     """
-    hints = []
-    for name, operators in compared_fields(filters.metadata or {}).items():
-        if name not in types:
-            hints.append(f"No chunk has the metadata field {name!r}.")
-        elif types[name] == "ARRAY" and "$eq" in operators:
-            hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
-    return hints
+    return [
+        f"The metadata field {name!r} is a list; $contains looks for a value in it."
+        for name, operators in compared_fields(filters.metadata or {}).items()
+        if types.get(name) == "ARRAY" and "$eq" in operators
+    ]

@@ -6,6 +6,7 @@ import datetime as dt
 import html
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
@@ -16,7 +17,8 @@ from uuid import UUID
 
 from sqlrag.arguments import counted
 from sqlrag.errors import MissingExtraError
-from sqlrag.ranking.snippets import body_of, clean, columns_of, cut, fitting, snippet
+from sqlrag.ranking.snippets import CELLS, body_of, clean, columns_of, cut, fitting, snippet
+from sqlrag.types import ROW
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
@@ -115,6 +117,9 @@ def in_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _WIDTH = 100  # columns of a terminal
+
+# A row of a table that another line follows; both are in one paragraph in the terminal.
+_END_OF_ROW = re.compile(rf"^(.*{CELLS}.*)\n", re.MULTILINE)
 
 TEXT_COLUMNS = 280  # of a chunk's text in the terminal: three lines
 
@@ -285,7 +290,7 @@ class Results(list[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         optional = [name for name, known in _COLUMNS_WHERE_KNOWN.items() if any(known(row) for row in self)]
-        after = ("Page", "Row")
+        after = ("Page", "Row", "Columns")
         titles = ["#", "Score", *(name for name in optional if name not in after), "Document", "Section"]
         titles += [*(name for name in optional if name in after), "Text"]
         texts = [clean(text) for text in snippets_of(self, _TEXT_COLUMNS_HTML, self.weighed)]
@@ -308,10 +313,11 @@ class Results(list[dict[str, Any]]):
 def format_results(results: Sequence[Mapping[str, Any]], query_text: str, *, width: int = _WIDTH) -> str:
     """Format results for reading: plain text without colours, at most ``width`` columns wide, broken between words.
 
-    Each result gives its rank, score, id, document and headings, page, its rank and raw score in both legs, and the
-    part of its text that holds most of what was asked, by the weight of the words; its beginning where only the text is
-    known. What was to be read around it is shown whole, with a bar before the lines of the chunk. A fused score orders
-    the results of one query; how near a chunk is says the cosine, how well its words match the BM25 score.
+    Each result gives its rank, score, id, document and headings, page, its rank and raw score in both legs, the columns
+    of a row of a table that its text lacks, and the part of its text that holds most of what was asked, by the weight
+    of the words; its beginning where only the text is known. What was to be read around it is shown whole, with a bar
+    before the lines of the chunk. A fused score orders the results of one query; how near a chunk is says the cosine,
+    how well its words match the BM25 score.
 
     Parameters
     ----------
@@ -352,7 +358,8 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str, *, wid
         lines += ["", *wrap(f"{_place(row)} ({_score(row)})", f"{rank:>2}. ", "    ")]
         lines += wrap(", ".join(filter(None, [_title(row), page, _key(row)])), "    ")
         lines += wrap(_legs(row), "    ")
-        lines += ["", *(_around(row, wrap) or wrap(text, "    "))]
+        lines += wrap(cut(_columns(row), TEXT_COLUMNS), "    ")
+        lines += ["", *(_around(row, wrap) or wrap(_END_OF_ROW.sub(r"\1;\n", text), "    "))]
     return "\n".join(lines)
 
 
@@ -407,6 +414,29 @@ def _key(row: Mapping[str, Any]) -> str:
     return f"row_key {clean(str(exact(row['row_key'])))}" if "row_key" in row else ""
 
 
+# What the metadata of a row have beside its columns.
+_OF_EVERY_ROW = ("file_name", "file_path", "mime", "truncated")
+
+_VALUE_COLUMNS = 40
+
+
+def _columns(row: Mapping[str, Any]) -> str:
+    """Return the columns of a row of a table that filters know, "price: 12.5, shop: north"; "" of anything else."""
+    metadata = row.get("metadata")
+    if not isinstance(metadata, Mapping) or not str(metadata.get("mime")).startswith(ROW):
+        return ""
+    told = {clean(title) for title in row.get("heading_path") or ()}
+    values = {name: _written(value) for name, value in metadata.items() if name not in _OF_EVERY_ROW}
+    parts = [f"{clean(name)}: {value}" for name, value in values.items() if value not in told]
+    return ", ".join(parts)
+
+
+def _written(value: object) -> str:
+    """Return a value of a column in one line, a text as it is and anything else as JSON has it."""
+    text = value if isinstance(value, str) else json.dumps(exact(value), ensure_ascii=False, default=str)
+    return cut(clean(text), _VALUE_COLUMNS)
+
+
 def snippets_of(rows: Sequence[Mapping[str, Any]], columns: int, weighed: Weighed | None) -> list[str]:
     """Return the part of each text to show, so many columns at most; its beginning where the question is unknown."""
     texts = [body_of(row) for row in rows]
@@ -448,6 +478,7 @@ _COLUMNS_WHERE_KNOWN: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "Lexical rank (BM25)": lambda row: _leg(row, "lexical", 2),
     "Page": lambda row: "" if row.get("page") is None else str(row["page"]),
     "Row": lambda row: str(exact(row["row_key"])) if "row_key" in row else "",
+    "Columns": _columns,
 }
 
 

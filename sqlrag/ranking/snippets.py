@@ -22,6 +22,11 @@ _MARKS = re.compile(r"(?:[#>]+(?:\s+|$))+")
 
 _BARE = re.compile(r"[\s`*_#~\\]+")
 
+_ROW_OF_TABLE = re.compile(r"\|(.+)\|")
+_CELL_END = re.compile(r"(?<!\\)\|")
+_CELL_OF_RULE = re.compile(r":?-+:?")
+CELLS = " · "  # between the cells of a row
+
 
 class WeighedWord(NamedTuple):
     """A place in a text, ``text[start:end]``, of a word that was asked for: what it counts as, and how much."""
@@ -38,14 +43,26 @@ def clean(text: object) -> str:
 
 
 def body_of(row: Mapping[str, Any]) -> str:
-    """Return the text of a result as a reader sees it, without blank lines and the headings that are shown above it."""
+    """Return the text of a result as a reader sees it, without blank lines and the headings that are shown above it.
+
+    Of tables the cells are left, without the signs between them.
+    """
     titles = [_bare(title) for title in row.get("heading_path") or ()]
     lines = [clean(line) for line in visible(str(row.get("shown") or row.get("text") or "")).splitlines()]
-    lines = [line for line in lines if line]
+    lines = [cells for cells in map(_cells, lines) if cells]
     start = 0
     while start < len(lines) and _is_title(_bare(lines[start]), titles):
         start += 1
     return "\n".join(lines[start:] or lines)
+
+
+def _cells(line: str) -> str:
+    """Return the cells of a row of a table, "" of the rule below its header, and any other line as it is."""
+    row = _ROW_OF_TABLE.fullmatch(line)
+    if row is None:
+        return line
+    cells = [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(row[1])]
+    return "" if all(map(_CELL_OF_RULE.fullmatch, cells)) else CELLS.join(filter(None, cells))
 
 
 def _bare(text: object) -> str:

@@ -11,13 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlrag import arguments
-from sqlrag.arguments import counted, shortened, shown
+from sqlrag.arguments import counted, meant_or_there, shortened, shown
 from sqlrag.cancellation import patience
 from sqlrag.embedders.base import GIVEN, same_model
 from sqlrag.embedders.batching import question_waits
@@ -37,6 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
+from sqlrag.ranking.filters import compared_fields
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -67,9 +67,13 @@ _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_ran
 EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
 
 _NOISE = (
-    "The vectors tell nothing for this question: over {trust.chunks} chunks that hold its words, cosine and BM25 have "
-    "a correlation of {trust.rho:.2f}; {rest}."
+    "For this question, meaning and words do not agree: of {trust.chunks} chunks that hold its words, those with more "
+    "of them are no nearer in meaning (correlation {trust.rho:.2f}); {rest}. If most questions say so, the model may "
+    "not know the language or the subject: see the page 'Embedding models' of the handbook."
 )
+
+# The fewest chunks by which the vectors are called noise: the standard error of a correlation is then .1.
+_NOISE_SAMPLE = 100
 
 _IRRELEVANT = (
     "Probably nothing relevant: {cosine}the best match by words has {words:.0%} of the score that they could give."
@@ -354,24 +358,24 @@ class Run:
         return self.trust
 
     def _unknown_names(self, filters: Filters) -> Iterator[str]:
-        """Yield a sentence for each collection and tag of the filters that no chunk has."""
+        """Yield a sentence for each collection, tag and metadata field of the filters that no chunk has."""
         asked = filters.parameters()
         for kind, what, names in (
             ("collections", "collection", asked.get("collection", ())),
             ("tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
+            ("metadata_fields", "metadata field", compared_fields(filters.metadata or {})),
         ):
             if not names:
                 continue
             rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
             known = [row["name"] for row in rows]
+            if kind == "metadata_fields":  # those of every chunk come last
+                known.sort(key=lambda name: name in ("file_name", "file_path", "mime"))
             for name in dict.fromkeys(names):
                 if name in known or len(known) == _MOST_KNOWN:
                     continue
-                near = get_close_matches(name, known, 3, 0.6)
-                there = f"did you mean {_listed(near)}?" if near else f"there is {_listed(known[:5])}" + (
-                    f" and {len(known) - 5:,} more." if known[5:] else "."
-                )  # fmt: skip
-                yield f"No chunk has the {what} {name!r}" + (f"; {there}" if known else ".")
+                there = meant_or_there(name, known)
+                yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
 
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
@@ -419,6 +423,11 @@ class Run:
             told = "" if counts_words else f"the best cosine is {cosine:.2f}, and "
             self.notices.append(_IRRELEVANT.format(cosine=told, words=words))
 
+    def _are_noise(self) -> bool:
+        """Return whether the vectors are noise for the question, by chunks enough; one word orders by length alone."""
+        trust = self.trust
+        return trust is not None and trust.value < NOISE and trust.chunks >= _NOISE_SAMPLE and self.terms.wanted > 1
+
     def _asks_for_words(self) -> bool:
         return self.plan.mode != "vector" and self.has_lexical_index and bool(self.terms.wanted or self.terms.clauses)
 
@@ -431,8 +440,8 @@ class Run:
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)
         hits = hits[: plan.top_k]
-        if score_type == "adaptive" and self.trust and self.trust.value < NOISE and self.lexical_hits.hits:
-            self.notices.append(_NOISE.format(trust=self.trust, rest="the order is by words"))
+        if score_type == "adaptive" and self.lexical_hits.hits and self._are_noise():
+            self.notices.append(_NOISE.format(trust=self.trust, rest="so the order is by words"))
         fused = time.perf_counter()
         found, notices = with_context(self.engine, self._found(hits, score_type), plan)
         self.notices += notices
@@ -532,10 +541,6 @@ def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHi
 
 # Beyond so many names it is not said that one is unknown.
 _MOST_KNOWN = 10_000
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"{shortened(name)!r}" for name in names)
 
 
 def _unknown_words(unknown: Mapping[str, Sequence[str]], *, all_told: bool) -> list[str]:

@@ -143,7 +143,7 @@ def test_a_notebook_runs_from_its_first_to_its_last_cell(kb):
     client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": kb.parent}})
     client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
     shown = [cell.outputs[-1]["data"]["text/plain"] for cell in notebook.cells]
-    assert "DuckDBPyConnection" in shown[0]
+    assert shown[0] == "Connected: %search and %%sql ask this file."
     assert "battery.md#0" in shown[1]
     assert "late.md#0" in shown[2]
 

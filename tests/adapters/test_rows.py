@@ -22,6 +22,7 @@ from sqlrag.embedders.hashing import HashingEmbedder
 from tests.adapters.test_mcp import ask, given, in_process, text_of
 from tests.ingest.test_rows import TestTypes as Types
 from tests.ingest.test_rows import has_type
+from tests.support.helpers import build
 
 KEYS = {
     "7": (7, 7),
@@ -227,6 +228,42 @@ FACETS = {
     },
     "subject": {"type": "VARCHAR", "filled": 40, "distinct": 40, "values": []},
 }
+
+
+def test_fields_to_filter_by_have_kinds_and_values(tmp_path):
+    """By the kind of most values; of several files together, and asked for alone."""
+    first = build(
+        tmp_path / "a",
+        a_md="---\nyear: 2020\nauthors: [Ana, Bo]\ndraft: true\n'x/y~z': v\n---\nA pump.",
+        b_md="---\nyear: 2024\nauthors: [Ana]\nlong: " + "w" * 101 + "\n---\nA lamp.",
+        c_md="---\nyear: unknown\nnested: {a: 1}\n---\nA wire.",
+    )
+    second = build(tmp_path / "b", d_md="---\nyear: 2019\nauthors: [Bo]\n---\nA nut.")
+    wanted = {
+        "authors": ("array", 2, None, None, [("Ana", 2), ("Bo", 1)]),
+        "draft": ("boolean", 1, None, None, [(True, 1)]),
+        "long": ("string", 1, None, None, []),
+        "x/y~z": ("string", 1, None, None, [("v", 1)]),
+        "year": ("number", 2, 2020, 2024, [(2020, 1), (2024, 1)]),
+    }
+
+    def told(path):
+        with TestClient(create_app(path, ServerOptions()), base_url="http://127.0.0.1") as client:
+            assert "metadata_fields" not in client.get("/facets").json()
+            fields = client.get("/facets?metadata_fields=true").json()["metadata_fields"]
+        assert [field["chunks"] for field in fields] == sorted((field["chunks"] for field in fields), reverse=True)
+        return {
+            one["name"]: (
+                *(one[key] for key in ("kind", "chunks", "least", "greatest")),
+                [(value["value"], value["chunks"]) for value in one["values"]],
+            )
+            for one in fields
+        }
+
+    assert told(first) == wanted
+    both = told([first, second])
+    assert both["authors"] == ("array", 3, None, None, [("Ana", 2), ("Bo", 2)])
+    assert both["year"] == ("number", 3, 2019, 2024, [(2019, 1), (2020, 1), (2024, 1)])
 
 
 @pytest.mark.slow

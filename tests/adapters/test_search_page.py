@@ -1039,3 +1039,100 @@ def test_rows_are_shown_without_their_columns_where_these_fail(visit, rows):
     ask(page, "pump")
     expect(page.locator("#list li")).to_have_count(4)
     expect(page.locator("#notices")).to_contain_text("The columns are not shown: The server is busy")
+
+
+def condition(page, field, sign, value):
+    if not page.locator("#metadata[open]").count():
+        page.locator("#metadata summary").click()
+    page.get_by_label("Field").select_option(field)
+    page.get_by_label("Condition").select_option(label=sign)
+    page.get_by_label("Value").fill(value)
+    page.keyboard.press("Enter")
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_metadata_filter_by_columns_and_fields(visit, rows, viewport):
+    address, path = rows
+    page = visit(f"{address}?q=pump+parcel", viewport)
+    expect(page.locator("#list li")).to_have_count(4)
+    page.locator("#metadata summary").click()
+    expect(page.get_by_label("Field")).to_be_focused()
+    page.get_by_label("Field").select_option("price <i>")
+    expect(page.get_by_label("Value")).to_have_attribute("placeholder", "24.5 to 1039")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("button", name="Add the filter").click()  # without a value
+    assert page.get_by_label("Value").evaluate("input => input.validationMessage") == "Enter a number."
+    condition(page, "price <i>", "at most", "100")
+    expect(page.locator("#list .open")).to_have_count(1)
+    assert nodes(page) == ["tickets/101#0"]
+    chips = page.locator("#conditions button")
+    expect(chips).to_have_text(["price <i> at most 100 ×"])
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("button", name="Remove the filter price <i> at most 100").click()
+    expect(page.locator("#list li")).to_have_count(4)
+    wanted = {
+        ("open", "is", "false"): {"open": False},
+        ("marks", "has", "wet"): {"marks": {"$contains": "wet"}},
+        ("subject", "contains", "LATE"): {"subject": {"$text_match_insensitive": "LATE"}},
+        ("day", "at least", "2024-03-02"): {"day": {"$gte": "2024-03-02"}},
+        ("id", "is", "101"): {"id": 101},
+    }
+    for (field, sign, value), metadata in wanted.items():
+        condition(page, field, sign, value)
+        expect(chips).to_have_text([f"{field} {sign} {value} ×"])
+        found = [row["node_id"] for row in sqlrag.hybrid_query("pump parcel", path, metadata=metadata)]
+        assert found
+        expect(page.locator("#list .open").first).to_have_attribute("data-node", found[0])
+        expect(page.locator("#list .open")).to_have_count(len(found))
+        assert nodes(page) == found
+        page.click("#clear")
+        expect(page.locator("#conditions")).to_be_hidden()
+        expect(page.locator("#list .open")).to_have_count(4)
+    condition(page, "open", "is", "true")
+    condition(page, "marks", "has", "late")
+    expect(chips).to_have_count(2)
+    again = visit(page.url, viewport)
+    expect(again.locator("#conditions button")).to_have_text(["open is true ×", "marks has late ×"])
+    expect(again.locator("#list .open")).to_have_count(1)
+    assert nodes(again) == ["tickets/101#0"]
+    again.goto(f"{address}?q=pump&filter=[1]&filter=no&filter=[%22id%22,%22$where%22,1]")
+    expect(again.locator("#list li")).to_have_count(4)  # what is no condition is none
+    expect(again.locator("#conditions")).to_be_hidden()
+
+
+LINKED = {
+    "index_md": (
+        "# Cellar\n\nSee [the guide](guides/storage.md#in-the-light), [tasting](tasting.html), [gone](gone.md), "
+        "[the web](https://example.org/), [a script](javascript:window.taken=1) and "
+        "<a href='tasting.html' data-link='0' data-node='x'>forged</a>."
+    ),
+    "tasting_html": "<h1>Tasting</h1><p>White before red, as in <a href='guides/storage.md'>storage</a>.</p>",
+}
+
+
+def test_links_lead_to_the_documents_of_the_file(visit, tmp_path):
+    (tmp_path / "docs" / "guides").mkdir(parents=True)
+    guide = "# Storage\n\nLying down.\n\n" + "Cool. " * 400 + "\n\n## In the light\n\nWine is kept dark.\n"
+    (tmp_path / "docs" / "guides" / "storage.md").write_text(guide)
+    path = build(tmp_path, **LINKED)
+    with sqlrag.Store(path) as store:
+        assert store.select("serving/links", node_id="guides/storage.md#0") == []
+    with server(path) as address:
+        page = visit(f"{address}?q=cellar&source=index.md%230")
+        text = page.locator("#source-text")
+        expect(text.locator("a[data-node]")).to_have_text(["the guide", "tasting", "forged"])
+        hrefs = {link.text_content(): link.get_attribute("href") for link in text.locator("a").all()}
+        assert hrefs["the web"] == "https://example.org/"
+        assert hrefs.get("gone") is hrefs.get("a script") is None
+        assert violations(page) == []
+        text.get_by_text("the guide", exact=True).click()
+        expect(page.locator("#source-place")).to_contain_text("guides/storage.md")
+        expect(page.locator("#source mark.passage").first).to_have_text("In the light")
+        expect(page.locator("#source mark.passage").first).to_be_in_viewport()
+        page.go_back()
+        text.get_by_text("tasting", exact=True).click()
+        text.get_by_text("storage", exact=True).click()
+        expect(page.locator("#source-place")).to_contain_text("guides/storage.md")
+        assert page.evaluate("window.taken") is None

@@ -198,10 +198,12 @@ def test_every_option_of_prepare_reaches_the_library(folder, tmp_path):
 @pytest.mark.skipif(not bundle_is_installed(), reason="needs the [offline] extra")
 def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
     model = "sentence-transformers/all-MiniLM-L6-v2"
-    done = sqlrag_process("prepare-embeddings", folder, "-o", "kb.duckdb", "--model", model, cwd=tmp_path)
+    build = ["prepare-embeddings", folder, "-o", "kb.duckdb", "--model", model, "--overwrite"]
+    done = sqlrag_process(*build, "--chunk-size", "600", cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr.count("chunk-size 512 is lowered") == 1
-    assert "note: --chunk-size 512 is lowered" in done.stderr
+    assert done.stderr.count("chunk-size 600 is lowered") == 1
+    assert "note: --chunk-size 600 is lowered" in done.stderr
+    assert "lowered" not in sqlrag_process(*build, cwd=tmp_path).stderr  # the default is no choice
     assert ".py" not in done.stderr
 
 
@@ -664,7 +666,7 @@ def test_fault_S10_signals_that_end_a_program_leave_what_was_embedded_alone(tmp_
     number = getattr(signal, name)
     code, out, err = interrupt_a_build(tmp_path, signum=number)
     assert (code, out) == (128 + number, "")
-    assert re.fullmatch(said("Terminated."), err)
+    assert re.fullmatch(said("Interrupted."), err)
     assert names_in(tmp_path) == ["docs", "kb.duckdb.embedded"]
 
 
@@ -688,7 +690,7 @@ def test_fault_S10_sigterm_while_a_file_is_rewritten(kb, tmp_path, command):
         process.terminate()
         err = process.communicate(timeout=60)[1]
     assert process.returncode in (143, 0)  # a small file may be done before
-    assert err.startswith("Terminated.\n" if process.returncode else "")
+    assert err.startswith("Interrupted.\n" if process.returncode else "")
     # What was embedded is there where it is said to be, and nothing else.
     assert names_in(tmp_path) == ["kb.duckdb"] + ["kb.duckdb.embedded"] * ("kept in" in err)
 

@@ -487,3 +487,30 @@ def test_fault_U25_results_say_when_and_of_which_bytes(here):
     asked = sqlrag.answer("mango", contexts=[row], chat_model="m", base_url="http://127.0.0.1:9/v1", max_retries=0)
     assert asked.error  # nothing listens there
     assert asked.sources[0]["checksum"] == row["checksum"]
+
+
+# Messages
+
+
+def test_values_and_arguments_that_are_wrong_are_told_in_plain_words(here):
+    assert "Value error" not in words(run("search", "mango", "--format", "xml"))
+    assert "'xml' is not one of 'table', 'json', 'csv'" in words(run("search", "mango", "--format", "xml"))
+    for given, shown in ((["mango.md"], "mango.md#0"), (["mango.md#1"], "mango.md#1"), ([], "guides/filters.md#2")):
+        done = run("explain", *given)
+        assert done.exit_code == 2
+        assert words(done).endswith(f"such as: sqlrag explain 'my question' {shown}")
+
+
+def test_json_has_no_soft_hyphens_for_markup(here):
+    (here / "docs" / "linked.md").write_text("# Links\n\nA [papaya](https://example.org/) is **ripe**.")
+    assert run("update", "-q").exit_code == 0
+    for form in ("json", "csv"):
+        done = run("search", "papaya", "--mode", "lexical", "--context", "section", "--format", form)
+        assert "\u00ad" not in done.stdout
+        assert "A papaya is ripe." in done.stdout
+
+
+def test_a_pair_of_files_is_named_as_two(here):
+    done = run("convert", "kb.duckdb", "vectors-m.faiss")
+    size = sum((here / name).stat().st_size for name in ("vectors-m.faiss", "metadata-m.json"))
+    assert re.search(rf"metadata-m\.json and vectors-m\.faiss: 2 documents, \d chunks, {size:,} bytes", done.stdout)

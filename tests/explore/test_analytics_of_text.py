@@ -388,7 +388,7 @@ class TestCluster:
             (dt.date(2024, 1, 1), 1), (dt.date(2024, 2, 1), 0), (dt.date(2024, 3, 1), 1)
         ]  # fmt: skip
         assert sum(row["count"] for row in cluster(kb, by="modified_at").periods) == 2
-        with pytest.raises(InputError, match=r"No chunk of .* has the metadata field 'dya'\."):
+        with pytest.raises(InputError, match=r"No chunk of .* has the metadata field 'dya'; did you mean 'day'\?"):
             cluster(kb, by="dya")
 
     def test_columns_that_are_no_dates(self):

@@ -279,10 +279,10 @@ class TestChunks:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             prepared = prepare_embeddings(
-                tmp_path / "docs", tmp_path / "kb.duckdb", 512, embedder=model, progress="off"
+                tmp_path / "docs", tmp_path / "kb.duckdb", 600, embedder=model, progress="off"
             )
         assert [str(w.message) for w in caught] == prepared.report.warnings
-        assert prepared.report.warnings == ["chunk_size 512 is lowered to 50 tokens, the window of hashing-64."]
+        assert prepared.report.warnings == ["chunk_size 600 is lowered to 50 tokens, the window of hashing-64."]
         assert Path(caught[0].filename) == Path(__file__)  # it points at the caller
         assert metadata_of(prepared.path)["chunk_size"] == "50"
         assert max(len(model.token_offsets(text)) for text in model.texts if text != PROBE_TEXT) == 50

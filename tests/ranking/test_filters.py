@@ -60,8 +60,19 @@ def test_a_filter_that_nothing_passes_is_explained(store):
     wanted = {"yeer": {"$gt": 3}, "v": {"$exists": True}}
     assert (
         notice(wanted)
-        == f"No chunk passes the filters: {{'metadata': {wanted}}}. No chunk has the metadata field 'yeer'."
+        == f"No chunk passes the filters: {{'metadata': {wanted}}}. No chunk has the metadata field 'yeer'; "
+        "there is 'w/~ é', 'v'."
     )
+    assert notice({"V": {"$gt": 10**9}}).endswith("No chunk has the metadata field 'V'; did you mean 'v'?")
+
+
+def test_fields_with_names_nearly_right_are_named(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        fields = {"author": "Ana", "price": 3, "heights": 2}
+        store.upsert([Document("d", "zebra")], [Chunk("d", 0, "zebra", (), fields)], np.ones((1, 8)))
+        for wanted, meant in {"authors": "author", "prize": "price", "height": "heights", "PRICE": "price"}.items():
+            (told,) = store.lexical_query("zebra", metadata={wanted: 1}).notices
+            assert told.endswith(f"No chunk has the metadata field {wanted!r}; did you mean {meant!r}?")
 
 
 def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):

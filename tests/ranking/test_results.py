@@ -296,6 +296,28 @@ def test_a_text_of_nothing_but_its_heading_is_shown():
     assert format_results([row(text="## Linux\n")], "x").endswith("\n    Linux")
 
 
+def test_the_columns_of_a_row_are_below_its_legs():
+    """Those that its text and title lack, a long value cut; metadata of other documents are not shown."""
+    columns = {"hours": 2.5, "open": True, "product": "web", "subject": "Late", "memo": "word " * 30, "tags": ["a"]}
+    own = {"file_name": "7", "file_path": "t/7", "mime": "application/vnd.sqlrag.row+markdown"}
+    found = row(heading_path=["Late"], metadata=own | columns, text="The parcel.", row_key=7)
+    text = format_results([found], "x")
+    memo = " ".join(["word"] * 8)
+    assert f'\n    hours: 2.5, open: true, product: web, memo: {memo}…, tags:\n    ["a"]\n\n    The parcel.' in text
+    cells = _Cells(Results([found])._repr_html_()).cells
+    assert cells[cells.index("Columns") + len(cells) // 2].startswith("hours: 2.5, open: true")
+    assert "hours" not in format_results([row(metadata={"mime": "text/csv"} | columns)], "x")
+    many = format_results([row(metadata=own | {f"c{n}": "\x1b[31m" + "v" * 30 for n in range(99)})], "x")
+    assert "…\n\n" in many
+    assert "\x1b" not in many
+    assert len(many.splitlines()) == 12  # four of them are columns
+
+
+def test_tables_in_a_text_are_cells_without_pipes():
+    text = "| a | b |\n| --- | :-: |\n| x \\| y | |\n| 1 | 2 |\nAfter | it."
+    assert format_results([row(text=text)], "x").endswith("\n    a · b; x | y 1 · 2; After | it.")
+
+
 def test_the_text_is_cut_to_three_lines():
     lines = format_results([row(text="word " * 1000)], "x").split("\n\n")[-1].splitlines()
     assert len(lines) == 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,20 +42,34 @@ STATIC = ("/", "/health", "/docs", "/page/", "/swagger/")
 
 MOST_NAMES = 500
 
-"""The most collections, and the most tags, that are listed: those with most chunks."""
+"""The most collections, tags and metadata fields that are listed: those with most chunks."""
+
+MOST_VALUES = 50
+
+"""The most values of a metadata field that are listed: the commonest."""
 
 
 def add_facets(app: FastAPI, service: Service) -> None:
     """Add ``/facets``, ``/passage`` and ``/snippets``."""
 
     @app.get("/facets", operation_id="facets", response_model=None, responses=PROBLEMS)
-    async def facets(request: Request) -> Response:
+    async def facets(
+        request: Request,
+        metadata_fields: Annotated[bool, Query(description="Whether the metadata fields are wanted.")] = False,
+    ) -> Response:
         """Return the collections and tags of the file with their numbers of chunks, the largest first.
 
         `row_sources` are the tables whose rows are documents: their columns with their types, the least and greatest
-        of numbers and times, and how many rows have which text or truth value.
+        of numbers and times, and how many rows have which text or truth value. `metadata_fields`, which takes a look
+        at every chunk and comes on demand, are what `metadata` filters by: the kind of a field (string, number,
+        boolean, array), its numbers of chunks, the bounds of numbers, and the commonest values.
         """
-        content = await service.on_store(request, lambda store: as_json(_facets(store, service)))
+
+        def read(store: Store) -> bytes:
+            more = {"metadata_fields": _metadata_fields(store)} if metadata_fields else {}
+            return as_json(_facets(store, service) | more)
+
+        content = await service.on_store(request, read)
         return with_etag(request, content)
 
     @app.get("/passage", operation_id="passage", response_model=None, responses=PROBLEMS)
@@ -61,7 +77,8 @@ def add_facets(app: FastAPI, service: Service) -> None:
         """Return the place of a chunk in its document: its spans in characters, empty if unknown, and its page.
 
         `body_start` is where the text of Markdown begins, behind its front matter; null in what is no Markdown.
-        `original`: whether `/originals` has the document.
+        `original`: whether `/originals` has the document. `links`: the links of its document to others of the file,
+        by their URLs, with the chunks that they lead to.
         """
         content = await service.on_store(request, lambda store: as_json(_passage(store, node_id)))
         return with_etag(request, content)
@@ -104,6 +121,27 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
     }
 
 
+def _metadata_fields(store: Store) -> list[dict[str, Any]]:
+    """Return the fields with the kind of most of their values; of several files the values that are common in one."""
+    fields: dict[tuple[str, str], dict[str, Any]] = {}
+    rows = store.select("facets/metadata_values", most=MOST_VALUES)
+    for name, kind, chunks, least, greatest, place, value, with_value in rows:
+        new = {"name": name, "kind": kind, "chunks": 0, "least": least, "greatest": greatest, "values": Counter()}
+        field = fields.setdefault((name, kind), new)
+        field["chunks"] += chunks if place == 1 else 0
+        if kind == "number":
+            field |= {"least": min(field["least"], least), "greatest": max(field["greatest"], greatest)}
+        if value is not None:
+            field["values"][value] += with_value
+    ordered = sorted(fields.values(), key=lambda field: (-field["chunks"], field["name"], field["kind"]))
+    known = {field["name"]: field for field in reversed(ordered)}  # the first of each name
+    found = [field for field in ordered if known[field["name"]] is field][:MOST_NAMES]
+    for field in found:
+        values = sorted(field["values"].items(), key=lambda one: (-one[1], one[0]))[:MOST_VALUES]
+        field["values"] = [{"value": json.loads(value), "chunks": chunks} for value, chunks in values]
+    return found
+
+
 def _passage(store: Store, node_id: str) -> dict[str, Any]:
     found = store.select("serving/passage", node_id=node_id)
     if not found:
@@ -115,6 +153,7 @@ def _passage(store: Store, node_id: str) -> dict[str, Any]:
         "page": page,
         "body_start": body_start if is_markdown(mime) else None,
         "original": original(store, checksum or "") is not None,
+        "links": [{"url": url, "node_id": target} for url, target in store.select("serving/links", node_id=node_id)],
     }
 
 

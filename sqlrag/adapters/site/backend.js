@@ -8,6 +8,7 @@ status.setAttribute("role", "status");
 document.querySelector("main").prepend(status);
 
 document.getElementById("map-toggle").hidden = true; // it is not published
+document.getElementById("metadata").hidden = true; // DuckDB has no json functions here
 
 const loading = new Map();
 
@@ -48,7 +49,8 @@ const routes = {
 };
 
 /** Search; while the model is loading, a hybrid search is answered by words. */
-async function search(store, name, { query_text: text, context, ...options }) {
+async function search(store, name, { query_text: text, context, metadata, ...options }) {
+  if (metadata) throw { status: 400, title: "This site has no filters by metadata", message: "Clear the filters; a server has them: sqlrag serve." };
   const mode = MODES[name];
   const waits = mode === "hybrid" && store.site.words && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
   if (!waits) return store.search(text, { mode, ...options });

@@ -28,12 +28,20 @@ function counter(text) {
   };
 }
 
+/** Return the cells of a row of a table, "" of the rule below its header, and any other line as it is. */
+function cells(line) {
+  const [, row] = /^\|(.+)\|$/.exec(line) ?? [];
+  if (row === undefined) return line;
+  const found = row.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  return found.every((cell) => /^:?-+:?$/.test(cell)) ? "" : found.filter(Boolean).join(" · ");
+}
+
 const bare = (text) => text.replace(/[\s`*_#~\\]+/g, " ").trim();
 
 export const part = {
   /** Return the text of a chunk without blank lines and the headings that are shown above it. */
   body({ text, heading_path: titles }) {
-    const lines = text.split("\n").map((line) => line.replace(/[\s\p{Cc}]+/gu, " ").trim()).filter(Boolean);
+    const lines = text.split("\n").map((line) => line.replace(/[\s\p{Cc}]+/gu, " ").trim()).map(cells).filter(Boolean);
     const first = lines.findIndex((line) => !titles.some((title) => bare(title) === bare(line)));
     return lines.slice(Math.max(first, 0)).join("\n");
   },

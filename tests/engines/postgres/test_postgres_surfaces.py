@@ -85,11 +85,13 @@ class TestRest:
 
     def test_what_the_page_asks_is_as_of_a_file(self, kb, url):
         with client_of(kb) as file, client_of(url) as server:
-            facets, wanted = (client.get("/facets").json() for client in (server, file))
+            asked = {"metadata_fields": "true"}
+            facets, wanted = (client.get("/facets", params=asked).json() for client in (server, file))
             assert facets.pop("name") == "tests"
             assert wanted.pop("name") == "kb.duckdb"
             assert facets == wanted
             assert facets["tags"]
+            assert facets["metadata_fields"]
             for node_id in ("mango.md#0", "notes.txt#0"):
                 passages = [client.get("/passage", params={"node_id": node_id}).json() for client in (server, file)]
                 assert passages[0] == passages[1]

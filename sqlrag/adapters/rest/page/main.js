@@ -171,7 +171,7 @@ function show(asked, found, parts, columns = new Map(), words = new Map()) {
 }
 
 function nothing(asked) {
-  const filtered = asked.collections.length || asked.tags.length;
+  const filtered = asked.collections.length || asked.tags.length || asked.metadata.length;
   const hint = filtered ? "Choose fewer filters" : asked.mode === "words" ? "Try other words, or search by meaning" : "Try other words";
   return `Nothing was found. ${hint}.`;
 }
@@ -207,7 +207,7 @@ async function openSource(asked) {
     const found = asked.query.trim() && texts.length ? await marks(asked, texts, [], signal) : [];
     const terms = found.flatMap((part, at) => part.map(([start, end]) => [start + spans[at][0], end + spans[at][0]]));
     const types = document_.row ? typesOf((await offered()).row_sources).get(document_.doc_id.split("/", 1)[0]) : undefined;
-    source.show(document_, spans, terms, place, types);
+    source.show(document_, spans, terms, place, types, hrefOf);
   } catch (error) {
     if (error.name !== "AbortError") source.failed(sentence(error));
   }
@@ -233,8 +233,13 @@ function openAt(node, at) {
 
 /** Put the panel next to the results, or over them on narrow screens. */
 function layout(open) {
+  const halves = () => document.body.classList.contains("reading") && !narrow.matches;
+  const before = halves() ? $("app").scrollTop : scrollY;
   document.body.classList.toggle("reading", open);
   $("source").hidden = !open;
+  // The list stays where it is, whichever scrolls it.
+  if (halves()) $("app").scrollTop = before;
+  else if (!open) scrollTo(scrollX, before);
   $("app").inert = open && narrow.matches;
 }
 
@@ -342,13 +347,20 @@ $("form").addEventListener("submit", (event) => {
   go({ query, count: STEP, source: null, at: null }, { replace: query === state.query });
 });
 $("form").addEventListener("change", (event) => {
-  if (event.target === $("query")) return;
+  if (event.target === $("query") || $("metadata").contains(event.target)) return;
   const mode = new FormData($("form")).get("mode");
   go({ ...filters.ticked(), mode, query: $("query").value, count: STEP, source: null });
 });
 $("clear").addEventListener("click", () => {
-  go({ collections: [], tags: [], all: false, count: STEP, source: null });
+  go({ collections: [], tags: [], all: false, metadata: [], count: STEP, source: null });
   $("query").focus();
+});
+$("conditions").addEventListener("click", ({ target }) => {
+  const chip = target.closest("[data-condition]");
+  if (!chip) return;
+  const at = Number(chip.dataset.condition);
+  go({ metadata: state.metadata.filter((_, place) => place !== at), query: $("query").value, count: STEP, source: null });
+  ($("conditions").querySelectorAll("button")[at] ?? $("query")).focus();
 });
 $("more").addEventListener("click", () => go({ count: more(state.count) }));
 $("ask").addEventListener("click", () => void ask());
@@ -391,6 +403,7 @@ async function save(docId) {
 /** Show the file as it is after a change. */
 function changed() {
   choices = null;
+  filters.forget();
   shown = null;
   void describe();
   render();
@@ -399,6 +412,10 @@ function changed() {
 askForKeyBy(askForKey);
 source.listen((docId) => void save(docId));
 upload.listen(changed);
+filters.listen(
+  async () => (await get("facets?metadata_fields=true")).metadata_fields,
+  (one) => go({ metadata: [...state.metadata, one], query: $("query").value, count: STEP, source: null }),
+);
 listen(() => go({ source: null }), help);
 map.listen((node) => {
   opener = $("map-canvas");

@@ -11,7 +11,7 @@ const { DOMPurify, markdownit } = globalThis;
 const PART = 4000; // characters, so that the browser lays out only visible parts
 const FAR = 2000; // characters of markup between two words
 
-const HARMLESS = ["align", "colspan", "data-from", "dir", "lang", "open", "reversed", "rowspan", "start", "title"];
+const HARMLESS = ["align", "colspan", "data-from", "data-link", "dir", "lang", "open", "reversed", "rowspan", "start", "title"];
 const CLEANED = {
   ALLOWED_TAGS: (
     "a abbr b bdi bdo blockquote br caption cite code dd del details dfn div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i ins kbd li " +
@@ -33,6 +33,11 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 });
 
 const parser = markdownit({ html: true });
+parser.renderer.rules.link_open = (tokens, at, options, { links }, renderer) => {
+  const found = links?.get(tokens[at].attrGet("href"));
+  if (found !== undefined) tokens[at].attrSet("data-link", `${found}`);
+  return renderer.renderToken(tokens, at, options);
+};
 parser.renderer.rules.image = (tokens, at, options, env, renderer) =>
   parser.utils.escapeHtml(renderer.renderInlineAsText(tokens[at].children, options, env));
 // DOMPurify removes them, too; but while it reads them, browsers write to the console what the policy of the page kept from running.
@@ -56,8 +61,15 @@ parser.core.ruler.push("places", ({ tokens, env: { lines } }) => {
   for (const token of tokens) token.tag = token.shown ?? token.tag;
 });
 
-const cleaned = (html) => {
+const cleaned = (html, leads = []) => {
   const fragment = DOMPurify.sanitize(html, CLEANED);
+  for (const link of fragment.querySelectorAll("[data-link]")) {
+    const { node, href } = leads[link.dataset.link] ?? {};
+    link.removeAttribute("data-link");
+    if (link.localName !== "a" || node === undefined || link.hasAttribute("href")) continue;
+    link.href = href;
+    link.dataset.node = node;
+  }
   for (const table of fragment.querySelectorAll("table")) {
     const wide = element("div", { className: "wide", tabIndex: 0, role: "group", ariaLabel: "Table" });
     table.replaceWith(wide);
@@ -73,11 +85,12 @@ export function rendered(text) {
 
 /**
  * Return a document of Markdown as elements, from an offset on. `passages` and `terms` are spans of the text in UTF-16 units: the words of the
- * passages are marked, and the terms in them.
+ * passages are marked, and the terms in them. `leads` are the links to other documents, as `{url, node, href}`; links of other kinds lead to
+ * the web alone.
  */
-export function whole(text, start, passages, terms) {
+export function whole(text, start, passages, terms, leads = []) {
   const lines = [start, ...[...text.slice(start).matchAll(/\n/g)].map(({ index }) => start + index + 1), text.length];
-  const env = { lines };
+  const env = { lines, links: new Map(leads.map(({ url }, at) => [parser.normalizeLink(url), at])) };
   const parts = [];
   let group = [];
   let from = start;
@@ -93,7 +106,7 @@ export function whole(text, start, passages, terms) {
   // The destinations of links are no words that can be seen.
   const seen = text.replace(/(?<=\])\([^()\s]*\)/g, (found) => " ".repeat(found.length));
   return parts.map(([first, last, tokens]) => {
-    const part = element("div", { className: "part rendered" }, cleaned(parser.renderer.render(tokens, parser.options, env)));
+    const part = element("div", { className: "part rendered" }, cleaned(parser.renderer.render(tokens, parser.options, env), leads));
     const own = passages.map(([begin, end]) => [Math.max(begin, first), Math.min(end, last)]);
     if (own.some(([begin, end]) => begin < end)) mark(part, seen, first, own, terms);
     return part;

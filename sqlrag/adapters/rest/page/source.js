@@ -35,9 +35,9 @@ export function failed(words) {
 
 /**
  * Show a document. `passages` are spans of its text, `terms` the words within them, both in characters; `place` is the answer of `passage`;
- * `types` are those of the columns of the row that it is of.
+ * `types` are those of the columns of the row that it is of; `hrefOf(id)` returns the address of a source.
  */
-export function show(source, passages, terms, place, types) {
+export function show(source, passages, terms, place, types, hrefOf) {
   const { page } = place;
   const title = titleOf(source);
   $("source-title").textContent = title;
@@ -47,10 +47,11 @@ export function show(source, passages, terms, place, types) {
   $("original").hidden = !place.original;
   $("original").dataset.document = source.doc_id;
   const [borders, words] = [toUnits(source.text, passages), toUnits(source.text, terms)];
+  const leads = (place.links ?? []).map(({ url, node_id: node }) => ({ url, node, href: hrefOf(node) }));
   const isMarkdown = place.body_start !== null && source.text.length <= MOST_RENDERED;
   const draw = () => {
     const [start] = toUnits(source.text, [[place.body_start, 0]])[0];
-    const nodes = isMarkdown && !asWritten ? markdown.whole(source.text, start, borders, words) : whole(source.text, borders, words);
+    const nodes = isMarkdown && !asWritten ? markdown.whole(source.text, start, borders, words, leads) : whole(source.text, borders, words);
     $("source-text").replaceChildren(...nodes);
     $("written").setAttribute("aria-pressed", asWritten);
     passage(0, passages.length);

@@ -4,6 +4,16 @@ export const MODES = ["hybrid", "meaning", "words"];
 export const STEP = 10;
 const MOST = 100;
 
+/** The operators of the conditions on metadata fields, in words. */
+export const OPERATORS = new Map([
+  ["$eq", "is"],
+  ["$ne", "is not"],
+  ["$gte", "at least"],
+  ["$lte", "at most"],
+  ["$contains", "has"],
+  ["$text_match_insensitive", "contains"],
+]);
+
 /** Read the address. */
 export function read(search = location.search) {
   const params = new URLSearchParams(search);
@@ -14,11 +24,23 @@ export function read(search = location.search) {
     collections: params.getAll("collection"),
     tags: params.getAll("tag"),
     all: params.get("match") === "all",
+    metadata: params.getAll("filter").map(condition).filter(Boolean),
     count: count >= 1 && count <= MOST ? count : STEP,
     source: params.get("source"),
     at: params.get("source") === null ? null : params.get("at"),
     view: params.get("view") === "map" ? "map" : null,
   };
+}
+
+/** Read a condition on a metadata field, ["price", "$gte", 20]; null where it is none. */
+function condition(written) {
+  try {
+    const [field, operator, value, ...rest] = JSON.parse(written);
+    const valid = typeof field === "string" && OPERATORS.has(operator) && ["string", "number", "boolean"].includes(typeof value) && !rest.length;
+    return valid ? [field, operator, value] : null;
+  } catch {
+    return null;
+  }
 }
 
 /** Return the address of a state. */
@@ -29,6 +51,7 @@ export function address(state) {
   for (const name of state.collections) params.append("collection", name);
   for (const tag of state.tags) params.append("tag", tag);
   if (state.all) params.set("match", "all");
+  for (const one of state.metadata) params.append("filter", JSON.stringify(one));
   if (state.count !== STEP) params.set("k", state.count);
   if (state.view) params.set("view", state.view);
   if (state.source !== null) params.set("source", state.source);
@@ -53,5 +76,6 @@ export function filters(state) {
   return {
     ...(state.collections.length && { collection: state.collections }),
     ...(state.tags.length && { [state.all ? "tags_all" : "tags_any"]: state.tags }),
+    ...(state.metadata.length && { metadata: { $and: state.metadata.map(([field, operator, value]) => ({ [field]: { [operator]: value } })) } }),
   };
 }
