@@ -200,7 +200,9 @@ class TestSameAsPython:
             for text in [*questions, *quoted]:
                 assert found(page, text, mode="lexical") == scored(store.lexical_query(text, top_k=10)), text
             few = {"tags_any": ["search"], "per_document": 1}
-            assert found(page, "filter", mode="lexical", **few) == scored(store.lexical_query("filter", top_k=10, **few))
+            assert found(page, "filter", mode="lexical", **few) == scored(
+                store.lexical_query("filter", top_k=10, **few)
+            )
 
     def test_by_vectors_and_both(self, visit, address, folder, questions):
         page = opened(visit, address, "below/site")
