@@ -239,7 +239,7 @@ def _answer(
         write_message(f"note: {word} is searched for as a word; the file to search is named by --db {word}")
     given["per_document"] = 0 if sql else given["per_document"]  # the macros have no counterpart
     began = time.perf_counter()
-    from sqlrag.ranking.results import format_results, keys_of, wrapped
+    from sqlrag.ranking.results import format_results, in_json, keys_of, wrapped
     from sqlrag.search.open import open_store
 
     imported = time.perf_counter()
@@ -258,7 +258,7 @@ def _answer(
         write_message(_timings(import_seconds() + imported - began, opened - imported, results.timings))
     if not sql:
         results.notices = []  # they are on standard error
-        columns, rows = keys_of(results), list(map(_readable, results))
+        columns, rows = keys_of(results), list(map(in_json, results))
         text = format_results(results, query_text, width=terminal_width())
         if results.further:
             also = [f"Also in {doc_id}: {_few(ids)}" for doc_id, ids in results.further.items()]
@@ -278,15 +278,6 @@ def _answer(
     if not known:
         embed = f"sqlrag embed {shlex.quote(query_text)} --db {shlex.quote(str(db[0]))}"
         write_message(f"note: the statement needs the question's vector, which is not in the file yet: {embed}")
-
-
-def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result as JSON, what a reader sees without the soft hyphens by which it is as long as the text."""
-    from sqlrag.ranking.results import in_json
-    from sqlrag.visible import visible
-
-    seen = {name: visible(row[name]) for name in ("shown", "context_shown") if row[name] is not None}
-    return {**in_json(row), **seen}
 
 
 def _few(node_ids: list[str]) -> str:

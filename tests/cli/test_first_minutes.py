@@ -501,15 +501,6 @@ def test_values_and_arguments_that_are_wrong_are_told_in_plain_words(here):
         assert words(done).endswith(f"such as: sqlrag explain 'my question' {shown}")
 
 
-def test_json_has_no_soft_hyphens_for_markup(here):
-    (here / "docs" / "linked.md").write_text("# Links\n\nA [papaya](https://example.org/) is **ripe**.")
-    assert run("update", "-q").exit_code == 0
-    for form in ("json", "csv"):
-        done = run("search", "papaya", "--mode", "lexical", "--context", "section", "--format", form)
-        assert "\u00ad" not in done.stdout
-        assert "A papaya is ripe." in done.stdout
-
-
 def test_a_pair_of_files_is_named_as_two(here):
     done = run("convert", "kb.duckdb", "vectors-m.faiss")
     size = sum((here / name).stat().st_size for name in ("vectors-m.faiss", "metadata-m.json"))

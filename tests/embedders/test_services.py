@@ -594,7 +594,7 @@ class TestOllama:
         write(tmp_path / "docs", a_md="some words " * 300)
         with pytest.warns(UserWarning, match="lowered to 100 tokens"):
             built = prepare_embeddings(
-                tmp_path / "docs", tmp_path / "kb.duckdb", embedder=connect("ollama", address), progress="off"
+                tmp_path / "docs", tmp_path / "kb.duckdb", 200, embedder=connect("ollama", address), progress="off"
             )
         texts = [text for (text,) in rows(built.path, "SELECT text FROM documents")]
         assert max(len(estimated_offsets(text)) for text in texts) <= 100

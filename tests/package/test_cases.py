@@ -187,7 +187,7 @@ class TestMiniLM:
 
         root = write(tmp_path / "docs", log_md="# Log\n" + "the pump was checked again today. " * 500 + "zanzibar")
         with pytest.warns(UserWarning, match="lowered to"):
-            path = prepare_embeddings(root, tmp_path / "kb.duckdb", embed_model_name=MINILM, progress="off").path
+            path = prepare_embeddings(root, tmp_path / "kb.duckdb", 500, embed_model_name=MINILM, progress="off").path
         best = vector_query("zanzibar", path, top_k=1)[0]
         assert "zanzibar" in best["text"]
         assert best["heading_path"] == ["Log"]
