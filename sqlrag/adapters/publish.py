@@ -273,7 +273,7 @@ def _why_without_model(identity: ModelIdentity, parts: With) -> str | None:
     """Return why the questions cannot be embedded in a browser, None if they can."""
     if parts == "words":
         return "The site was published with words only."
-    if identity.provider == "onnx" and identity.model_name == MINILM:
+    if identity.provider in ("onnx", "openvino") and identity.model_name == MINILM:
         if bundle_is_installed():
             return None
         why = "the weights that a browser can load are in the extra 'offline'"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sqlrag.embedders.ollama import OllamaEmbedder
     from sqlrag.embedders.onnx import OnnxEmbedder
     from sqlrag.embedders.openai import OpenAIEmbedder
+    from sqlrag.embedders.openvino import OpenVinoEmbedder
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -38,6 +39,7 @@ __all__ = [
     "OllamaEmbedder",
     "OnnxEmbedder",
     "OpenAIEmbedder",
+    "OpenVinoEmbedder",
     "as_embedder",
     "check_identity",
     "embed_texts",
@@ -55,6 +57,7 @@ _LAZY = {
     "OllamaEmbedder": "sqlrag.embedders.ollama",
     "OnnxEmbedder": "sqlrag.embedders.onnx",
     "OpenAIEmbedder": "sqlrag.embedders.openai",
+    "OpenVinoEmbedder": "sqlrag.embedders.openvino",
     "self_test": "sqlrag.embedders.batching",
 }
 

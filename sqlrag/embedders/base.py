@@ -60,6 +60,7 @@ _GROUP = "sqlrag.embedders"
 
 _BUILT_IN = {
     "onnx": "sqlrag.embedders.onnx:OnnxEmbedder",
+    "openvino": "sqlrag.embedders.openvino:OpenVinoEmbedder",
     "hashing": "sqlrag.embedders.hashing:HashingEmbedder",
     "huggingface": "sqlrag.embedders.huggingface:HuggingFaceEmbedder",
     "openai": "sqlrag.embedders.openai:OpenAIEmbedder",
@@ -117,17 +118,17 @@ def load_embedder(
     ----------
     model_name
         Name on the Hugging Face hub, a local folder, or what a server calls the model. None is the provider's own
-        default: ``BAAI/bge-small-en-v1.5`` for "auto", "onnx" and "huggingface".
+        default: ``BAAI/bge-small-en-v1.5`` for "auto", "onnx", "openvino" and "huggingface".
     provider
         One of :func:`provider_names`, or "auto", which is "onnx", and for a name that it cannot load the provider for
         which :func:`sqlrag.models` lists it. No other model is ever used instead.
     cache_dir
-        onnx, huggingface: where downloaded models are kept. None is the library's own folder (for onnx
-        ``FASTEMBED_CACHE_PATH``).
+        onnx, openvino, huggingface: where downloaded models are kept. None is the library's own folder (for onnx
+        and openvino ``FASTEMBED_CACHE_PATH``).
     model_path
-        onnx: folder with the files of the model; nothing is downloaded then.
+        onnx, openvino: folder with the files of the model; nothing is downloaded then.
     threads
-        onnx: number of threads that embed, 1 or more. None is the number of processors this process may use.
+        onnx, openvino: number of threads that embed, 1 or more. None is the number of processors this process may use.
     query_prefix, passage_prefix
         Text put before a query or a document. None is what the model's authors ask for; "" is none.
     base_url
@@ -197,7 +198,7 @@ def load_embedder(
                 raise
         other = next(one for one in listed if one != "onnx")
         return load_embedder(model_name, provider=other, **options)  # type: ignore[arg-type]
-    if name == "onnx" and model_name is None:
+    if name in ("onnx", "openvino") and model_name is None:
         model_name = DEFAULT_MODEL  # one entry, however the model is named
     key = (name, model_name, _environment(name), *((key, _hidden(key, value)) for key, value in options.items()))
     if key in _loaded:

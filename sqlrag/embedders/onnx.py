@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from sqlrag.types import TextKind, Vectors
 
+    _Open = Callable[[bytes | str], Any]
+
 logger = logging.getLogger(__name__)
 
 _Pooling = Literal["mean", "cls"]
@@ -61,6 +63,14 @@ class _Model(NamedTuple):
     window: int
     encode: Callable[[list[str], TextKind], np.ndarray[Any, Any]]
     shares_runs: bool
+
+
+def _open_session(model: bytes | str) -> Any:
+    """Return a session for an ONNX file, given as content or as path; a run takes one thread."""
+    onnxruntime = silent_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class OnnxEmbedder:
@@ -119,12 +129,12 @@ class OnnxEmbedder:
             raise InputError("The name of the embedding model is blank; None is the default model.")
         self._threads = threads or usable_processors()
         try:
-            model = _load(model_name, cache_dir, model_path)
+            model = _load(model_name, cache_dir, model_path, self._runtime())
             self.dimensions = model.encode(["dimensions"], "document").shape[1]
         except SqlragError:
             raise
         except Exception as error:
-            # ONNX Runtime and the tokenizers have exceptions of their own for damaged or unsuitable files.
+            # The runtimes and the tokenizers have exceptions of their own for damaged or unsuitable files.
             raise ModelUnavailableError(
                 f"The files of the embedding model {model_name!r} cannot be used: {error}"
             ) from error
@@ -135,6 +145,10 @@ class OnnxEmbedder:
         default_query_prefix, default_passage_prefix = prefixes_of(model.name)
         self.query_prefix = default_query_prefix if query_prefix is None else query_prefix
         self.passage_prefix = default_passage_prefix if passage_prefix is None else passage_prefix
+
+    def _runtime(self) -> _Open:
+        """Return what opens an ONNX file."""
+        return _open_session
 
     @staticmethod
     def ready_models() -> list[str]:
@@ -193,22 +207,22 @@ def usable_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _load(model_name: str, cache_dir: str | Path | None, model_path: str | Path | None) -> _Model:
+def _load(model_name: str, cache_dir: str | Path | None, model_path: str | Path | None, open_session: _Open) -> _Model:
     is_minilm = model_name.strip().lower() in (MINILM.lower(), MINILM.rsplit("/", 1)[-1].lower())
     if is_minilm and model_path is None and bundle_is_installed():
-        return _load_bundle()
+        return _load_bundle(open_session)
     folder = Path(model_path) if model_path is not None else Path(model_name)
     if model_path is not None and not folder.is_dir():
         raise ModelUnavailableError(f"The folder of the embedding model {model_name!r} does not exist: {folder}")
     if model_path is None and folder.is_dir():
-        return _load_folder(str(folder.resolve()), folder)
+        return _load_folder(str(folder.resolve()), folder, open_session)
     try:
         description = find_description(model_name)
     except ModelUnavailableError:
         if model_path is None:
             raise
-        return _load_folder(model_name, folder)
-    return _load_fastembed(description, fetch(description, cache_dir) if model_path is None else folder)
+        return _load_folder(model_name, folder, open_session)
+    return _load_fastembed(description, fetch(description, cache_dir) if model_path is None else folder, open_session)
 
 
 def bundle_files() -> dict[str, bytes]:
@@ -223,10 +237,11 @@ def bundle_files() -> dict[str, bytes]:
     return {"model.onnx": content, "tokenizer.json": _bundle_tokenizer(words).to_str().encode()}
 
 
-def _load_bundle() -> _Model:
+def _load_bundle(open_session: _Open) -> _Model:
     content, words = read_bundle()
     tokenizer = _bundle_tokenizer(words)
-    return _Model(MINILM, tokenizer, MINILM_WINDOW, _session(content, tokenizer, "mean"), shares_runs=True)
+    encode = _encoder(open_session(content), tokenizer, "mean")
+    return _Model(MINILM, tokenizer, MINILM_WINDOW, encode, shares_runs=True)
 
 
 def _bundle_tokenizer(words: Sequence[str]) -> Tokenizer:
@@ -243,7 +258,7 @@ def _bundle_tokenizer(words: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
-def _load_folder(name: str, folder: Path) -> _Model:
+def _load_folder(name: str, folder: Path, open_session: _Open) -> _Model:
     from tokenizers import Tokenizer
 
     model_file = next((folder / file for file in _MODEL_FILES if (folder / file).is_file()), None)
@@ -256,17 +271,19 @@ def _load_folder(name: str, folder: Path) -> _Model:
     window = _window(folder, tokenizer)
     tokenizer.enable_truncation(window)
     tokenizer.no_padding()
-    encode = _session(str(model_file), tokenizer, _pooling(folder))
+    encode = _encoder(open_session(str(model_file)), tokenizer, _pooling(folder))
     return _Model(name, tokenizer, window, encode, _shares_runs(model_file))
 
 
-def _load_fastembed(description: dict[str, Any], folder: Path) -> _Model:
+def _load_fastembed(description: dict[str, Any], folder: Path, open_session: _Open) -> _Model:
     silent_onnxruntime()
     from fastembed import TextEmbedding
 
     name = str(description["model"])
     # One thread per run: the texts are spread over threads instead.
     model: Any = TextEmbedding(name, threads=1, specific_model_path=str(folder))
+    if open_session is not _open_session:
+        model.model.model = open_session(str(folder / description["model_file"]))
     tokenizer: Tokenizer = model.model.tokenizer
     window = MINILM_WINDOW if name == MINILM else int((tokenizer.truncation or {})["max_length"])
     tokenizer.enable_truncation(window)
@@ -284,14 +301,10 @@ def _shares_runs(model_file: Path) -> bool:
         return all(content.find(operator) < 0 for operator in _DYNAMIC_QUANTIZATION)
 
 
-def _session(
-    model: bytes | str, tokenizer: Tokenizer, pooling: _Pooling
+def _encoder(
+    session: Any, tokenizer: Tokenizer, pooling: _Pooling
 ) -> Callable[[list[str], TextKind], np.ndarray[Any, Any]]:
-    """Return a function that embeds texts of equal length, for an ONNX file given as content or as path."""
-    onnxruntime = silent_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    """Return a function that embeds texts of equal length in an open session."""
     inputs = {node.name for node in session.get_inputs()}
     outputs = [node.name for node in session.get_outputs()]
     output = "sentence_embedding" if "sentence_embedding" in outputs else outputs[0]

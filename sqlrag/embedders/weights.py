@@ -106,7 +106,7 @@ def find_description(model_name: str) -> dict[str, Any]:
     near += [tails[tail] for tail in difflib.get_close_matches(wanted.rsplit("/", 1)[-1], tails, n=3, cutoff=0.5)]
     names = ", ".join(str(models[name]["model"]) for name in dict.fromkeys(by_tail or near))
     raise ModelUnavailableError(
-        f"The provider 'onnx' knows no embedding model {model_name!r}"
+        f"fastembed, whose models 'onnx' and 'openvino' run, knows no embedding model {model_name!r}"
         + (f"; near names: {names}" if names else "")
         + ". Give a name of fastembed's list (https://qdrant.github.io/fastembed/examples/Supported_Models/), a local "
         "folder with model.onnx and tokenizer.json, or another provider, or pass an embedder of your own."

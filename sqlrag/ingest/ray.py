@@ -572,7 +572,7 @@ class Worker:
         if self._run is None:
             job = self.job
             name, provider, api_key, base_url = job.names
-            threads = self.threads if provider in ("auto", "onnx") else None
+            threads = self.threads if provider in ("auto", "onnx", "openvino") else None
             run = Run("build", job.root, job.collection, Report())
             run.policy = job.policy
             run.embedder = (

@@ -62,7 +62,7 @@ log = logging.getLogger("sqlrag.query")
 
 T = TypeVar("T")
 
-_LOAD_FOLDERS = ("onnx", "huggingface")
+_LOAD_FOLDERS = ("onnx", "openvino", "huggingface")
 _SCORES = ("score", "vector_score", "vector_rank", "lexical_score", "lexical_rank")
 EMBEDDING_FAILURES = (ModelUnavailableError, ProviderError, MissingExtraError)
 

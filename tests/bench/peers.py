@@ -1,10 +1,11 @@
 """This package beside its peers on the same corpus, in one run of the harness that measures them.
 
-python -m tests.bench.peers [--sizes 10000,100000] [--systems …] [--work FOLDER] [--queries 100] [--reuse]
+python -m tests.bench.peers [--sizes 10000,100000] [--systems …] [--work FOLDER] [--queries 100] [--reuse] [--seconds 5]
                             [--peers-python PATH] [--python NAME=PATH …] [--figures FILE]
 
 The harness (``../shared/bench``) has an adapter for each peer; ours are put beside them in a copy of it: ``sqlrag``
-answers by SQL, ``sqlrag_memory`` from memory. Vectors are
+answers by SQL, ``sqlrag_memory`` from memory. Questions a second are
+of ``clients.py`` here, on the same stores: threads of one process. Vectors are
 hashed bags of words there, so the figures tell how fast and exact an index is, nothing of the quality of a search.
 Peers run with the Python of ``--peers-python``, one of them with another by ``--python``; they must have the packages:
 lancedb, sqlite-vec, apsw, tantivy, faiss-cpu, bm25s, PyStemmer, raghilda, and for the plain approach duckdb 1.5.5,
@@ -24,6 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.bench.clients import CLIENTS
 from tests.bench.common import environment, markdown_table, write_figures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +43,7 @@ HEADER = [
     "vector",
     "lexical",
     "CPU ms / hybrid",
+    *(f"hybrid a second, {clients} client{'s' if clients > 1 else ''}" for clients in CLIENTS),
     "vector recall@10",
     "build s",
     "MB on disk",
@@ -57,6 +60,7 @@ def main() -> None:
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="for one system")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "sqlrag-peers")
     parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=5, help="of asking, for each number of clients")
     parser.add_argument("--timeout", type=float, default=480, help="seconds for a build")
     parser.add_argument("--reuse", action="store_true", help="keep the peers' stores, use those kept; ours is built")
     parser.add_argument("--figures", type=Path, help="write the times into this file, such as measured.json here")
@@ -78,6 +82,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         harness = Path(folder) / "bench"
         shutil.copytree(HARNESS, harness)
+        shutil.copy(Path(__file__).with_name("clients.py"), harness)
         for system in (OURS, IN_MEMORY):
             shutil.copy(Path(__file__).with_name(f"{system}_adapter.py"), harness / "adapters" / f"{system}.py")
         for size in map(int, arguments.sizes.split(",")):
@@ -123,7 +128,7 @@ def measure_one(harness: Path, corpus: Path, system: str, arguments: argparse.Na
         shutil.rmtree(store, ignore_errors=True)
     command = ["run.py", "--systems", system, "--corpus", corpus, "--work", stores, "--out", out]
     command += ["--python", f"{system}={arguments.pythons[system]}", "--queries", arguments.queries]
-    command += ["--timeout", arguments.timeout, "--reference-max", 0, *(["--keep", "--reuse"] if reuse else [])]
+    command += ["--timeout", arguments.timeout, "--reference-max", 0, "--keep", *(["--reuse"] if reuse else [])]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(
         [sys.executable, *map(str, command)], cwd=harness, check=True, env=environ, stdout=subprocess.DEVNULL
@@ -131,9 +136,31 @@ def measure_one(harness: Path, corpus: Path, system: str, arguments: argparse.Na
     (result,) = json.loads(out.read_text(encoding="utf-8"))["results"]
     if "build" not in result:
         result["build"] = {**json.loads(kept.read_text(encoding="utf-8")), "kept": True}
-    elif reuse and "error" not in result["build"]:
+    if "error" not in result["build"]:
+        result["clients"] = ask_at_once(harness, corpus, system, store, environ, arguments)
+    if not reuse:
+        shutil.rmtree(store, ignore_errors=True)
+    elif "kept" not in result["build"] and "error" not in result["build"]:
         kept.write_text(json.dumps(result["build"]), encoding="utf-8")
     return dict(result)
+
+
+def ask_at_once(
+    harness: Path, corpus: Path, system: str, store: Path, environ: dict[str, str], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Return what ``clients.py`` measures of a store, in a process of its own."""
+    out = store.with_name(f"{store.name}.clients.json")
+    out.unlink(missing_ok=True)
+    command = [arguments.pythons[system], "clients.py", "--system", system, "--corpus", corpus, "--store", store]
+    command += ["--out", out, "--queries", arguments.queries, "--seconds", arguments.seconds]
+    try:
+        subprocess.run(
+            list(map(str, command)), cwd=harness, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=arguments.timeout,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"error": f"not finished in {arguments.timeout:.0f} s"}
+    return dict(json.loads(out.read_text(encoding="utf-8"))) if out.exists() else {"error": "the process died"}
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -153,6 +180,7 @@ def table(results: list[dict[str, Any]]) -> str:
                 str(result["system"]),
                 *(_cell(_mode(result, mode), result["queries"]) for mode in MODES),
                 f"{_mode(result, 'hybrid')['cpu_ms']:.1f}" if hybrid else "–",
+                *(_rate(result["clients"].get(str(clients))) for clients in CLIENTS),
                 f"{result['recall10']:.3f}" if "recall10" in result else "–",
                 f"{build['build_s']:.0f}{' (kept)' if 'kept' in build else ''}",
                 f"{build['disk_mb']:.0f}",
@@ -189,6 +217,22 @@ def remarks(results: list[dict[str, Any]]) -> str:
             shares.append(f"{result['system']} {hybrid['others_cpu_share']:.0%}")
     if shares:
         lines.append("CPU of the machine taken by other processes during the hybrid queries: " + ", ".join(shares))
+    shares = [
+        f"{result['system']} {found['others_cpu_share']:.0%}"
+        for result in results
+        if (found := result.get("clients", {}).get(str(CLIENTS[-1])))
+    ]
+    if shares:
+        lines.append(f"The same while {CLIENTS[-1]} clients asked: " + ", ".join(shares))
+    for result in results:
+        clients = result.get("clients", {})
+        if "error" in clients:
+            lines.append(f"{result['system']}, clients: {clients['error'].strip().splitlines()[-1]}")
+        lines += [
+            f"{result['system']}: {found['differing']} of {found['answers']} answers to {count} clients differed"
+            for count, found in clients.items()
+            if count != "error" and found["differing"]
+        ]
     lines += [
         f"{result['system']}, {mode}: {_mode(result, mode)['error'].strip().splitlines()[-1]}"
         for result in results
@@ -208,6 +252,11 @@ def _cell(mode: dict[str, Any], queries: int) -> str:
     if "p50_ms" not in mode:
         return "failed" if "error" in mode else "–"
     return f"{mode['p50_ms']:.1f}" + (f" (n={mode['n']})" if mode["n"] < queries else "")
+
+
+def _rate(found: dict[str, float] | None) -> str:
+    """Return the questions a second, and the CPU ms of one."""
+    return f"{found['qps']:.0f} ({found['cpu_ms']:.1f} CPU ms)" if found else "–"
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def test_import_loads_no_model_runtime():
 
 def test_built_in_names_work_without_being_installed(monkeypatch):
     install(monkeypatch)
-    assert provider_names() == ["hashing", "huggingface", "ollama", "onnx", "openai"]
+    assert provider_names() == ["hashing", "huggingface", "ollama", "onnx", "openai", "openvino"]
     assert load_embedder("hashing-16", provider="hashing").dimensions == 16
 
 
@@ -121,7 +121,12 @@ def test_an_unknown_provider_is_refused_with_the_valid_names(monkeypatch):
 
 @pytest.mark.parametrize(
     ("provider", "module"),
-    [("huggingface", "llama_index.embeddings.huggingface"), ("openai", "openai"), ("ollama", "ollama")],
+    [
+        ("huggingface", "llama_index.embeddings.huggingface"),
+        ("openai", "openai"),
+        ("openvino", "openvino"),
+        ("ollama", "ollama"),
+    ],
 )
 def test_a_provider_whose_extra_is_missing_says_how_to_install_it(monkeypatch, provider, module):
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed

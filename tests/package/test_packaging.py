@@ -112,7 +112,7 @@ def test_its_entry_points(wheel):
         points = configparser.ConfigParser()
         points.read_string(archive.read(name).decode())
     assert dict(points["console_scripts"]) == {"sqlrag": "sqlrag.cli:main"}
-    assert set(points["sqlrag.embedders"]) == {"onnx", "hashing", "huggingface", "ollama", "openai"}
+    assert set(points["sqlrag.embedders"]) == {"onnx", "openvino", "hashing", "huggingface", "ollama", "openai"}
 
 
 def test_its_metadata(wheel):
@@ -126,7 +126,7 @@ def test_its_metadata(wheel):
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra")) == {
         "offline", "huggingface", "ollama", "openai", "langchain", "llama-index-duckdb", "mcp", "rest", "notebook",
-        "docs", "explore", "formats", "postgres", "ray", "shell", "test", "watch",
+        "docs", "explore", "formats", "openvino", "postgres", "ray", "shell", "test", "watch",
     }  # fmt: skip
     # What the code of this version imports; and requests, which must know the chardet of that version.
     assert core == {

@@ -72,7 +72,7 @@ class TestNames:
         tomllib = pytest.importorskip("tomllib")
         project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
         points = project["entry-points"]["sqlrag.embedders"]
-        assert points.keys() == {"onnx", "hashing", "huggingface", "ollama", "openai"}
+        assert points.keys() == {"onnx", "openvino", "hashing", "huggingface", "ollama", "openai"}
         for target in points.values():
             module, _, attribute = target.partition(":")
             assert callable(getattr(importlib.import_module(module), attribute).embed)
