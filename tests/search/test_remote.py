@@ -265,7 +265,7 @@ class TestFailures:
             with pytest.raises(StoreError, match=wanted) as raised:
                 sqlrag.lexical_query("valve", url)
             told = "".join(traceback.format_exception(raised.value)) + caplog.text + raised.value.path
-            assert "hush" not in told.replace(f"{url!r}", "")
+            assert "hush" not in told
 
     def test_a_signed_address_is_shown_without_its_signature(self, host):
         with Store(host.url + SIGNED) as store:
