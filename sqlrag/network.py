@@ -153,6 +153,9 @@ def scheme_of(place: object) -> str:
     return scheme.lower() if separator else ""
 
 
+REMOTE = ("http", "https", "s3", "s3a", "s3n", "gs", "gcs", "r2", "hf")
+"""The schemes of files that DuckDB's extension httpfs reads."""
+
 _STORAGE = re.compile(r"(?:s3[an]?|gs|gcs|r2|hf|https?|abfss?|az|azure)://?", re.IGNORECASE)
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/|.*\bpassword=", re.DOTALL)
@@ -163,15 +166,36 @@ def refuse_address(path: object) -> None:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
     if isinstance(text, str) and _STORAGE.match(text):
         raise InputError(
-            f"{without_password(text)} is in an object store or on the web, and sqlrag opens files of this machine. "
-            "Copy it here; or search it where it is, in DuckDB with its extension httpfs: ATTACH 'URL' AS kb "
-            "(READ_ONLY), see the handbook's page 'A corpus in a lake'."
+            f"{shown_address(text)} is in an object store or on the web, and this needs a file of this machine. Copy "
+            "it here. Searches read one file where it is, with DuckDB's extension httpfs: sqlrag search … --db URL, "
+            "sqlrag.Store('https://…'), see the handbook's page 'A corpus in a lake'."
         )
     if isinstance(text, str) and _ADDRESS.match(text):
         raise InputError(
             "This needs a DuckDB file, and a URL was given. Where a store in Postgres is supported, write "
             "postgresql://user@host/database; sqlrag pull URL kb.duckdb copies it to a file."
         )
+
+
+def is_remote(place: object) -> bool:
+    """Return whether a place is the address of a file on a web server or in an object store, as text."""
+    return scheme_of(place) in REMOTE
+
+
+_USER = re.compile(r"(:/{1,2})(?:[^/\s'\"]*@|[^/@:\s'\"]*:(?!\d*(?:/|$))[^'\"]*@)")
+
+_QUERY = re.compile(r"(:/[^'\"?]*)\?[^'\"]*")
+
+
+def shown_address(text: str) -> str:
+    """Return an address, or a text with quoted ones, without users, passwords and what follows "?".
+
+    Examples
+    --------
+    >>> shown_address("HEAD to 'https://ann:s3cret@host/kb.duckdb?X-Amz-Signature=1f' failed")
+    "HEAD to 'https://host/kb.duckdb' failed"
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
 
 
 def without_password(address: str) -> str:

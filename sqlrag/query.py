@@ -82,8 +82,9 @@ def hybrid_query(
     query_text
         The question.
     db_path
-        The file; a list of files, which are searched as one; the ``postgresql://`` URL of a store in Postgres; or an
-        open :class:`Store`, :class:`Stores` or :class:`PostgresStore`.
+        The file, or its ``https://`` or ``s3://`` address; a list of files, which are searched as one; the
+        ``postgresql://`` URL of a store in Postgres; or an open :class:`Store`, :class:`Stores` or
+        :class:`PostgresStore`.
     model_name
         Only to make sure: the model is taken from the file, and another one is refused.
     top_k

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.errors import InputError
-from sqlrag.network import scheme_of
+from sqlrag.network import REMOTE, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,11 +43,14 @@ _POSTGRES = Backend(
     "sqlrag.formats.push.to_postgres:PostgresTarget",
 )
 
+_FILE = Backend("sqlrag.search.store:Store", "sqlrag.formats.exchange:file_contents")
+
 # By the scheme of an address; "" is the path of a file.
 BACKENDS = {
-    "": Backend("sqlrag.search.store:Store", "sqlrag.formats.exchange:file_contents"),
+    "": _FILE,
     "postgres": _POSTGRES,
     "postgresql": _POSTGRES,
+    **dict.fromkeys(REMOTE, _FILE),  # which are only searched
 }
 
 _SEVERAL = Backend("sqlrag.search.stores:Stores")
@@ -61,7 +64,7 @@ def backend_of(where: object) -> Backend:
 
 
 def is_address(where: object) -> bool:
-    """Return whether a place is the address of a server, and no file."""
+    """Return whether a place is the address of a server, or of a file on one, and no file of this machine."""
     return scheme_of(where) in BACKENDS and bool(scheme_of(where))
 
 
@@ -103,7 +106,8 @@ def open_store(
     Parameters
     ----------
     where
-        The path of a file; a list of paths, which are searched as one file; a ``postgresql://`` URL; or an open
+        The path of a file; a list of paths, which are searched as one file; a ``postgresql://`` URL; the ``https://``,
+        ``s3://``, ``gs://``, ``r2://`` or ``hf://`` address of a file, which is only read; or an open
         :class:`Store`, :class:`Stores` or :class:`PostgresStore`.
     read_only
         False to write to it.

@@ -20,6 +20,7 @@ from sqlrag.engines.duckdb.rows import read_documents
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.resident.follow import engine_of
 from sqlrag.errors import InputError, ModelMismatchError
+from sqlrag.network import is_remote, refuse_address
 from sqlrag.normalize import is_blank, without_surrogates
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT, HEADING_WEIGHT
 from sqlrag.search.query_log import query_log
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-    import duckdb
 
     from sqlrag.engines.duckdb.chunks import Rows
     from sqlrag.engines.duckdb.documents import DeleteReport
@@ -49,7 +48,8 @@ class Store(Writes):
     Parameters
     ----------
     path
-        The DuckDB file.
+        The DuckDB file; or the ``https://``, ``s3://``, ``gs://``, ``r2://`` or ``hf://`` address of one, which is only
+        read, in the ranges that searches need, where DuckDB's extension ``httpfs`` is installed.
     read_only
         False to write with :meth:`upsert`. While a file is open for writing no other process can open it.
     embedder
@@ -109,7 +109,10 @@ class Store(Writes):
         settings = checked_settings(settings)
         wait = settings.wait_seconds if wait_seconds is None else Settings(wait_seconds=wait_seconds).wait_seconds
         trust = settings.trust if trust is None else trust
-        database = Database.open(path, read_only=read_only, wait_seconds=wait, trust=trust)
+        if is_remote(path) and read_only:
+            database = Database.open_remote(str(path), trust=trust)
+        else:
+            database = Database.open(path, read_only=read_only, wait_seconds=wait, trust=trust)
         self._use(database, embedder, threads, memory_limit, settings, resident)
 
     @classmethod
@@ -194,7 +197,7 @@ class Store(Writes):
     ) -> None:
         self._database = database
         self.path = database.path
-        self.paths = [database.path]
+        self.paths = [] if database.is_remote else [database.path]
         try:
             record = query_log(settings.query_log, database.path) if settings.query_log is not None else None
             database.limit_threads(threads)
@@ -215,7 +218,7 @@ class Store(Writes):
     def _repr_html_(self) -> str:
         if self._database.closed:
             return summary_html(self.path, {"": "closed"}, [])
-        return summary_html(self.path, *summary(self._database.cursor(), self.path, read_only=self._database.read_only))
+        return summary_html(self.path, *summary(self._database))
 
     def __enter__(self) -> Store:
         return self
@@ -279,12 +282,19 @@ class Store(Writes):
 
         ``quick`` leaves out the blocks, for which the whole file is read.
         """
+        if self._database.is_remote:
+            refuse_address(self.path)
         with self._database.working():
             return check.run_checks(self._database, self.dimensions, quick=quick)
 
 
-def summary(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> tuple[dict[str, str], list[str]]:
+def summary(database: Database) -> tuple[dict[str, str], list[str]]:
     """Return the facts about a file by their names, and what is amiss with it."""
+    con, path = database.cursor(), database.path
+    if database.is_remote:
+        where = "on its server"
+    else:
+        where = f"{path.stat().st_size / 1e6:,.1f} MB" if path.exists() else "the file was removed"
     documents, chunks, model, dimensions, failures, in_step, collections = con.execute(
         read_sql("facets/summary")
     ).fetchall()[0]
@@ -293,8 +303,8 @@ def summary(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> t
         "Documents": f"{documents:,}",
         "Chunks": f"{chunks:,}",
         "Collections": collections or "none",
-        "Size": f"{path.stat().st_size / 1e6:,.1f} MB" if path.exists() else "the file was removed",
-        "Open": "for reading" if read_only else "for writing: no other process can open it",
+        "Size": where,
+        "Open": "for reading" if database.read_only else "for writing: no other process can open it",
     }
     amiss = [] if in_step else ["The word index does not hold every chunk: repair(db_path) mends it."]
     if failures:

@@ -80,9 +80,22 @@ def test_duckdb_and_polars_read_the_folder_of_one_collection_alone(lake, tmp_pat
     ]
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/kb.duckdb", "https://me:hush@example.org/kb.duckdb", "gs://b/kb.duckdb"])
-def test_a_file_in_an_object_store_is_named_with_what_to_do(url):
-    for ask in (Store, sqlrag.check, lambda place: sqlrag.lexical_query("x", place)):
+@pytest.mark.parametrize("url", ["s3://bucket/kb.duckdb", "https://me:hush@h/kb.duckdb?sig=hush", "gs://b/kb.duckdb"])
+def test_a_file_in_an_object_store_is_only_searched(url, tmp_path):
+    (tmp_path / "a.md").write_text("# a")
+    for ask in (
+        lambda: Store(url, read_only=False),
+        lambda: sqlrag.Stores([url]),
+        lambda: sqlrag.check(url),
+        lambda: sqlrag.repair(url),
+        lambda: sqlrag.compact(url),
+        lambda: sqlrag.reembed(url, "hashing-64"),
+        lambda: sqlrag.update_embeddings(tmp_path, url),
+        lambda: sqlrag.connect(url),
+        lambda: sqlrag.delete_documents(url, doc_ids=["a"]),
+        lambda: sqlrag.prepare_embeddings(tmp_path, url),
+        lambda: export_parquet(url, tmp_path / "out"),
+    ):
         with pytest.raises(InputError, match=r"object store.*Copy it here.*httpfs.*A corpus in a lake") as raised:
-            ask(url)
+            ask()
         assert "hush" not in str(raised.value)

@@ -18,7 +18,7 @@ from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb import originals
 from sqlrag.engines.duckdb.blocks import copy_file, damaged_blocks, descriptor, give_rights, identity, write_journal
 from sqlrag.engines.duckdb.definitions import changes
-from sqlrag.engines.duckdb.failures import damaged, reported, was_closed
+from sqlrag.engines.duckdb.failures import damaged, failure, reported, was_closed
 from sqlrag.engines.duckdb.files import (
     as_narrow_as,
     check_is_duckdb,
@@ -26,17 +26,20 @@ from sqlrag.engines.duckdb.files import (
     check_name,
     check_not_inherited,
     connect,
+    connect_remote,
     inherit,
     is_open_here,
     log_of,
     prepare_to_write,
     real_path,
+    remote_version,
     rights_of,
     second_name,
 )
 from sqlrag.engines.duckdb.schema import SCHEMA_VERSION, STORAGE_VERSION, create_objects
 from sqlrag.errors import InputError, NotAStoreError, NotFoundError, SchemaVersionError, StoreError, StoreLockedError
 from sqlrag.locks import keep, new_lock
+from sqlrag.network import shown_address
 from sqlrag.settings import Settings, seconds_to_wait, trusts
 
 if TYPE_CHECKING:
@@ -87,6 +90,10 @@ class Handle:
         self.commits = 0
         self.log = log_of(path)
         self._checkpointing = threading.Lock()
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return a further connection to the database."""
+        return self.connection.cursor()
 
     def checkpoint(self, con: duckdb.DuckDBPyConnection) -> None:
         """Move what was committed from the log into the file. Raises what DuckDB or the disk says."""
@@ -155,6 +162,29 @@ class Handle:
             # A connection of the program has joined, with a transaction under way.
             with suppress(duckdb.Error), duckdb.connect(str(self.path)) as joined:
                 _checkpoint_by_itself(joined)
+
+
+class RemoteHandle(Handle):
+    """A connection to a file on a web server or in an object store: it is only read, and has no log and no locks.
+
+    The server may replace it at any moment; the next query that needs a range of it fails then.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.path = shown_address(url)  # type: ignore[assignment]
+        self.version = remote_version(url)
+        self.connection = connect_remote(url)
+        self.read_only, self.in_place = True, False
+        self.file = self.changed_at = None  # type: ignore[assignment]
+        self.process = os.getpid()
+        self.changes: list[Change] | None = None
+        self.users = self.commits = 0
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        cursor = super().cursor()
+        cursor.execute("USE kb.main")
+        return cursor
 
 
 def _checkpoint_by_itself(con: duckdb.DuckDBPyConnection) -> None:
@@ -313,6 +343,39 @@ def write_empty(path: Path, dimensions: int) -> None:
     """Write a store of no documents to a path where nothing is."""
     with duckdb.connect(str(path), config={"storage_compatibility_version": STORAGE_VERSION}) as con:
         create_objects(con, dimensions)
+
+
+def acquire_remote(url: str, trust: bool) -> RemoteHandle:
+    """Return the handle of a file on a server for one more user: a new one where there is none, or it was replaced.
+
+    The server is asked outside the lock.
+    """
+    with _registry():
+        found = [one for one in _handles.get(shown_address(url), []) if isinstance(one, RemoteHandle)]  # type: ignore[call-overload]
+        handle = next((one for one in reversed(found) if one.url == url), None)
+        if handle is not None:
+            handle.users += 1  # so that it is not closed meanwhile
+    if handle is not None:
+        try:
+            with reported(handle.path):
+                if remote_version(url) == handle.version:
+                    if not trust:
+                        _check_definitions(handle)
+                    return handle
+        except BaseException:
+            release(handle)
+            raise
+        release(handle)
+    handle = RemoteHandle(url)
+    try:
+        with reported(handle.path):
+            _check_is_store(handle, trust)
+    except (NotAStoreError, SchemaVersionError) as error:
+        raise type(error)(handle.path, f"{error} Copy the file here first: where it is, it is only read.") from error
+    with _registry():
+        handle.users += 1
+        _handles.setdefault(handle.path, []).append(handle)
+    return handle
 
 
 def release(handle: Handle) -> None:
@@ -489,7 +552,8 @@ def _check_is_store(handle: Handle, trust: bool) -> None:
         raise NotAStoreError(handle.path, f"{handle.path} is not a store of sqlrag: {error}") from error
     except duckdb.Error as error:
         con.close()
-        raise damaged(handle.path, error) from error
+        wrong = failure if isinstance(handle, RemoteHandle) else damaged
+        raise wrong(handle.path, error) from error
     except BaseException:
         con.close()
         raise
@@ -527,7 +591,9 @@ _MOST_FILES = 256
 
 def _check_definitions(handle: Handle) -> None:
     """Raise where a table, view or macro of the file has the name of one of ours and is another."""
-    if handle.changes is None:
+    if handle.changes is None and isinstance(handle, RemoteHandle):
+        handle.changes = changes(handle.connection)
+    elif handle.changes is None:
         stats = [file.stat() for file in (handle.path, log_of(handle.path)) if file.exists()]
         state = (handle.path, *((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats))
         if state not in _changes:
@@ -621,6 +687,28 @@ class Database:
         return cls(acquire(existing_file(path), read_only, seconds_to_wait(wait_seconds), trusts(trust)), read_only)
 
     @classmethod
+    def open_remote(cls, url: str, *, trust: bool | None = None) -> Database:
+        """Open a store on a web server or in an object store for reading, by the ranges that searches need.
+
+        Parameters
+        ----------
+        url
+            An address of one of the schemes :data:`sqlrag.network.REMOTE`.
+        trust
+            As in :meth:`open`.
+
+        Raises
+        ------
+        InputError
+            DuckDB's extension ``httpfs`` is not installed.
+        NotAStoreError, SchemaVersionError
+            See :mod:`sqlrag.errors`.
+        StoreError
+            It is not there, or cannot be read.
+        """
+        return cls(acquire_remote(url, trusts(trust)), read_only=True)
+
+    @classmethod
     def create(cls, path: Path, dimensions: int) -> Database:
         """Create an empty store for vectors of ``dimensions`` and open it for writing.
 
@@ -647,7 +735,7 @@ class Database:
         of the file system's clock, some milliseconds, may leave the same.
         """
         handle = self._handle
-        if handle is None or handle.commits % 2 or handle.process != os.getpid():
+        if handle is None or handle.commits % 2 or handle.process != os.getpid() or isinstance(handle, RemoteHandle):
             return None
         try:
             found = handle.path.stat()
@@ -682,6 +770,11 @@ class Database:
         return self._handle is None
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the file is on a web server or in an object store."""
+        return isinstance(self._handle, RemoteHandle)
+
+    @property
     def is_written_here(self) -> bool:
         """Whether this process has the file open for writing."""
         return not self._opened().read_only
@@ -696,7 +789,7 @@ class Database:
                 raise was_closed(self.path)
             cursor: duckdb.DuckDBPyConnection | None = getattr(self._local, "cursor", None)
             if cursor is None:
-                cursor = self._handle.connection.cursor()
+                cursor = self._handle.cursor()
                 self._local.cursor = cursor
                 self._cursors.append(cursor)
         checkpoint(cursor)
@@ -718,11 +811,17 @@ class Database:
                 f"{self.path} was opened for writing in another process, which this one was forked from. Open it again "
                 f"here, once that one has closed it: Store({str(self.path)!r}, read_only=False).",
             )
-        handle = acquire(existing_file(self.path), True, DEFAULT_WAIT, trust=True)
+        handle: Handle
+        if isinstance(parents, RemoteHandle):
+            handle = acquire_remote(parents.url, trust=True)
+            changed = handle.version != parents.version
+        else:
+            handle = acquire(existing_file(self.path), True, DEFAULT_WAIT, trust=True)
+            changed = (handle.file, handle.changed_at) != (parents.file, parents.changed_at)
         with _reopening:
             if self._handle is not parents:  # another thread was faster
                 release(handle)
-            elif (handle.file, handle.changed_at) != (parents.file, parents.changed_at):
+            elif changed:
                 release(handle)
                 raise StoreError(
                     self.path, f"{self.path} has changed since it was opened in another process. Open it again here."

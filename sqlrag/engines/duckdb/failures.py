@@ -14,6 +14,7 @@ import duckdb
 
 from sqlrag.arguments import refuse_unknown_names
 from sqlrag.errors import NotAStoreError, NotFoundError, SchemaVersionError, StoreError
+from sqlrag.network import is_remote, shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +52,8 @@ def failure(path: object, error: BaseException, consequence: str = "", temporary
     ``consequence`` says what became of the work, as a sentence without its period. ``temporary`` is the hidden file
     that is written in the place of the file, which the message does not name.
     """
+    if is_remote(path) and isinstance(error, (duckdb.IOException, UnicodeDecodeError)):
+        return unreadable(path, error)
     text = (error.strerror if isinstance(error, OSError) else None) or said_by(error) or type(error).__name__
     named = path
     if isinstance(error, OSError) and isinstance(error.filename, (str, os.PathLike)):
@@ -164,6 +167,35 @@ def out_of_memory(path: object, error: duckdb.Error, consequence: str = "No answ
     )
 
 
+def unreadable(path: object, error: duckdb.Error | UnicodeDecodeError) -> StoreError:
+    """Return the error for a file on a server that cannot be read, and remove from DuckDB's what is secret.
+
+    DuckDB 1.5 raises UnicodeDecodeError over an answer that it refuses, such as one with another ETag.
+    """
+    if isinstance(error, UnicodeDecodeError) or "ETag" in str(error):
+        return replaced(path)
+    text, status = shown_address(said_by(error)), getattr(error, "status_code", None)
+    error.args = (text,)  # tracebacks show it
+    if status in (0, 401, 403):  # 0: DuckDB 1.5 leaves out why both HEAD and GET were refused
+        return StoreError(
+            path,
+            f"{path} may not be read: {text}. Check the address, and give DuckDB credentials: CREATE PERSISTENT "
+            "SECRET, or AWS_… variables of the environment, see the handbook's page 'A corpus in a lake'.",
+        )
+    if "not a valid DuckDB" in text:
+        return NotAStoreError(path, f"{path} is not a DuckDB database. Name a file made by prepare_embeddings.")
+    if "version number" in text and isinstance(error, duckdb.IOException):
+        return unusable(path, error)
+    return StoreError(path, f"{path} cannot be read: {text}. Check the address and the network, and try again.")
+
+
+def replaced(path: object) -> StoreError:
+    """Return the error for a file on a server that is no longer the one that was opened."""
+    return StoreError(
+        path, f"{path} has been replaced on its server since it was opened, and no answer was given. Open it again."
+    )
+
+
 @contextmanager
 def reported(path: object, consequence: str = "", temporary: object = None) -> Iterator[None]:
     """Turn errors of DuckDB and the system into those of :func:`failure`.
@@ -176,6 +208,10 @@ def reported(path: object, consequence: str = "", temporary: object = None) -> I
         raise  # the output of the program, not a file
     except (duckdb.Error, OSError) as error:
         raise failure(path, error, consequence, temporary) from error
+    except UnicodeDecodeError as error:
+        if not is_remote(path):
+            raise
+        raise unreadable(path, error) from error
     except StoreError as error:
         cause = error.__cause__
         if temporary is None or error.path != str(temporary) or not isinstance(cause, (duckdb.Error, OSError)):
@@ -217,6 +253,10 @@ def _guarded(function: F) -> F:
             raise
         except (duckdb.Error, OSError) as error:
             raise failure(_subject(function, args, kwargs), error) from error
+        except UnicodeDecodeError as error:
+            if not is_remote(subject := _subject(function, args, kwargs)):
+                raise
+            raise unreadable(subject, error) from error
         except NotFoundError as error:
             if message := _swapped(function, args, kwargs):
                 raise NotFoundError(message) from error
@@ -242,6 +282,8 @@ def _subject(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     given = inspect.signature(function).bind_partial(*args, **kwargs).arguments
     for name in _SUBJECTS:
         value = getattr(given.get(name), "path", given.get(name))
+        if is_remote(value):
+            return shown_address(str(value))
         if isinstance(value, (str, Path)) and "://" not in str(value):
             return str(value)
     return "The store"

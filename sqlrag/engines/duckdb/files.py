@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import operator
 import os
 import re
@@ -11,7 +12,7 @@ import stat
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,9 +20,10 @@ import duckdb
 
 from sqlrag.arguments import shown
 from sqlrag.engines.duckdb.blocks import descriptors, identity, mode_for, roll_back
-from sqlrag.engines.duckdb.failures import damaged, failure, is_damage, remedy, unusable
-from sqlrag.errors import InputError, NotAStoreError, StoreError, StoreExistsError, StoreLockedError
-from sqlrag.network import refuse_address
+from sqlrag.engines.duckdb.failures import damaged, failure, is_damage, remedy, unreadable, unusable
+from sqlrag.engines.duckdb.statements import quoted
+from sqlrag.errors import InputError, NotAStoreError, NotFoundError, StoreError, StoreExistsError, StoreLockedError
+from sqlrag.network import refuse_address, shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -288,6 +290,88 @@ def _connect_beside_parent(path: Path, read_only: bool, confined: bool) -> duckd
     if confined:
         confine(con)
     return con
+
+
+def connect_remote(url: str) -> duckdb.DuckDBPyConnection:
+    """Connect to a file on a web server or in an object store, as the database ``kb``, confined to it."""
+    with _with_httpfs(url) as con, ExitStack() as opened:
+        opened.callback(con.close)
+        con.execute(f"ATTACH {quoted(url)} AS kb (READ_ONLY, TYPE duckdb)")
+        confine(con)
+        con.execute("USE kb.main")
+        opened.pop_all()
+        return con
+
+
+def remote_version(url: str) -> str:
+    """Ask a server for the ETag of a file, in one request that reads none of it, or raise why it cannot be searched.
+
+    DuckDB ends a query that meets another ETag. Without, it would take the ranges of a file that has been replaced for
+    those of the one that it opened, which ends the whole process as soon as they make no sense.
+    """
+    with _with_httpfs(url) as con, con:
+        path = shown_address(url)
+        if not con.execute("SELECT 1 FROM duckdb_settings() WHERE name = 'unsafe_disable_etag_checks'").fetchall():
+            raise InputError(
+                f"{path} is in an object store or on the web, and DuckDB {duckdb.__version__} would not notice if it "
+                "were replaced there meanwhile. Install a newer one, such as 1.5.5, or copy the file here."
+            )
+        con.execute("CALL enable_logging('HTTP')")
+        con.execute("SELECT size FROM read_blob($1)", [url]).fetchall()
+        rows = con.execute("SELECT response.headers FROM duckdb_logs_parsed('HTTP') ORDER BY timestamp").fetchall()
+        found = [value for (headers,) in rows for name, value in headers.items() if name.lower() == "etag"]
+        if not found:
+            raise InputError(
+                f"{path} comes from a server that sends no ETag, without which nobody would notice if it were replaced "
+                "there meanwhile. Copy the file here, or serve it by another program: nginx, Caddy and object stores "
+                "send it."
+            )
+        return str(found[-1])
+
+
+@contextmanager
+def _with_httpfs(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a new connection with the extension; DuckDB's errors become sqlrag's."""
+    path = shown_address(url)
+    if re.search(r"['\"\\\x00-\x1f]", url):
+        path = path.partition("?")[0]
+        raise InputError(f"{path!r} is no address: write a quote in it as %27, a backslash as %5C.")
+    try:
+        con = duckdb.connect()
+        for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
+            con.execute(f"SET {setting} = false")
+        con.execute("SET temp_directory = ''")  # by default it is in the working folder
+        _load_httpfs(con, path)
+        yield con
+    except (duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException) as error:
+        raise damaged(path, error) from error
+    except (duckdb.Error, UnicodeDecodeError) as error:
+        failed = unreadable(path, error)
+        if getattr(error, "status_code", None) == 404:
+            raise NotFoundError(f"There is no file {path}: the server answers 404. Check the address.") from error
+        raise failed from error
+
+
+def _load_httpfs(con: duckdb.DuckDBPyConnection, path: str) -> None:
+    """Load the extension where DuckDB, or the package of that name, has it; nothing is installed."""
+    try:
+        con.execute("LOAD httpfs")
+    except duckdb.Error as error:
+        ((version,),) = con.execute("SELECT library_version FROM pragma_version()").fetchall()
+        found = importlib.util.find_spec("duckdb_extension_httpfs")
+        folders = found.submodule_search_locations if found is not None else None
+        for folder in folders or ():
+            file = Path(folder) / "extensions" / version / "httpfs.duckdb_extension"
+            if file.is_file():
+                con.execute(f"LOAD {quoted(str(file))}")
+                return
+        raise InputError(
+            f"{path} is in an object store or on the web, and DuckDB {duckdb.__version__} reads it with its extension "
+            'httpfs, which is not installed. Install it once, with a network: python -c "import duckdb; '
+            "duckdb.sql('INSTALL httpfs')\", or pip install "
+            f"duckdb-extension-httpfs=={duckdb.__version__}. Or copy the file here. See the handbook's page 'A corpus "
+            "in a lake'."
+        ) from error
 
 
 def confine(con: duckdb.DuckDBPyConnection, *paths: Path) -> None:

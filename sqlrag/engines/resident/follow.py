@@ -195,6 +195,10 @@ def engine_of(database: Database, resident: bool | None, resident_mb: int) -> Fi
 
     What a server keeps has its own budget.
     """
+    if database.is_remote:
+        engine = FileEngine(database)
+        engine.note = "SQL, since the file is on a server" if resident else ""
+        return engine
     kept = _residences.get(database.path)
     is_kept = kept is not None and kept.stays
     if resident is False or not (kept.most_bytes if kept is not None and is_kept else resident_mb):

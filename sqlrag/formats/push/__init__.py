@@ -196,8 +196,8 @@ def push(
 
 def target_of(to: object) -> Target:
     """Return the target of a push, or raise InputError."""
-    if is_address(to):
-        target: Target = loaded(backend_of(to).target)(to)
+    if is_address(to) and (name := backend_of(to).target):
+        target: Target = loaded(name)(to)
         return target
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
