@@ -38,8 +38,10 @@ def loader(folder: Path):
     def place(text: str) -> Path:
         return folder / f"{hashlib.sha256(text.encode()).hexdigest()}.npy"
 
-    def remembering():
-        model = load()
+    def remembering(open_session):
+        model = load(open_session)
+        if open_session is not onnx._open_session:  # another runtime, whose vectors are not the same to the bit
+            return model
 
         def encode(texts, kind):
             missing = [text for text in texts if not place(text).exists()]
