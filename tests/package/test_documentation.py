@@ -94,6 +94,19 @@ def test_blocks_have_known_languages_and_marks():
             assert set(block.marks) <= {"no-run", "no-rows", "output"}, (page.name, block)
 
 
+def test_commands_name_the_file_that_they_are_about():
+    """A folder may hold another one, such as that of the demo; only a page about sqlrag.toml has it from there."""
+    command = re.compile(
+        r"^sqlrag (?:update|search|[a-z]+-query|explain|ask|prompt|info|check|serve|shell|mcp)\b.*", re.M
+    )
+    for page in [README, *pages()]:
+        if page.name == "configuration.md":
+            continue
+        for block in blocks(page):
+            for line in command.findall(block.text if block.language == "bash" else ""):
+                assert re.search(r"--db |--help|\.(?:duckdb|rag\w+)|://|\$", line), f"{page.name}: {line}"
+
+
 # What the pages name.
 
 
