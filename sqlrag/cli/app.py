@@ -132,9 +132,9 @@ _OF_PYTHON = {
 }
 
 _OF_FUNCTIONS = (
-    (r"\b(prepare_embeddings|index_rows)\b", "sqlrag build"),
-    (r"\bupdate_(embeddings|rows)\b", "sqlrag update"),
-    (r"\bdelete_documents\b", "sqlrag delete"),
+    (r"\b(prepare_embeddings|index_rows)\b(?!\()", "sqlrag build"),
+    (r"\bupdate_(embeddings|rows)\b(?!\()", "sqlrag update"),
+    (r"\bdelete_documents\b(?!\()", "sqlrag delete"),
     (r"\b(hybrid|vector|lexical)_query\b(?!\()", r"\1-query"),
 )
 
@@ -142,7 +142,7 @@ _OF_FUNCTIONS = (
 def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
     """Return a message of the library in the words of a command: its options in place of Python's arguments.
 
-    What is quoted, and parts of paths, are left as they are.
+    What is quoted, calls of functions and parts of paths are left as they are.
     """
 
     def option_of(found: re.Match[str]) -> str:
@@ -163,9 +163,10 @@ def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
     return _NAMED.sub(option_of, text)
 
 
-# A quoted part, or a name that may be of an argument, with its value.
+# A quoted part, a call in Python, or a name that may be of an argument, with its value.
 _NAMED = re.compile(
     r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
+    r"|\b[a-z]\w*\([^()\n]+\)"
     r"|(?<![\w./'\"=-])(?P<name>[a-z]\w*)(?:=(?P<value>'[^'\n]*'|[\w.+-]*\w))?(?![./:-]?[\w'\"/(])"
     r"(?P<checked>(?= must be ))?"
 )

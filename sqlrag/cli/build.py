@@ -280,13 +280,13 @@ def update(
     Without --prune nothing is removed. A folder that is named is read alone, and the documents of others stay as they
     are; one that has been moved is recognised by its files.
     """
-    from sqlrag.ingest.rows import update_rows
+    from sqlrag.ingest.rows import not_read_again, update_rows
     from sqlrag.ingest.update import folders_of
 
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
-    known, has_rows = folders_of(path, wait_seconds=wait)
-    wanted = _folders(path, known, has_rows, named, collection, pattern, ignore)
+    known, tables = folders_of(path, wait_seconds=wait)
+    wanted = _folders(path, known, bool(tables), named, collection, pattern, ignore)
     of_folders = {
         "pattern": pattern, "ignore": ignore, "model": model, "chunk_size": chunk_size, "chunk_overlap": chunk_overlap,
         "chunk_unit": chunk_unit, "markdown": markdown, "headers": headers, "stemmer": stemmer,
@@ -294,7 +294,7 @@ def update(
     # What the configuration says of documents is no wish of whoever updates a table.
     if not wanted and any(one not in (None, config.applied.get(name)) for name, one in of_folders.items()):
         raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
-    if not wanted and not has_rows:
+    if not wanted and not tables:
         raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
     options = {
         "prune": prune,
@@ -327,11 +327,14 @@ def update(
     if named is not None:
         write_facts(summaries[0], form, lines[0])
         return
-    of_rows = update_rows(path, prune=prune, wait_seconds=wait, verbose=not quiet) if has_rows else []
-    if collection is not None:
-        of_rows = [report for report in of_rows if report.collection == collection]
     if lines and form is Format.table and not quiet:
         write("\n".join(lines))
+    of_rows: list[RowsReport] = []
+    if collection is None and tables and all(one.was_given for one in tables.values()):
+        if not quiet:
+            write_message(f"note: {not_read_again(path, list(tables))}")
+    elif tables and (collection is None or collection in tables):
+        of_rows = update_rows(path, collection=collection, prune=prune, wait_seconds=wait, verbose=not quiet)
     if of_rows or form is not Format.table:
         write_reports(of_rows, form, quiet=quiet, others=summaries)
 

@@ -308,12 +308,8 @@ def update_rows(
             reports.append(_again(db_path, known[name], definition, source, database, given, wait_seconds, options))
         except SqlragError as error:
             lost[name] = error
-    note = (
-        f"The rows of {', '.join(skipped)} were given by a program, so they were not read again. Pass them by "
-        "update_rows(…, collection=…, source=…)."
-    )
     if skipped and reports:
-        reports[0].warnings.append(note)
+        reports[0].warnings.append(not_read_again(db_path, skipped))
     if lost:
         first = next(iter(lost.values()))
         if len(names) > 1:
@@ -321,8 +317,16 @@ def update_rows(
             first.args = (f"{' '.join(f'{name}: {error}' for name, error in lost.items())}{done}",)
         raise first
     if not reports:
-        raise InputError(note)
+        raise InputError(not_read_again(db_path, skipped))
     return reports
+
+
+def not_read_again(db_path: str | os.PathLike[str], collections: Sequence[str]) -> str:
+    """Return that the rows of these collections were given by a program, and what hands them in again."""
+    return (
+        f"The rows of {', '.join(collections)} were given by a program, so they were not read again. Pass them in "
+        f"Python: update_rows({os.fspath(db_path)!r}, source=…, collection={collections[0]!r})."
+    )
 
 
 def _again(
@@ -338,7 +342,7 @@ def _again(
     """Read one remembered source again."""
     name, since = known.collection, options.since
     if source is None and definition.kind == "object":
-        raise InputError(f"The rows of {name} were given by a program. Pass them again as source.")
+        raise InputError(not_read_again(db_path, [name]))
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     if source is not None:
         definition = definition_of(source, database, **{k: getattr(definition, k) for k in _OPTIONS})

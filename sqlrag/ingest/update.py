@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.engines.duckdb.rows import SourceState
     from sqlrag.ingest.folder import SkippedFile
     from sqlrag.ingest.run import Cut
@@ -305,8 +306,10 @@ class Folder(NamedTuple):
     patterns: list[str] | None
 
 
-def folders_of(db_path: str | os.PathLike[str], *, wait_seconds: float | None = None) -> tuple[list[Folder], bool]:
-    """Return the folders that the documents of a file were read from, in order, and whether it has rows of tables.
+def folders_of(
+    db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
+) -> tuple[list[Folder], dict[str, RowSource]]:
+    """Return the folders that the documents of a file were read from, in order, and its sources of rows.
 
     Raises
     ------
@@ -315,13 +318,13 @@ def folders_of(db_path: str | os.PathLike[str], *, wait_seconds: float | None = 
     """
     with Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
-        states, patterns, has_rows = read_states(con), metadata.patterns_of(con), bool(row_tables.sources(con))
+        states, patterns, tables = read_states(con), metadata.patterns_of(con), row_tables.sources(con)
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
     }
-    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)], has_rows
+    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)], tables
 
 
 _REEMBED = "reembed(db_path, model) gives a file another model."

@@ -6,6 +6,7 @@ import json
 import re
 
 import duckdb
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -135,3 +136,49 @@ def test_failures_have_no_traceback(kb, tickets):
     assert done.stderr.startswith("error: ")
     assert "no column 'nr' (key)" in done.stderr
     assert "no source of rows 'x'. It has tickets." in run("update-rows", kb, "--collection", "x").stderr
+
+
+def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
+    """The folder of the file is updated as ever; the remedy for the rows is Python's, and is not said as a command."""
+    docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"
+    docs.mkdir()
+    (docs / "a.md").write_text("# Mango\n")
+    assert run("build", docs, "-o", kb, *HASHING).exit_code == 0
+    rows = pa.table({"id": [1], "body": ["The parcel is late"]})
+    sqlrag.index_rows(rows, kb, key="id", text="body", collection="given", progress="off")
+    (docs / "b.md").write_text("# Pump\n")
+    remedy = f"update_rows('{kb}', source=…, collection='given')"
+    done = run("update", kb)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("1 added, 0 changed")
+    assert (
+        f"note: The rows of given were given by a program, so they were not read again. Pass them in Python: {remedy}."
+        in done.stderr
+    )
+    assert [one["unchanged"] for one in rows_of(run("update", kb, "-f", "json"))] == [["a.md", "b.md"]]
+    assert run("update", kb, "--quiet").output == ""
+    for asked in (
+        ["update-rows", kb],
+        ["update-rows", kb, "--collection", "given"],
+        ["update", kb, "--collection", "given"],
+    ):
+        done = run(*asked)
+        assert (done.exit_code, remedy in done.stderr) == (2, True), done.stderr
+    sqlrag.update_rows(
+        kb, source=pa.table({"id": [1], "body": ["The parcel is here"]}), collection="given", progress="off"
+    )
+    alone = tmp_path / "alone.duckdb"
+    model = sqlrag.load_embedder("hashing-64", provider="hashing")
+    sqlrag.index_rows(rows, alone, key="id", text="body", collection="given", embedder=model, progress="off")
+    done = run("update", alone)
+    assert (done.exit_code, "given by a program" in done.stderr) == (0, True)
+
+
+def test_an_update_of_a_collection_leaves_other_tables_alone(kb, tickets, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text("id,body\n1,The lamp is red\n")
+    assert run("index-rows", other, "-o", kb, "--key", "id", "--text", "body").exit_code == 0
+    other.unlink()
+    assert "2 unchanged" in run("update", kb, "--collection", "tickets").stdout
+    done = run("update", kb)
+    assert (done.exit_code, "other: There is no file" in done.stderr) == (1, True), done.stderr

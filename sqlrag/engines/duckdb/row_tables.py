@@ -45,6 +45,11 @@ class RowSource(NamedTuple):
     key_type: str
     watermarks: dict[str, list[str]]
 
+    @property
+    def was_given(self) -> bool:
+        """Whether a program gave the rows, so that nothing but a program can read them again."""
+        return isinstance(self.definition, dict) and self.definition.get("kind") == "object"
+
 
 def sources(con: duckdb.DuckDBPyConnection) -> dict[str, RowSource]:
     """Return the sources of rows of the default database by their collections, in order."""
