@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sqlrag.ingest.rows import RowsReport
-    from sqlrag.ingest.run import Report
+    from sqlrag.ingest.run import Report, UpdateReport
     from sqlrag.ingest.update import Folder
 
 
@@ -68,12 +68,12 @@ def prepare_embeddings(
             help="Server of an openai or ollama model; the key is read from the environment.",
         ),
     ] = None,
-    chunk_size: Annotated[int, option("--chunk-size", help="The longest chunk, in units.", show_default=True)] = 512,
+    chunk_size: Annotated[int, option("--chunk-size", help="The longest chunk, in units. [512]")] = 512,
     chunk_overlap: Annotated[
         int | None,
         option("--chunk-overlap", help="Units that a split section repeats. [1/8 of the size; chars 1/5]"),
     ] = None,
-    chunk_unit: Annotated[Unit, option("--chunk-unit", help="The unit of sizes.", show_default=True)] = Unit.tokens,
+    chunk_unit: Annotated[Unit, option("--chunk-unit", help="The unit of sizes. [tokens]")] = Unit.tokens,
     markdown: Annotated[bool, option("--markdown/--no-markdown", help="Cut Markdown at headings first. [yes]")] = True,
     headers: Annotated[
         bool, option("--headers/--no-headers", help="Embed the headings above a chunk with it. [yes]")
@@ -87,7 +87,7 @@ def prepare_embeddings(
         option("--collection", metavar="NAME", help="Collection of these documents, for filters. [default]"),
     ] = None,
     stemmer: Annotated[
-        str, option("--stemmer", help="porter, english, german, russian … or none.", show_default=True)
+        str, option("--stemmer", help="porter, english, german, russian … or none. [porter]")
     ] = "porter",
     pattern: Annotated[
         list[str] | None,
@@ -281,7 +281,7 @@ def update(
     are; one that has been moved is recognised by its files.
     """
     from sqlrag.ingest.rows import not_read_again, update_rows
-    from sqlrag.ingest.update import folders_of
+    from sqlrag.ingest.update import apply_settings, folders_of
 
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
@@ -292,14 +292,12 @@ def update(
         "chunk_unit": chunk_unit, "markdown": markdown, "headers": headers, "stemmer": stemmer,
     }  # fmt: skip
     # What the configuration says of documents is no wish of whoever updates a table.
-    if not wanted and any(one not in (None, config.applied.get(name)) for name, one in of_folders.items()):
+    wished = {name for name, one in of_folders.items() if one not in (None, config.applied.get(name))}
+    if not wanted and wished & {"pattern", "ignore"}:
         raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
-    if not wanted and not tables:
+    if not wanted and not tables and not wished:
         raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
-    options = {
-        "prune": prune,
-        "skip_duplicates": skip_duplicates,
-        "max_bytes": max_bytes,
+    settings: dict[str, Any] = {
         "embed_model_name": model,
         "chunk_size": chunk_size,
         "chunk_overlap": chunk_overlap,
@@ -309,7 +307,12 @@ def update(
         "stemmer": stemmer,
         "wait_seconds": wait,
     }
+    options = {"prune": prune, "skip_duplicates": skip_duplicates, "max_bytes": max_bytes, **settings}
     summaries, lines = [], []
+    if not wanted and wished:  # no folder is read, the stored texts are
+        facts, text = _summary(apply_settings(path, **settings, bar_off=quiet), quiet)
+        summaries.append(facts)
+        lines.append(text)
     read = {one.collection for one in wanted}
     for left in known if config.in_force and not named and not collection and not quiet else ():
         if left.collection not in read:
@@ -403,6 +406,11 @@ def _updated(one: config.Source, path: Path, quiet: bool, options: dict[str, Any
         verbose=not quiet,
         **options,
     )
+    return _summary(report, quiet)
+
+
+def _summary(report: UpdateReport, quiet: bool) -> tuple[dict[str, Any], str]:
+    """Return the facts of an update, and the lines for people."""
     counts, chunks, *details = str(report).splitlines()
     report_details(report, details, quiet)
     summary = {

@@ -11,7 +11,7 @@ import typer
 from sqlrag.cli import config
 from sqlrag.cli.app import command
 from sqlrag.cli.build import one_file, prepare_embeddings, write_reports
-from sqlrag.cli.options import DbInstead, File, FormatName, Wait, option, with_parameters_of
+from sqlrag.cli.options import DbInstead, File, FormatName, Unit, Wait, chosen, option, with_parameters_of
 from sqlrag.cli.printing import Format
 from sqlrag.errors import InputError
 
@@ -64,6 +64,15 @@ def index_rows(
     collection: Annotated[
         str | None, option("--collection", metavar="NAME", help="The name of the source. [that of the file]")
     ] = None,
+    chunk_size: Annotated[int | None, option("--chunk-size", help="The longest chunk, in units. [512]")] = None,
+    chunk_overlap: Annotated[
+        int | None,
+        option("--chunk-overlap", help="Units that two chunks of a text share. [1/8 of the size; chars 1/5]"),
+    ] = None,
+    chunk_unit: Annotated[Unit | None, option("--chunk-unit", help="The unit of sizes. [tokens]")] = None,
+    stemmer: Annotated[
+        str | None, option("--stemmer", help="porter, english, german, russian … or none. [porter]")
+    ] = None,
     model: Annotated[str | None, option("--model", help="Model of a new file. [BAAI/bge-small-en-v1.5]")] = None,
     provider: Annotated[
         str, option("--provider", help="Embedding provider of a new file.", show_default=True)
@@ -76,7 +85,7 @@ def index_rows(
     """Make a document of every row of a table or query, in a new file or beside the documents of an existing one.
 
     Filters use the other columns as metadata; the view rows_of_NAME has them in their own types. update-rows reads the
-    source again.
+    source again. Other chunks or another stemmer than those of an existing file change the whole file.
     """
     from sqlrag.ingest.row_source import is_query
     from sqlrag.ingest.rows import index_rows
@@ -85,6 +94,9 @@ def index_rows(
         raise typer.BadParameter("Name files, such as tickets.parquet, or pass --query.")
     if query and database is None and not is_query(query):
         raise typer.BadParameter("--query must be one SELECT.")
+    settings = {"chunk_size": chunk_size, "chunk_overlap": chunk_overlap, "chunk_unit": chunk_unit, "stemmer": stemmer}
+    if output.exists():  # what the configuration says is no wish to change a file
+        settings = {name: None if one == config.applied.get(name) else one for name, one in settings.items()}
     report = index_rows(
         query or files,
         output,
@@ -97,6 +109,7 @@ def index_rows(
         collection=collection,
         database=database,
         leave_out=leave_out or (),
+        **chosen(settings),
         force=force,
         embed_model_name=model,
         embedding_provider=provider,
@@ -160,8 +173,9 @@ _TABLES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
     "sqlrag build --query 'SELECT * FROM tickets' --database shop.duckdb --collection tickets --key id --text body",
 )
 @with_parameters_of(
-    prepare_embeddings, index_rows, output=Path("kb.duckdb"), key=None, text=None, collection=None, markdown=None
-)
+    prepare_embeddings, index_rows, output=Path("kb.duckdb"), key=None, text=None, collection=None, markdown=None,
+    chunk_size=None, chunk_unit=None, stemmer=None,
+)  # fmt: skip
 def build(
     sources: Annotated[
         list[str] | None,
@@ -200,7 +214,7 @@ def build(
     given = {name: value for name, value in given.items() if name in taken or name not in config.applied}
     unused = min(given.keys() - taken.keys(), default=None)
     if unused:
-        raise InputError(f"{unused}={given[unused]!r} has no effect for {what}.")
+        raise InputError(f"{unused}={given[unused]!r} cannot be given for {what}.")
     defaults = {name: one.default for name, one in taken.items() if one.default is not one.empty}
     inspect.unwrap(function)(**{**defaults, "output": options["output"], **given, **place})
 

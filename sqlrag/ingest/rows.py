@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.files import check_output
-from sqlrag.engines.duckdb.metadata import policy_text, refresh_counts
+from sqlrag.engines.duckdb.metadata import chunk_policy_of, policy_text, refresh_counts, required_metadata
 from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.engines.duckdb.rows import vector_matrix
@@ -34,7 +34,7 @@ from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.kept import Kept, noting
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
 from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window, model_of_new_file
-from sqlrag.ingest.update import Plan, Update
+from sqlrag.ingest.update import Plan, Update, change_settings, changed_policy, wanted_policy
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sqlrag.engines.duckdb.row_tables import RowSource
-    from sqlrag.types import AnyEmbedder, Embedder, Progress, Vectors
+    from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Progress, Vectors
 
 
 @dataclass
@@ -100,6 +100,10 @@ def index_rows(
     collection: str | None = None,
     database: Any = None,
     leave_out: Sequence[str] = (),
+    chunk_size: int | None = None,
+    chunk_overlap: int | None = None,
+    chunk_unit: ChunkUnit | None = None,
+    stemmer: str | None = None,
     force: bool = False,
     embedder: AnyEmbedder | None = None,
     embed_model_name: str | None = None,
@@ -148,6 +152,9 @@ def index_rows(
         open connection of yours.
     leave_out
         Columns that are not stored, such as those of types that cannot be (BLOB, UNION, GEOMETRY).
+    chunk_size, chunk_overlap, chunk_unit, stemmer
+        As for :func:`prepare_embeddings`, whose defaults a new file has. A file has one chunk policy and one stemmer:
+        others than those of an existing one rechunk or reindex all of it, as by :func:`update_embeddings`.
     force
         Also where more than half of the rows that the file has of the source are not in it any more.
     embedder, embed_model_name, embedding_provider
@@ -187,9 +194,20 @@ def index_rows(
             raise InputError("Name the collection of these rows (collection), such as 'tickets'.")
         collection = name
     collection = checked_collection(collection, 1)
-    options = _Options(arguments.flag("force", force), verbose=arguments.flag("verbose", verbose), progress=progress)
+    policy = wanted_policy(chunk_size, chunk_overlap, chunk_unit)
+    if stemmer is not None:
+        lexical.check_stemmer(stemmer)
+    options = _Options(
+        arguments.flag("force", force),
+        verbose=arguments.flag("verbose", verbose),
+        progress=progress,
+        policy=policy,
+        stemmer=stemmer,
+    )
     given = None if embedder is None else as_embedder(embedder)
     path = Path(os.fspath(arguments.path("db_path", db_path)))
+    if not path.exists():
+        changed_policy(ChunkPolicy(), policy)  # before anything is read
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     with closing(scratch.Folder()) as folder:
         run, report = _run(collection, definition)
@@ -210,7 +228,7 @@ def index_rows(
                 temporary = opened.enter_context(new_file(output, overwrite=False))
                 made = opened.enter_context(Database.create(temporary, model.dimensions))
                 made.limit_memory(memory_for(max(3 * staging.bytes, _MEMORY_OF_A_ROW * report.files)))
-                update = _begin(made, run, report, model)
+                update = _begin(made, run, report, model, options)
             update.apply(staging, definition, options)
             if not update.is_new:
                 run.stop_if_down(_STOPPED)
@@ -381,6 +399,13 @@ class _Options:
     since: str | None = None
     verbose: bool = True
     progress: Progress = "auto"
+    policy: Mapping[str, object] = field(default_factory=dict)
+    stemmer: str | None = None
+
+    @property
+    def bar_off(self) -> bool | None:
+        """Whether bars are off."""
+        return bar_is_off(self.progress, verbose=self.verbose)
 
 
 def _run(collection: str, definition: Definition) -> tuple[Run, RowsReport]:
@@ -405,11 +430,11 @@ def _staging(
     return staging
 
 
-def _begin(database: Database, run: Run, report: RowsReport, model: Embedder) -> _RowUpdate:
+def _begin(database: Database, run: Run, report: RowsReport, model: Embedder, options: _Options) -> _RowUpdate:
     """Return the update of a new file, whose words are indexed at the end."""
     run.embedder = model
-    run.policy = fit_to_window(ChunkPolicy(), model)
-    begin(database, run, DEFAULT_HEADING_WEIGHT, lexical.DEFAULT_STEMMER)
+    run.policy = fit_to_window(changed_policy(ChunkPolicy(), options.policy), model, report, stacklevel=5)
+    begin(database, run, DEFAULT_HEADING_WEIGHT, options.stemmer or lexical.DEFAULT_STEMMER)
     update = _RowUpdate(database, run, report, model, None)
     update.is_new = True
     return update
@@ -450,6 +475,8 @@ class _RowUpdate(Update):
                 report.warnings += _changed_columns(con, source, staging, definition)
         if found.get("added") or found.get("changed"):
             self._model()  # before anything is written
+        if not self.is_new and (options.policy or options.stemmer):
+            self._change(options)
         report.unchanged = report.files - sum(found.get(kind, 0) for kind in ("added", "changed", "columns", "foreign"))
         with self.database.transaction() as con:
             row_tables.create(con, collection, staging.columns, staging.key)
@@ -461,6 +488,20 @@ class _RowUpdate(Update):
         report.warnings += staging.note_unread()
         with run.timed("store"):
             self._conclude(staging, found["gone"], options, definition, marks)
+
+    def _change(self, options: _Options) -> None:
+        """Give the whole file another chunk policy or stemmer."""
+        done = change_settings(self.database, options.policy, options.stemmer, self._given, options.bar_off)
+        notes = done.warnings
+        if done.rechunked:
+            notes.append(f"The chunk policy has changed: {counted(len(done.rechunked), 'document')} rechunked.")
+        if done.reindexed:
+            notes.append(f"The stemmer is {options.stemmer} now: every chunk was reindexed.")
+        self.rows.warnings += notes
+        self.metadata = required_metadata(self.database)
+        self.policy = chunk_policy_of(self.database.path, self.metadata)
+        self.stemmer = self.metadata["stemmer"]
+        self.choose_policy({})
 
     def end(self, opened: ExitStack) -> None:
         """Index the words of a new file; ``opened`` then closes it and gives it its name."""
@@ -499,7 +540,7 @@ class _RowUpdate(Update):
     def _fill(self, staging: Staging, mime: str, total: int, options: _Options) -> None:
         run, size = self.state, ROWS_AT_ONCE
         with (
-            Bar("rows", "row", total, off=bar_is_off(options.progress, verbose=options.verbose)) as bar,
+            Bar("rows", "row", total, off=options.bar_off) as bar,
             noting(lambda: "" if self.is_new else self._how_far(bar)),
         ):
             for rows, values in staging.groups(min(size, run.group) if run.embedder is not None else size):

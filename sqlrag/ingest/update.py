@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from sqlrag.engines.duckdb.rows import SourceState
     from sqlrag.ingest.folder import SkippedFile
     from sqlrag.ingest.run import Cut
-    from sqlrag.types import AnyEmbedder, ChunkUnit, Document, Embedder, Progress, Vectors
+    from sqlrag.types import AnyEmbedder, ChunkPolicy, ChunkUnit, Document, Embedder, Progress, Vectors
 
     States = dict[str, tuple[Path, FileState]]
 
@@ -454,14 +454,9 @@ def update_embeddings(
         Kept(database.path, report.warnings, updating=True) as run.kept,
     ):
         update = Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
-        wanted = {
-            "strategy": None if use_markdown_chunking is None else "markdown" if use_markdown_chunking else "size",
-            "chunk_size": chunk_size,
-            "chunk_overlap": chunk_overlap,
-            "chunk_unit": chunk_unit,
-            "include_headers": include_headers_in_chunks,
-        }
-        update.choose_policy({name: value for name, value in wanted.items() if value is not None})
+        update.choose_policy(
+            wanted_policy(chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks)
+        )
         stored = read_states(database.cursor())
         planner = Planner(
             run,
@@ -485,8 +480,14 @@ def apply_settings(
     db_path: str | os.PathLike[str],
     *,
     chunk_size: int | None = None,
+    chunk_overlap: int | None = None,
+    chunk_unit: ChunkUnit | None = None,
+    use_markdown_chunking: bool | None = None,
+    include_headers_in_chunks: bool | None = None,
     stemmer: str | None = None,
     embedder: Embedder | None = None,
+    embed_model_name: str | None = None,
+    wait_seconds: float | None = None,
     bar_off: bool | None = True,
 ) -> UpdateReport:
     """Rechunk every document from its stored text, or reindex every chunk with another stemmer; no folder is read.
@@ -496,23 +497,66 @@ def apply_settings(
     Raises
     ------
     InputError
-        The size is not a whole number above 0.
+        A setting is out of its range.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     ModelMismatchError, ModelUnavailableError, MissingExtraError, ProviderError
         The model cannot be loaded, is not that of the file, or fails; the file is then of both settings.
     """
+    wanted = wanted_policy(chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks)
+    with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
+        return change_settings(database, wanted, stemmer, embedder, bar_off, embed_model_name)
+
+
+def change_settings(
+    database: Database,
+    policy: Mapping[str, object],
+    stemmer: str | None,
+    embedder: Embedder | None,
+    bar_off: bool | None,
+    model_name: str | None = None,
+) -> UpdateReport:
+    """Do what :func:`apply_settings` does in a file that is open; ``policy`` are the fields that are to be others."""
+    if stemmer is not None:
+        lexical.check_stemmer(stemmer)
     report = UpdateReport()
     run = Run("update", Path(), DEFAULT_COLLECTION, report)
     run.input_dir = ""
-    with Database.open(db_path, read_only=False) as database:
-        update = Update(database, run, report, embedder, None)
-        update.choose_policy({} if chunk_size is None else {"chunk_size": chunk_size})
-        states, policy = read_states(database.cursor()), policy_text(run.policy)
-        planner = Planner(run, states, policy, patterns=None, max_bytes=MAX_BYTES, prune=False, skip_duplicates=False)
-        update.run(Plan(), planner, stemmer, bar_off)
+    update = Update(database, run, report, embedder, model_name)
+    update.choose_policy(policy)
+    states, new = read_states(database.cursor()), policy_text(run.policy)
+    planner = Planner(run, states, new, patterns=None, max_bytes=MAX_BYTES, prune=False, skip_duplicates=False)
+    update.run(Plan(), planner, stemmer, bar_off)
     run.stop_if_down("The file is partly of the new settings.")
     return report
+
+
+def wanted_policy(
+    chunk_size: int | None,
+    chunk_overlap: int | None,
+    chunk_unit: str | None,
+    markdown: bool | None = None,
+    headers: bool | None = None,
+) -> dict[str, object]:
+    """Return the fields of a chunk policy that were given."""
+    fields = {
+        "strategy": None if markdown is None else "markdown" if markdown else "size",
+        "chunk_size": chunk_size,
+        "chunk_overlap": chunk_overlap,
+        "chunk_unit": chunk_unit,
+        "include_headers": headers,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def changed_policy(policy: ChunkPolicy, wanted: Mapping[str, object]) -> ChunkPolicy:
+    """Return a chunk policy with other fields, whose overlap is the default of another size; raise InputError."""
+    changed = replace(policy, **wanted)  # type: ignore[arg-type]
+    sizes = (changed.chunk_size, changed.chunk_unit) == (policy.chunk_size, policy.chunk_unit)
+    if "chunk_overlap" not in wanted and not sizes:
+        changed = replace(changed, chunk_overlap=default_overlap(changed.chunk_size, changed.chunk_unit))
+    check_policy(changed)
+    return changed
 
 
 class Update:
@@ -540,13 +584,9 @@ class Update:
                 f"{_REEMBED}"
             )
 
-    def choose_policy(self, wanted: dict[str, object]) -> None:
+    def choose_policy(self, wanted: Mapping[str, object]) -> None:
         """Set the chunk policy of the run: that of the file with the caller's changes."""
-        policy = replace(self.policy, **wanted)  # type: ignore[arg-type]
-        sizes = (policy.chunk_size, policy.chunk_unit) == (self.policy.chunk_size, self.policy.chunk_unit)
-        if "chunk_overlap" not in wanted and not sizes:
-            policy = replace(policy, chunk_overlap=default_overlap(policy.chunk_size, policy.chunk_unit))
-        check_policy(policy)
+        policy = changed_policy(self.policy, wanted)
         if policy != self.policy:
             policy = fit_to_window(policy, self._model(), self.report, stacklevel=5)
         self.state.policy = policy

@@ -119,8 +119,8 @@ def test_rows_of_tables_go_through_build(here):
     assert (folder["added"], rows["changed"]) == (["new.md"], 1)
     for arguments, said in {
         ("tickets.csv",): "need --key COLUMN",
-        ("tickets.csv", *table, "--chunk-size", "9"): "--chunk-size 9 has no effect for the rows of a table",
-        ("docs", "--title", "subject"): "--title subject has no effect for a folder of documents",
+        ("tickets.csv", *table, "--header-weight", "9"): "--header-weight 9.0 cannot be given for the rows of a table",
+        ("docs", "--title", "subject"): "--title subject cannot be given for a folder of documents",
         ("docs", "tickets.csv"): "Name one folder",
         (): "Name a folder of documents",
     }.items():

@@ -121,7 +121,7 @@ def test_updates(kb, tickets):
         (["index-rows", "a.csv", "--query", "FROM t", "-o", "k", "--key", "id", "--text", "b"], "Name files"),
         (["index-rows", "--query", "DROP TABLE t", "-o", "k", "--key", "id", "--text", "b"], "must be one SELECT"),
         (["update-rows"], "Name a file"),
-        (["update", "{kb}", "--stemmer", "none"], "is a file of no folder"),
+        (["update", "{kb}", "--pattern", "*.md"], "is a file of no folder"),
     ],
 )
 def test_bad_usage(kb, arguments, message):
@@ -182,3 +182,74 @@ def test_an_update_of_a_collection_leaves_other_tables_alone(kb, tickets, tmp_pa
     assert "2 unchanged" in run("update", kb, "--collection", "tickets").stdout
     done = run("update", kb)
     assert (done.exit_code, "other: There is no file" in done.stderr) == (1, True), done.stderr
+
+
+HOUSES = "Die alten Häuser stehen am Fluss. " + "Wir gehen jeden Tag durch die Stadt und den Park. " * 12
+
+
+def settings_of(kb):
+    with sqlrag.Store(kb) as store:
+        facts = store.get_embedding_metadata()
+        chunks = store.cursor().execute("SELECT count(*) FROM documents").fetchone()[0]
+        found = len(store.lexical_query("Häusern"))
+    return facts["store"]["stemmer"], facts["chunking"]["chunk_size"], facts["chunking"]["chunk_overlap"], chunks, found
+
+
+def test_a_table_has_the_stemmer_and_the_chunks_of_a_folder(tmp_path):
+    """Without a folder, too, and they can be changed later: then the whole file is rechunked or reindexed."""
+    table, docs = tmp_path / "g.csv", tmp_path / "docs"
+    table.write_text(f"id,t\n1,{HOUSES}\n", encoding="utf-8")
+    docs.mkdir()
+    (docs / "1.txt").write_text(HOUSES, encoding="utf-8")
+    rows = ["--key", "id", "--text", "t", *HASHING]
+    german = ["--stemmer", "german", "--chunk-size", "40", "--chunk-unit", "chars", "--chunk-overlap", "7"]
+    a, b, c, d = (tmp_path / f"{name}.duckdb" for name in "abcd")
+    assert run("build", table, "-o", a, *rows, *german).exit_code == 0
+    assert run("build", docs, "-o", b, *HASHING, *german).exit_code == 0
+    assert settings_of(a)[:3] == settings_of(b)[:3] == ("german", 40, 7)
+    assert settings_of(a)[3] >= settings_of(b)[3] > 10
+    assert settings_of(a)[4] == settings_of(b)[4] == 1
+
+    assert run("index-rows", table, "-o", c, *rows).exit_code == 0
+    assert settings_of(c) == ("porter", 512, 64, 1, 0)
+    done = run("update", c, "--stemmer", "german")
+    assert (done.exit_code, settings_of(c)) == (0, ("german", 512, 64, 1, 1)), done.stderr
+    assert "the stemmer has changed: every chunk was reindexed" in done.stderr
+    (facts, row) = rows_of(run("update", c, *german, "-f", "json"))
+    assert (facts["rechunked"], facts["reindexed"], row["unchanged"]) == (["g/1"], False, 1)
+    assert settings_of(c) == settings_of(a)
+
+    assert run("build", table, "-o", d, *rows).exit_code == 0
+    table.write_text(f"id,t\n1,{HOUSES}\n2,Ein Haus\n", encoding="utf-8")
+    done = run("build", table, "-o", d, *rows, *german)
+    assert done.exit_code == 0, done.stderr
+    assert "note: The stemmer is german now: every chunk was reindexed." in done.stderr
+    assert "note: The chunk policy has changed: 1 document rechunked." in done.stderr
+    assert settings_of(d)[3:] == (settings_of(a)[3] + 1, 2)
+    for name in (a, c, d):
+        assert sqlrag.check(name) == []
+
+
+def test_settings_that_cannot_be_leave_nothing(tickets, kb, tmp_path):
+    new = tmp_path / "new.duckdb"
+    for file in (new, kb):
+        for given, said in {
+            ("--stemmer", "klingon"): "stemmer",
+            ("--chunk-size", "0"): "--chunk-size must be above 0",
+            ("--chunk-size", "9", "--chunk-overlap", "9"): "below",
+        }.items():
+            done = run("build", tickets, "-o", file, "--key", "id", "--text", "body", *HASHING, *given)
+            assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+    assert not new.exists()
+    assert settings_of(kb)[:2] == ("porter", 512)
+
+
+def test_a_configuration_makes_new_files_of_tables_and_changes_none(tickets, kb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sqlrag.toml").write_text('[index]\nstemmer = "german"\n[chunking]\nchunk_size = 99\n')
+    table = ["--key", "id", "--text", "body", "--title", "subject", *HASHING]
+    assert run("build", tickets, "-o", kb, *table).exit_code == 0
+    assert run("update", kb).exit_code == 0
+    assert settings_of(kb)[:2] == ("porter", 512)
+    assert run("build", tickets, "-o", "new.duckdb", *table).exit_code == 0
+    assert settings_of(tmp_path / "new.duckdb")[:2] == ("german", 99)
