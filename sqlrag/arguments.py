@@ -86,6 +86,8 @@ def refuse_unknown_names(function: str, valid: Iterable[str], given: Iterable[st
 # Functions that remedies name, and the commands that do the same.
 _COMMANDS = (
     (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
+    (r"convert\('([^' ]+)', '([^' ]+)'\)", r"sqlrag convert \1 \2"),
+    (r"convert\(('[^']+'), ('[^']+')\)", r"sqlrag convert \1 \2"),
     (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
     (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
     (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),

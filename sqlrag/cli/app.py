@@ -107,6 +107,10 @@ class _Command(config.Configured):
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's, by which typer reads values
             raise
+        except Exception as error:
+            if getattr(error, "option_name", None) == "--db" and any(one.name == "output" for one in self.params):
+                error.message = f"{error.message.removesuffix('.')}. The file to write is named by -o."  # type: ignore[attr-defined]
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         flags: dict[str, tuple[str, str]] = {}

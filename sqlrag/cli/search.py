@@ -36,7 +36,7 @@ from sqlrag.cli.printing import (
     write_message,
     write_rows,
 )
-from sqlrag.errors import InputError
+from sqlrag.errors import InputError, NotFoundError
 from sqlrag.ranking.plan import (
     Mode,
     OfResults,
@@ -207,7 +207,13 @@ def explain(
             f"Name a question and the id of a chunk, which search shows, such as: sqlrag explain 'my question' {chunk}"
         )
     with open_store(where(db)) as store:
-        explained = store.explain(query_text, node_id, syntax=syntax, conjunctive=conjunctive, **chosen(options))
+        try:
+            explained = store.explain(query_text, node_id, syntax=syntax, conjunctive=conjunctive, **chosen(options))
+        except NotFoundError as error:
+            if "#" not in query_text or "#" in node_id:
+                raise
+            swapped = f"sqlrag explain {shlex.quote(node_id)} {shlex.quote(query_text)}"
+            raise NotFoundError(f"{error} The question comes before the id: {swapped}") from error
     for notice in explained.notices:
         write_message(f"note: {notice}")
     if form is Format.json:

@@ -65,7 +65,8 @@ def explained(run: SearchState, facts: Facts, node_id: str) -> Explanation:
     """
     found = facts.place(node_id)
     if found is None:
-        raise NotFoundError(f"{run.engine.path} has no chunk {node_id!r}.")
+        run.engine.sources_of_chunks([node_id])  # its error names similar ids
+        raise NotFoundError(f"{run.engine.path} has no chunk {node_id!r}.")  # it was written meanwhile
     rid, passes = found
     parts: dict[int, Parts] = {}
     hits, score_type = run.fused(parts)

@@ -27,6 +27,7 @@ from sqlrag.ingest.run import (
     Prepared,
     Report,
     Run,
+    check_suffix,
     check_types,
     checked_collection,
     cost,
@@ -222,9 +223,10 @@ def prepare_file(
     check_memory_limit(memory_limit)
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
+    check_suffix(output)
     files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
-        raise NotFoundError(nothing_to_read(input_dir, skipped))
+        raise NotFoundError(nothing_to_read(input_dir, skipped, patterns))
 
     report = Report(files=len(files), skipped=list(skipped))
     if embedder is not None:

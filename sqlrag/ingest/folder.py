@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from sqlrag.ingest.readers.pdf import PdfExtractor
 
+NO_PATTERN = "matches none of the patterns"
+
 MAX_BYTES = 64 * 2**20
 
 IGNORE_FILE = ".sqlragignore"
@@ -383,7 +385,7 @@ def _unwanted(name: str, patterns: Sequence[str] | None) -> str:
     base = name.rpartition("/")[2]
     if any(fnmatch.fnmatchcase(name, form) or fnmatch.fnmatchcase(base, form) for form in forms):
         return ""
-    return "matches none of the patterns"
+    return NO_PATTERN
 
 
 def _read_bytes(path: Path, doc_id: str, max_bytes: int) -> tuple[bytes, dt.datetime]:

@@ -35,7 +35,7 @@ from sqlrag.engines.duckdb.statements import detach, register
 from sqlrag.errors import StoreError
 from sqlrag.ingest.chunk import chunk
 from sqlrag.ingest.kept import Kept
-from sqlrag.ingest.run import Report, cost, fit_to_window, show_embedded, window_of
+from sqlrag.ingest.run import Report, cost, fit_to_window, model_of_new_file, show_embedded, window_of
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.settings import seconds_to_wait
@@ -126,7 +126,8 @@ def reembed(
     db_path
         The file.
     model_name
-        A model's name on the Hugging Face hub or a local folder. None: ``BAAI/bge-small-en-v1.5``.
+        A model's name on the Hugging Face hub or a local folder. None: ``BAAI/bge-small-en-v1.5``; where that
+        cannot be had, the model of the extra ``offline``, with a warning.
     provider
         "auto" (ONNX), or the name of a provider.
     embedder
@@ -154,15 +155,17 @@ def reembed(
     ModelUnavailableError, MissingExtraError, ProviderError
         The model cannot be loaded, or does not take a text. The file is as it was.
     """
-    from sqlrag.embedders import as_embedder, load_embedder
+    from sqlrag.embedders import as_embedder
 
     began = time.perf_counter()
     wait = seconds_to_wait(wait_seconds)
     memory_limit = check_memory_limit(memory_limit)
     path = existing_file(db_path)
     Database.open(path, wait_seconds=wait).close()
-    model = load_embedder(model_name, provider=provider) if embedder is None else as_embedder(embedder)
+    notes: list[str] = []
+    model = model_of_new_file(model_name, provider, notes, stacklevel=4) if embedder is None else as_embedder(embedder)
     report = ReembedReport(path, model.model_name, model.dimensions)
+    report.warnings += notes
     with Kept(path, report.warnings) as kept, replacement(path, wait, memory_limit) as (con, _):
         work = _Reembedding(con, path, model, report, kept)
         work.run(bar_is_off(progress, verbose=verbose))

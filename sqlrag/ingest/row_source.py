@@ -332,7 +332,7 @@ class Staging:
         near = difflib.get_close_matches(name.casefold(), folded, 1)
         hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
         raise InputError(
-            f"{self.definition} has no column {name!r} ({option}).{hint} Its columns: {', '.join(self.types)}."
+            f"There is no column {name!r} ({option}) in {self.definition}.{hint} Its columns: {', '.join(self.types)}."
         )
 
     def text_sql(self, wanted: str | tuple[str, ...]) -> str:
@@ -361,7 +361,7 @@ class Staging:
         bad = [f"{name} ({self.types[name]})" for name in used if _UNSUPPORTED.search(bare_type(self.types[name]))]
         if bad:
             raise InputError(
-                f"{self.definition} has columns of types that cannot be stored: {', '.join(bad)}. Leave them out "
+                f"Columns of {self.definition} are of types that cannot be stored: {', '.join(bad)}. Leave them out "
                 f"(leave_out), name the columns to store (metadata), or cast them in a query."
             )
         taken = [name for name in self.columns if name.lower() in RESERVED or name.startswith(("_node_", "$"))]
@@ -615,7 +615,9 @@ def _unreadable(wanted: Definition, error: Exception) -> Exception:
         )
     if "unicode" in said.lower() or "utf" in said.lower():
         hint = "Name its encoding by a query: SELECT * FROM read_csv('rows.csv', encoding = 'latin-1')."
-        return InputError(f"{wanted} has text that is not valid Unicode, so nothing was read: {said}. {hint}")
+        return InputError(
+            f"{wanted} has text that is not valid Unicode, so nothing was read: {said.rstrip('.')}. {hint}"
+        )
     return InputError(f"{wanted} cannot be read: {said}")
 
 

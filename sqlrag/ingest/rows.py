@@ -33,7 +33,7 @@ from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.kept import Kept, noting
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
-from sqlrag.ingest.run import Failure, Report, Run, checked_collection, fit_to_window, model_of_new_file
+from sqlrag.ingest.run import Failure, Report, Run, check_suffix, checked_collection, fit_to_window, model_of_new_file
 from sqlrag.ingest.update import Plan, Update, change_settings, changed_policy, wanted_policy
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
@@ -206,6 +206,7 @@ def index_rows(
     )
     given = None if embedder is None else as_embedder(embedder)
     path = Path(os.fspath(arguments.path("db_path", db_path)))
+    check_suffix(path)
     if not path.exists():
         changed_policy(ChunkPolicy(), policy)  # before anything is read
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
@@ -220,7 +221,7 @@ def index_rows(
                 update.choose_policy({})
             else:
                 if not report.files:
-                    raise InputError(f"{definition} has no rows, so no file was made.")
+                    raise InputError(f"There is no row in {definition}, so no file was made.")
                 model = given or model_of_new_file(embed_model_name, embedding_provider, report.warnings, stacklevel=4)
                 output = check_output(path, overwrite=False)
                 run.kept = opened.enter_context(Kept(output, report.warnings))
@@ -468,8 +469,9 @@ class _RowUpdate(Update):
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging.columns))
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
-                    f"{definition} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of "
-                    f"{collection}, more than half. If that is right, use force; prune then removes them."
+                    f"{collection} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of it, "
+                    f"more than half: they are not in {definition}. If that is right, use force; prune then removes "
+                    "them."
                 )
             if source is not None:
                 report.warnings += _changed_columns(con, source, staging, definition)

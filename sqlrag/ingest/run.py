@@ -19,10 +19,11 @@ from sqlrag import arguments
 from sqlrag.arguments import counted
 from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.duckdb.documents import end_of_shown
+from sqlrag.engines.duckdb.files import EXCHANGED
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import Chunks
-from sqlrag.ingest.folder import Twin, document_id, read_document, stored_path
+from sqlrag.ingest.folder import NO_PATTERN, Twin, document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
 from sqlrag.links import links_of, references_of
 from sqlrag.network import refuse_address
@@ -759,9 +760,21 @@ def model_of_new_file(
     return load_embedder(MINILM)
 
 
-def nothing_to_read(input_dir: object, skipped: Sequence[Any]) -> str:
+def check_suffix(output: Path) -> None:
+    """Raise InputError where a new file would have the name of a document or of another format."""
+    if not output.exists() and output.suffix.lower() in (*readers(), *EXCHANGED):
+        raise InputError(
+            f"The output {output} ends in {output.suffix}, as files of another kind do. Name it otherwise, such as "
+            f"{output.with_suffix('.duckdb')}."
+        )
+
+
+def nothing_to_read(input_dir: object, skipped: Sequence[Any], patterns: Sequence[str] | None = None) -> str:
     """Return why a folder has no file to read."""
-    why = "; ".join(f"{count} {reason}" for reason, count in reasons(list(skipped)))
-    tail = f"{len(skipped)} files were skipped: {why}." if skipped else "It is empty."
+    why = "; ".join(f"{reason} ({count})" for reason, count in reasons(list(skipped)))
+    tail = f"{counted(len(skipped), 'file was', 'files were')} skipped: {why}." if skipped else "It is empty."
+    if patterns and any(file.reason == NO_PATTERN for file in skipped):
+        named = ", ".join(map(repr, [patterns] if isinstance(patterns, str) else patterns))
+        return f"No file to read in {input_dir} matches the pattern {named}. {tail}"
     *suffixes, last = readers()
     return f"There is no {', '.join(suffixes)} or {last} file to read in {input_dir}. {tail}"

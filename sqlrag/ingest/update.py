@@ -442,7 +442,7 @@ def update_embeddings(
         lexical.check_stemmer(stemmer)
     files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
-        raise NotFoundError(nothing_to_read(input_dir, skipped))
+        raise NotFoundError(nothing_to_read(input_dir, skipped, patterns))
 
     report = UpdateReport(files=len(files), skipped=list(skipped))
     run = Run("update", Path(input_dir).expanduser(), collection, report)

@@ -466,8 +466,10 @@ def _legs(row: Mapping[str, Any]) -> str:
 
 
 def _leg(row: Mapping[str, Any], leg: str, decimals: int) -> str:
-    """Return rank and raw score in one leg, "" where neither is known."""
+    """Return rank and raw score in one leg, "" where neither is known, or where the words are not found."""
     rank, score = row.get(f"{leg}_rank"), row.get(f"{leg}_score")
+    if rank is None and leg == "lexical" and not score:  # 0 is the BM25 of a chunk without the words
+        return ""
     known = [f"#{rank}"] if rank is not None else []
     return " ".join([*known, f"({score:.{decimals}f})"] if score is not None else known)
 

@@ -446,7 +446,7 @@ def check_failure(done, *parts, code=1):
     [
         (["missing"], ["missing", "does not exist"], 1),
         (["empty"], ["empty", ".md"], 1),
-        (["others"], ["others", "2 files were skipped", "1 hidden"], 1),
+        (["others"], ["others", "2 files were skipped", "hidden (1)"], 1),
         (["a.md"], ["a.md", "folder"], 2),
         (["docs", "-o", "old.duckdb"], ["old.duckdb", "--overwrite"], 1),
         (["docs", "-o", "docs"], ["docs", "is a folder", "kb.duckdb"], 1),
@@ -460,7 +460,7 @@ def check_failure(done, *parts, code=1):
         (["docs", "--stemmer", "klingon"], ["klingon", "porter"], 2),
         (["docs", "--collection", "a:b"], ["collection", "a:b"], 2),
         (["docs", "--header-weight", "-1"], ["--header-weight must be", "-1"], 2),
-        (["docs", "--pattern", "*.rst"], ["1 matches none of the patterns"], 1),
+        (["docs", "--pattern", "*.rst"], ["matches the pattern '*.rst'", "matches none of the patterns (1)"], 1),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )

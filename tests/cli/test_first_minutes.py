@@ -505,3 +505,76 @@ def test_a_pair_of_files_is_named_as_two(here):
     done = run("convert", "kb.duckdb", "vectors-m.faiss")
     size = sum((here / name).stat().st_size for name in ("vectors-m.faiss", "metadata-m.json"))
     assert re.search(rf"metadata-m\.json and vectors-m\.faiss: 2 documents, \d chunks, {size:,} bytes", done.stdout)
+
+
+# Where the first try goes wrong
+
+
+def failed(*arguments, code=1):
+    done = run(*arguments)
+    assert done.exit_code == code, (done.stdout, done.stderr)
+    return words(done)
+
+
+@pytest.mark.slow
+def test_a_file_of_another_format_is_converted_first(here):
+    for name in ("d.ragmd", "d.ragfile", "d.parquet"):
+        assert run("convert", "kb.duckdb", name).exit_code == 0
+        assert f"Make one of it: sqlrag convert {name} d.duckdb." in failed("search", "mango", "--db", name)
+    (here / "my notes.ragmd").write_bytes((here / "d.ragmd").read_bytes())
+    remedy = "sqlrag convert 'my notes.ragmd' 'my notes.duckdb'."
+    assert remedy in failed("search", "mango", "--db", "my notes.ragmd")
+    with pytest.raises(sqlrag.NotAStoreError, match=r"convert\('d.ragmd', 'd.duckdb'\)"):
+        Store("d.ragmd")
+
+
+@pytest.mark.slow
+def test_what_a_build_writes_is_named_as_a_store(here):
+    (here / "t.csv").write_text("id,body\n1,late\n")
+    table = ["--key", "id", "--text", "body"]
+    said = failed("index-rows", "t.csv", "--db", "kb.duckdb", *table, code=2)
+    assert "No such option: --db. The file to write is named by -o." in said
+    for name in ("pump.md", "kb.PDF", "kb.ragmd"):
+        for source in (["docs"], ["t.csv", *table]):
+            said = failed("build", *source, "-o", name, *HASHING, code=2)
+            assert f"ends in .{name.split('.')[1]}, " in said
+            assert f"{name.split('.')[0]}.duckdb" in said
+            assert not (here / name).exists()
+    for name in ("plain", "kb.db", "kb.v2"):
+        assert run("build", "docs", "-o", name, *HASHING, "-q").exit_code == 0
+
+
+def test_a_pattern_without_a_match_is_named(here):
+    said = failed("build", "docs", "--pattern", "*.txt", "-o", "x.duckdb", *HASHING)
+    assert (
+        "No file to read in docs matches the pattern '*.txt'. 2 files were skipped: matches none of the patterns (2)."
+        in said
+    )
+    assert "matches the pattern '*.txt', 'a*'" in failed(
+        "update", "kb.duckdb", "docs", "--pattern", "*.txt", "--pattern", "a*"
+    )
+
+
+def test_explain_says_which_chunks_there_are(here):
+    assert "Similar ones: mango.md#0." in failed("explain", "mango", "mango.md", "--db", "kb.duckdb")
+    said = failed("explain", "mango.md#0", "sweet mango", "--db", "kb.duckdb")
+    assert "The question comes before the id: sqlrag explain 'sweet mango' 'mango.md#0'" in said
+    assert "comes before" not in failed("explain", "issue #7", "mango.md#9", "--db", "kb.duckdb")
+
+
+def test_a_leg_without_the_words_says_so(here):
+    done = run("search", "zebra", "--db", "kb.duckdb")
+    assert re.search(r"vector #1 \(cosine [\d.-]+\), lexical -\n", done.stdout)
+    assert "BM25" not in done.stdout
+    assert re.search(r"lexical #1 \(BM25 \d", run("search", "mango", "--db", "kb.duckdb").stdout)
+
+
+@pytest.mark.slow
+@needs_offline
+def test_reembed_takes_the_model_that_is_installed(here):
+    offline = {"HF_HUB_OFFLINE": "1", "FASTEMBED_CACHE_PATH": str(here / "cache")}
+    done = sqlrag_process("reembed", "kb.duckdb", cwd=here, **offline)
+    assert done.returncode == 0, done.stderr
+    assert words(done).count(f"The model is {MINILM}, which is installed") == 1
+    done = sqlrag_process("reembed", "kb.duckdb", "--model", "BAAI/bge-small-en-v1.5", cwd=here, **offline)
+    assert (done.returncode, "cannot provide it" in done.stderr) == (1, True)

@@ -119,7 +119,7 @@ class TestIngest:
         assert rows(prepared.path, "SELECT doc_id FROM source_documents") == [("a.md",)]
         assert [(file.path, file.reason) for file in prepared.report.skipped] == [(".git/x.md", "hidden")]
         (root / "a.md").unlink()
-        with pytest.raises(NotFoundError, match="1 files were skipped: 1 hidden"):
+        with pytest.raises(NotFoundError, match=r"1 file was skipped: hidden \(1\)"):
             prepare_embeddings(root, tmp_path / "x.duckdb", **HASHING)
 
     def test_case_A13_one_name_in_two_folders(self, tmp_path, monkeypatch):

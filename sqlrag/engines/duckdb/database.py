@@ -30,6 +30,7 @@ from sqlrag.engines.duckdb.files import (
     inherit,
     is_open_here,
     log_of,
+    not_duckdb,
     prepare_to_write,
     real_path,
     remote_version,
@@ -430,9 +431,9 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
             f"{unfinished if kept.exists() else ''}"
         )
     if not real.is_file():
-        raise NotAStoreError(real, f"{real} is a folder or a device, not a DuckDB file.")
+        raise not_duckdb(real, os.fspath(path))
     check_name(real)
-    check_is_duckdb(real)
+    check_is_duckdb(real, os.fspath(path))
     return real
 
 

@@ -171,7 +171,25 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + ".wal")
 
 
-def check_is_duckdb(path: Path) -> None:
+# The endings of the formats that stores are exported to.
+EXCHANGED = (".ragmd", ".ragfile", ".faiss", ".parquet")
+
+
+def not_duckdb(path: Path, named: str = "") -> NotAStoreError:
+    """Return the error for what is no DuckDB file; ``named`` is the path as the caller wrote it."""
+    name = Path(named or path)
+    if path.suffix.lower() in EXCHANGED:
+        target = name.with_name(f"{name.stem.removeprefix('vectors-')}.duckdb")
+        return NotAStoreError(
+            path,
+            f"{path} is a file to be exchanged, not a DuckDB database. Make one of it: convert('{name}', '{target}').",
+        )
+    if not path.is_file():
+        return NotAStoreError(path, f"{path} is a folder or a device, not a DuckDB file.")
+    return NotAStoreError(path, f"{path} is not a DuckDB database. Name a file made by prepare_embeddings.")
+
+
+def check_is_duckdb(path: Path, named: str = "") -> None:
     """Raise unless the file begins as a DuckDB database does.
 
     DuckDB itself would turn an empty file into a database, and download an extension for an SQLite file. A file that
@@ -185,7 +203,7 @@ def check_is_duckdb(path: Path) -> None:
     except OSError as error:
         raise StoreError(path, f"{path} cannot be read: {error.strerror or error}") from error
     if begin[8:] != b"DUCK":
-        raise NotAStoreError(path, f"{path} is not a DuckDB database. Name a file made by prepare_embeddings.")
+        raise not_duckdb(path, named)
 
 
 def is_open_here(path: Path) -> bool:

@@ -96,7 +96,8 @@ function around({ text, context, context_shown, context_start, i_start }) {
 function measure(row, [leg, name, unit, decimals], best) {
   const score = row[`${leg}_score`];
   const rank = row[`${leg}_rank`];
-  if (score === null) {
+  // 0 is the BM25 of a passage without the words.
+  if (score === null || (leg === "lexical" && rank === null && score === 0)) {
     return element("div", { className: `leg ${leg}` }, element("dt", {}, name), element("dd", {}, "not found"));
   }
   const fill = element("span", { className: "fill" });
