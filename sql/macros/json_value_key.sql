@@ -1,7 +1,15 @@
--- A JSON value as text that is the same for equal values: a whole DOUBLE is written as the integer, nothing is null.
+-- A JSON value as text that is the same for equal values: a whole DOUBLE is written as the integer, nothing is null, a date and
+-- its midnight are the date, a time of day has seconds, and neither zeros behind its fraction nor the offset of UTC. By their
+-- text: a cast to TIMESTAMP takes offsets into account in some versions of DuckDB, and not in others.
 CREATE OR REPLACE MACRO json_value_key(v) AS
     CASE WHEN json_type(v) = 'DOUBLE'
          THEN CAST(coalesce(
              CASE WHEN CAST(v AS DOUBLE) = trunc(CAST(v AS DOUBLE)) THEN CAST(TRY_CAST(CAST(v AS DOUBLE) AS HUGEINT) AS VARCHAR) END,
              CAST(CAST(v AS DOUBLE) AS VARCHAR)) AS VARCHAR)
+         WHEN CAST(v AS VARCHAR) LIKE '"____-__-__T__:__:__"' THEN replace(CAST(v AS VARCHAR), 'T00:00:00"', '"')
+         WHEN CAST(v AS VARCHAR) LIKE '"____-__-_____:__%"'
+         THEN regexp_replace(regexp_replace(regexp_replace(CAST(v AS VARCHAR),
+             '^("[0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2})(Z|[+-]00(:?00)?)?"$', '\1T\2:00"'),
+             '^("[0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.0+|(\.[0-9]*[1-9])0*)?(Z|[+-]00(:?00)?)?"$', '\1T\2\4"'),
+             '^("[0-9]{4}-[0-9]{2}-[0-9]{2})T00:00:00"$', '\1"')
          ELSE coalesce(CAST(v AS VARCHAR), 'null') END;

@@ -262,7 +262,7 @@ def _facts(
         contents.documents,
         contents.chunks,
         dict(contents.settings),
-        list(contents.notices),
+        [] if kind == STORE else list(contents.notices),  # those of a store are about what is made of it
     )
 
 

@@ -24,7 +24,7 @@ from sqlrag.engines.contents import (
     chosen_contents,
     scaled_notices,
 )
-from sqlrag.engines.duckdb import documents, lexical, metadata
+from sqlrag.engines.duckdb import documents, lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database, check_replaceable
 from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.engines.duckdb.failures import reported
@@ -219,7 +219,21 @@ def file_contents(
             # Reported here: where it is called, a file is being written to.
             read_batch = partial(_read_batch, con, int(values["embedding_dimensions"]), absolute_paths)
             read = reported(database.path)(read_batch)
-            yield chosen_contents(values, chosen, read, newest, batch_chunks, _stop_words(con))
+            contents = chosen_contents(values, chosen, read, newest, batch_chunks, _stop_words(con))
+            contents.notices += _left_behind(con, wanted.get("collection"))
+            yield contents
+
+
+def _left_behind(con: duckdb.DuckDBPyConnection, collections: Sequence[str] | None) -> list[str]:
+    """Return what other files do not take of the tables whose rows are documents."""
+    names = [name for name in row_tables.sources(con) if collections is None or name in collections]
+    if not names:
+        return []
+    told = (
+        f"What is made of it has the rows of {', '.join(names)} as documents with metadata. Their columns with types "
+        "(the views rows_of_…), row_key and source are in the store that was read only."
+    )
+    return [told]
 
 
 def _stop_words(con: duckdb.DuckDBPyConnection) -> list[str] | None:

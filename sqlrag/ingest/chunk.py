@@ -122,20 +122,23 @@ class Splitter:
             return True
         return len(self._tokens) - bisect_left(self._tokens, start) <= limits.tokens
 
-    def pieces(self, limits: Limits, fences: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[int, int]]:
+    def pieces(
+        self, limits: Limits, fences: Sequence[tuple[int, int]] = (), tables: Sequence[Table] = ()
+    ) -> Iterator[tuple[int, int]]:
         """Yield the (start, end) of each piece in order; together they hold every non-blank character.
 
         A cut is made at the last blank line of the second half of what fits, else at a line end there, a sentence end
         there, else after a word, else anywhere but inside a composed character. A fence that fits is never cut. The
         limit always holds: a composed character that is larger by itself is cut. Each piece repeats the overlap,
-        half of the piece before it at most, from the beginning of a line, a sentence or a word.
+        half of the piece before it at most, from the beginning of a line, a sentence or a word; of a table whole rows,
+        or the end of one that was cut.
         """
         if self.end <= self.start:
             return
         if self.fits(self.start, limits):
             yield self.start, self.end
             return
-        borders = _Borders(self, self._whole(fences, limits))
+        borders = _Borders(self, self._whole(fences, limits), tables)
         position = done = self.start
         while done < self.end:
             position = _skip_space(self.text, position, self.end)
@@ -226,10 +229,11 @@ def _token_starts(token_offsets: TokenOffsets, shown: str, start: int, end: int)
 class _Borders:
     """Where a stretch may be cut, by kind of border: an offset is that of the first character after the cut."""
 
-    def __init__(self, stretch: Splitter, whole: list[tuple[int, int]]) -> None:
+    def __init__(self, stretch: Splitter, whole: list[tuple[int, int]], tables: Sequence[Table]) -> None:
         self.text, self.shown, self.start, self.end = stretch.text, stretch.shown, stretch.start, stretch.end
         self.whole = whole
         self.whole_starts = [fence[0] for fence in whole]
+        self.tables = tables
 
     def _find(self, pattern: re.Pattern[str]) -> Iterator[int]:
         found = (match.end() for match in pattern.finditer(self.text, self.start, self.end))
@@ -333,8 +337,14 @@ class _Borders:
         for kind, last in [*((kind, middle) for kind in self.coarse), (self.words, end)]:
             i = bisect_left(kind, earliest)
             if i < len(kind) and kind[i] <= last:
-                return kind[i]
+                return self._at_row(kind[i], end)
         return end
+
+    def _at_row(self, offset: int, end: int) -> int:
+        """Return the next row up to ``end`` where ``offset`` is inside one of a table, else ``offset``."""
+        if any(table.start < offset < table.end for table in self.tables) and self.text[offset - 1] != "\n":
+            return self.text.find("\n", offset, end) + 1 or offset
+        return offset
 
 
 DEFAULT_POLICY = ChunkPolicy()
@@ -613,7 +623,7 @@ def _slices(
         if tables and not splitter.fits(splitter.start, limits):
             limits = budget.beside_headers(path, limits, [header_row(page, table.body + 1) for table in tables])
             whole = sorted([*whole, *_long_rows(text, tables, limits)])
-        for piece in splitter.pieces(limits, whole):
+        for piece in splitter.pieces(limits, whole, tables):
             checkpoint()
             yield (*piece, path)
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from sqlrag import Store, convert, file_facts, prepare_embeddings, update_embeddings, verify_file
+from sqlrag import (
+    Store,
+    convert,
+    file_facts,
+    index_rows,
+    load_embedder,
+    prepare_embeddings,
+    update_embeddings,
+    verify_file,
+)
 from sqlrag.errors import FormatError, InputError, NotFoundError, SqlragError
 from sqlrag.formats.exchange import stored_contents, write_store
 from sqlrag.formats.parquet import write_parquet
@@ -220,3 +229,23 @@ class TestWrongUse:
             convert(store, tmp_path / "kb.ragmd", source_json="x.json")
         with pytest.raises(InputError, match="JSON"):
             convert(store, tmp_path / "kb.ragmd", target_json="x.json")
+
+
+@pytest.mark.parametrize("name", ["new.ragmd", "new.ragfile", "new.parquet", "vectors-new.faiss", "new.duckdb"])
+def test_what_stays_behind_of_tables_of_rows_is_told(tmp_path, name):
+    model = load_embedder("hashing-64", provider="hashing")
+    path = tmp_path / "kb.duckdb"
+    for collection in ("tickets", "reviews"):
+        source = f"SELECT 1 AS id, 'The {collection} came late.' AS body"
+        index_rows(source, path, key="id", text="body", collection=collection, embedder=model, verbose=False)
+    (told,) = (one for one in convert(path, tmp_path / name).notices if "rows_of" in one)
+    assert "rows of reviews, tickets as documents" in told
+    again = tmp_path / "again.duckdb"
+    convert(tmp_path / name, again)
+    with Store(again) as store:
+        assert store.row_sources() == []
+        assert len(store.lexical_query("late")) == 2
+    chosen = convert(path, tmp_path / "tickets.ragmd", collection="tickets")
+    (told,) = (one for one in chosen.notices if "rows_of" in one)
+    assert "rows of tickets as" in told
+    assert verify_file(path).notices == []

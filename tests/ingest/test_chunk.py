@@ -6,6 +6,7 @@ import time
 import tracemalloc
 import unicodedata
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -668,3 +669,20 @@ class TestShortTexts:
 
         (only,) = chunk(document, ChunkPolicy(), token_offsets=token_offsets, window=510)
         assert (only.content, only.heading_path) == ("A pump moves water.", ("Pumps",))
+
+
+@pytest.mark.parametrize("overlap", [10, 25, 60, 90])
+def test_what_is_repeated_of_a_table_is_whole_rows(overlap):
+    header = "| name | what | price |\n| --- | --- | --- |\n"
+    rows = [f"| item{i} | the product. It has the number {i} | {i}.50 |" for i in range(40)]
+    text = header + "\n".join(rows) + "\n\nAfter the table."
+    document = Document("products.md", text, mime="text/markdown")
+    chunks = chunk(document, ChunkPolicy(chunk_size=300, chunk_overlap=overlap, chunk_unit="chars"))
+    assert len(chunks) > 5
+    assert all(text[one.i_start : one.i_end] == one.content for one in chunks)
+    for before, one in pairwise(chunks):
+        assert one.content.startswith(("| item", "After")), one.content
+        assert before.i_end - one.i_start <= overlap
+    assert {row for one in chunks for row in one.content.splitlines()} >= set(rows)
+    repeated = any(one.i_start < before.i_end for before, one in pairwise(chunks))
+    assert repeated == (overlap >= 60)

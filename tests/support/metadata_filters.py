@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
@@ -16,9 +18,18 @@ VALUES = [
         "Red wine",
         "über",
         "2025-01-31",
+        "2025-01-31T00:00:00",
+        "2025-01-31T00:00:00.000+00",
+        "2025-01-31 10:30:00.50",
+        "2025-01-31T10:30:00.500000Z",
+        "2025-01-31T10:30",
+        "2025-01-31T02:00:00+02:00",
+        "2025-02-01",
+        "2025-01-31 or later",
         [],
         ["red", "blue"],
         ["red", 2024],
+        ["2025-01-31T00:00:00", "2025-01-31T10:30:00+00:00"],
         [[1], None],
         {"b": 1},
     ),
@@ -36,8 +47,18 @@ def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def moment(value):
+    """Return a date or time in UTC as the text that is the same for each moment; other values as they are."""
+    if not isinstance(value, str) or not re.match(r"\d{4}-\d\d-\d\d($|[T ]\d\d:\d\d)", value):
+        return value
+    read = datetime.fromisoformat(value)
+    if read.tzinfo and read.utcoffset():
+        return value
+    return read.replace(tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".").removesuffix("T00:00:00")
+
+
 def equal(a, b):
-    a, b = (None if value is MISSING else value for value in (a, b))
+    a, b = (None if value is MISSING else moment(value) for value in (a, b))
     if is_number(a) and is_number(b):
         return a == b
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
@@ -48,7 +69,7 @@ def holds(value, sign, operand):
     elements = value if isinstance(value, list) else []
     if sign in ORDERS:
         comparable = (is_number(value) and is_number(operand)) or (isinstance(value, str) and isinstance(operand, str))
-        return comparable and ORDERS[sign](value, operand)
+        return comparable and ORDERS[sign](moment(value), moment(operand))
     return {
         "$eq": lambda: equal(value, operand),
         "$ne": lambda: not equal(value, operand),

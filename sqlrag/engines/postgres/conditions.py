@@ -8,6 +8,7 @@ fraction by its exact value, where DuckDB rounds it to a double first.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 _INDEXED = ("$eq", "$in", "$contains", "$any", "$all")
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
 
 _MOST_INDEXED = 20  # more make a long statement, and probably match most chunks
 
@@ -29,6 +32,23 @@ def by_value(text: str) -> Any:
 def _number(text: str) -> float | int:
     number = float(text)
     return int(number) if number.is_integer() else number
+
+
+def _is_date(value: Any) -> bool:
+    return isinstance(value, str) and _DATE.fullmatch(value) is not None
+
+
+def _moment(text: str) -> str:
+    """Return the SQL of a text that is the same for one moment, as ``json_value_key`` has it."""
+    day, offset = "^([0-9]{4}-[0-9]{2}-[0-9]{2})", "(Z|[+]00(:?00)?|-00(:?00)?)?$"
+    made = text
+    for pattern, new in (
+        (f"{day}[T ]([0-9]{{2}}:[0-9]{{2}}){offset}", r"\1T\2:00"),
+        (rf"{day}[T ]([0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})([.]0+|([.][0-9]*[1-9])0*)?{offset}", r"\1T\2\4"),
+        (f"{day}T00:00:00$", r"\1"),
+    ):
+        made = f"regexp_replace({made}, '{pattern}', '{new}')"
+    return f"CASE WHEN {text} ~ '{day}[T ][0-9]{{2}}:[0-9]{{2}}' THEN {made} ELSE {text} END"
 
 
 class Where:
@@ -105,7 +125,7 @@ def _holds(found: Where, condition: Any) -> str:
 def _contained(found: Where, field: str, operator: str, operand: Any) -> str:
     """Return a weaker condition that an index can answer, followed by AND; "" if there is none."""
     values = operand if operator in ("$in", "$any", "$all") else [operand]
-    plain = all(one is not None and not isinstance(one, (list, dict)) for one in values)
+    plain = all(one is not None and not isinstance(one, (list, dict)) and not _is_date(one) for one in values)
     if operator not in _INDEXED or not plain or not 0 < len(values) <= _MOST_INDEXED:
         return ""
     wanted = [value for one in values for value in {"$eq": [one], "$in": [one, [one]]}.get(operator, [[one]])]
@@ -117,34 +137,47 @@ def _contained(found: Where, field: str, operator: str, operand: Any) -> str:
 def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
     """Return an expression that is true where a JSON value (NULL: there is none) meets a condition."""
     operand = by_value(json.dumps(operand))
+    has_dates = any(map(_is_date, operand if isinstance(operand, list) else [operand]))
+
+    def key(one: str) -> str:
+        """Return a JSON value in a form that is equal for equal values."""
+        moment = _moment(f"({one} #>> '{{}}')")
+        return f"CASE jsonb_typeof({one}) WHEN 'string' THEN to_jsonb({moment}) ELSE {one} END" if has_dates else one
 
     def bound(one: Any) -> str:
         return f"{found.bind(json.dumps(one, ensure_ascii=False))}::jsonb"
 
     def as_list(values: Sequence[Any]) -> str:
-        return f"{found.bind([json.dumps(one, ensure_ascii=False) for one in values])}::jsonb[]"
+        listed = f"{found.bind([json.dumps(one, ensure_ascii=False) for one in values])}::jsonb[]"
+        return f"ARRAY(SELECT {key('o.v')} FROM unnest({listed}) AS o(v))" if has_dates else listed  # noqa: S608
 
+    there = f"coalesce({value}, 'null')"
     elements = f"CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END"
     if operator == "$eq":
-        return f"coalesce({value}, 'null') = {bound(operand)}"
+        return f"{key(there)} = {key(bound(operand))}"
     if operator == "$in":
         wanted = as_list(operand)
         return (
-            f"coalesce({value}, 'null') = ANY({wanted}) OR "
-            f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = ANY({wanted}))"
+            f"{key(there)} = ANY({wanted}) OR "
+            f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE {key('e.v')} = ANY({wanted}))"
         )
     if operator in ("$contains", "$any"):
         wanted = as_list([operand] if operator == "$contains" else operand)
-        return f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = ANY({wanted}))"
+        return f"EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE {key('e.v')} = ANY({wanted}))"
     if operator == "$all":
         wanted = as_list(operand)
-        missing = f"NOT EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE e.v = w.v)"
+        missing = f"NOT EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE {key('e.v')} = w.v)"
         return f"NOT EXISTS (SELECT FROM unnest({wanted}) AS w(v) WHERE {missing})"
-    if operator in _ORDERS:
-        kind, cast = ("string", '::text COLLATE "C"') if isinstance(operand, str) else ("number", "::numeric")
+    if operator in _ORDERS and isinstance(operand, str):
+        there, wanted = _moment(f"({value} #>> '{{}}')"), _moment(f"{found.bind(operand)}::text")
         return (
-            f"CASE WHEN jsonb_typeof({value}) = '{kind}' THEN ({value} #>> '{{}}'){cast} "
-            f"{_ORDERS[operator]} {found.bind(str(operand))}{cast} END"
+            f"CASE WHEN jsonb_typeof({value}) = 'string' THEN ({there}) COLLATE \"C\" "
+            f'{_ORDERS[operator]} ({wanted}) COLLATE "C" END'
+        )
+    if operator in _ORDERS:
+        return (
+            f"CASE WHEN jsonb_typeof({value}) = 'number' THEN ({value} #>> '{{}}')::numeric "
+            f"{_ORDERS[operator]} {found.bind(str(operand))}::numeric END"
         )
     if operator in ("$text_match", "$text_match_insensitive"):
         there, wanted = f"({value} #>> '{{}}')", f"{found.bind(operand)}::text"

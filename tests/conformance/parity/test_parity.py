@@ -227,7 +227,15 @@ class LlamaIndexVectorStore(Surface):
     """llama-index embeds the question and hands its vector over, and conditions of metadata as its own filters."""
 
     # That a field exists is that it is not None.
-    OPERATORS = {"$in": "in", "$exists": "!=", "$gte": ">=", "$lt": "<", "$contains": "contains"}
+    OPERATORS = {
+        "$in": "in",
+        "$exists": "!=",
+        "$gt": ">",
+        "$gte": ">=",
+        "$lt": "<",
+        "$lte": "<=",
+        "$contains": "contains",
+    }
 
     def __init__(self, path):
         super().__init__(path)
@@ -332,6 +340,13 @@ OF_ROWS = {
         {"updated_at": {"$lt": "2024-01-01T20:00:00"}},
         "updated_at < TIMESTAMP '2024-01-01 20:00:00'",
     ),
+    "a date stands for its midnight": ("lexical", {"updated_at": {"$lte": "2024-01-02"}}, "updated_at <= '2024-01-02'"),
+    "the time of a date": ("hybrid", {"day": {"$in": ["2024-01-05T00:00:00"]}}, "day IN (TIMESTAMP '2024-01-05')"),
+    "times with their zone": (
+        "vector",
+        {"seen_at": {"$gt": "2024-01-02 00:00:00"}},
+        "seen_at > TIMESTAMPTZ '2024-01-02 00:00:00+00'",
+    ),
     "lists": ("hybrid", {"marks": {"$contains": "b"}}, "list_contains(marks, 'b')"),
     "texts": ("lexical", {"channel": {"$in": ["shop"]}}, "channel = 'shop'"),
     "what is there": ("hybrid", {"channel": {"$exists": True}}, "channel IS NOT NULL"),
@@ -346,6 +361,7 @@ def of_rows(tmp_path_factory):
     source = """SELECT i AS id, 'The pump number ' || i || ' is ' || ['loud', 'cold', 'late'][i % 3 + 1] AS body,
         'Order ' || i AS subject, CAST(i * 1.25 AS DECIMAL(10, 2)) AS price, i % 2 = 0 AS open,
         DATE '2024-01-01' + i::INTEGER AS day, TIMESTAMP '2024-01-01 08:00:00' + INTERVAL (i) HOUR AS updated_at,
+        TIMESTAMPTZ '2024-01-01 08:00:00.250+00' + INTERVAL (i) HOUR AS seen_at,
         ['a', 'b', 'c'][: i % 4] AS marks, if(i % 4 = 0, NULL, ['shop', 'phone'][i % 2 + 1]) AS channel,
         if(i = 3, 'nan', i::VARCHAR)::DOUBLE AS x FROM range(40) AS t(i)"""
     model = sqlrag.load_embedder(MODEL, provider="hashing")
