@@ -221,7 +221,7 @@ def index_rows(
                 update.choose_policy({})
             else:
                 if not report.files:
-                    raise InputError(f"There is no row in {definition}, so no file was made.")
+                    raise InputError(f"There are no rows in {definition}, so no file was made.")
                 model = given or model_of_new_file(embed_model_name, embedding_provider, report.warnings, stacklevel=4)
                 output = check_output(path, overwrite=False)
                 run.kept = opened.enter_context(Kept(output, report.warnings))

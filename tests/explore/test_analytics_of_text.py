@@ -767,9 +767,9 @@ class TestEmbedRows:
         ("source", "options", "message"),
         [
             (TICKETS, {}, r"Name the column of the texts \(text\), or that of ready-made vectors"),
-            (TICKETS, {"text": "bodies"}, "has no column 'bodies'.*Did you mean 'body'"),
-            (TICKETS, {"text": "body", "key": "nr"}, "has no column 'nr'"),
-            (TICKETS, {"text": "body", "columns": ["when"]}, "has no column 'when'"),
+            (TICKETS, {"text": "bodies"}, "no column 'bodies'.*Did you mean 'body'"),
+            (TICKETS, {"text": "body", "key": "nr"}, "no column 'nr'"),
+            (TICKETS, {"text": "body", "columns": ["when"]}, "no column 'when'"),
             (TICKETS, {"text": "body", "collection": "x"}, "collection chooses chunks of a file"),
             (TICKETS, {"vector": "body"}, r"column body \(vector\) is of type VARCHAR.*CAST\(\"body\" AS FLOAT\[\]\)"),
             ("SELECT 1 AS id, 'a' AS t FROM range(2)", {"key": "id", "text": "t"}, "key id is not unique"),
