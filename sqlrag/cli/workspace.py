@@ -61,7 +61,8 @@ def init(
     for table, keys in config.known_keys().items():
         lines += ["", f"[{table}]"]
         for key, options in keys.items():
-            one = next(iter(options.values()), None) or config.NO_OPTIONS[key]
+            shown = [*options.values()] or [config.NO_OPTIONS[key]]
+            one = next((one for one in shown if one.default is not None), shown[0])
             is_file = (table, key) == ("store", "file")
             lines += [
                 f"# {one.help}",
