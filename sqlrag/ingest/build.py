@@ -249,7 +249,7 @@ def prepare_file(
         names = (embed_model_name or model.model_name, embedding_provider, api_key, base_url)
         given = Given(max_bytes, names, None if embedder is None else model, pdf_extractor)
         run = RayRun("build", root, collection, report, given, workers=workers, parts_dir=parts_dir)
-    run.policy = fit_to_window(policy, model, report, stacklevel=5)  # that of prepare_embeddings
+    run.policy = fit_to_window(policy, model, report, is_new=True, stacklevel=5)  # that of prepare_embeddings
     run.embedder = model
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor

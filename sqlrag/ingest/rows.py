@@ -434,7 +434,7 @@ def _staging(
 def _begin(database: Database, run: Run, report: RowsReport, model: Embedder, options: _Options) -> _RowUpdate:
     """Return the update of a new file, whose words are indexed at the end."""
     run.embedder = model
-    run.policy = fit_to_window(changed_policy(ChunkPolicy(), options.policy), model, report, stacklevel=5)
+    run.policy = fit_to_window(changed_policy(ChunkPolicy(), options.policy), model, report, is_new=True, stacklevel=5)
     begin(database, run, DEFAULT_HEADING_WEIGHT, options.stemmer or lexical.DEFAULT_STEMMER)
     update = _RowUpdate(database, run, report, model, None)
     update.is_new = True

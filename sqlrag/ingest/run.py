@@ -723,13 +723,16 @@ def window_of(embedder: Embedder) -> int:
 
 
 def fit_to_window(
-    policy: ChunkPolicy, embedder: Embedder, report: Report | None = None, *, stacklevel: int = 3
+    policy: ChunkPolicy, embedder: Embedder, report: Report | None = None, *, is_new: bool = False, stacklevel: int = 3
 ) -> ChunkPolicy:
-    """Lower the chunk size to the model's window; with a report warn once, at the caller so many frames above."""
+    """Lower the chunk size to the model's window; with a report warn once, at the caller so many frames above.
+
+    In a file that ``is_new`` the default is no wish of anybody, and lowered without a word.
+    """
     window = window_of(embedder)
     if policy.chunk_unit != "tokens" or policy.chunk_size <= window:
         return policy
-    if report is not None and policy.chunk_size != ChunkPolicy().chunk_size:  # the default was not chosen
+    if report is not None and not (is_new and policy.chunk_size == ChunkPolicy().chunk_size):
         note = f"chunk_size {policy.chunk_size} is lowered to {window} tokens, the window of {embedder.model_name}."
         report.warnings.append(note)
         warnings.warn(note, stacklevel=stacklevel)
