@@ -43,18 +43,18 @@ def agrees(text, printed):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as vectors, remembered(Path(vectors)):
-        for _ in range(MOST_RUNS):
+    with tempfile.TemporaryDirectory() as temporary, remembered(Path(temporary)):
+        for run in range(MOST_RUNS):
+            base = Path(temporary) / f"run{run}"  # kept to the end: the model that is loaded remembers vectors there
+            base.mkdir()
+            kb = search_file(base)
             changed = []
-            with tempfile.TemporaryDirectory() as temporary:
-                base = Path(temporary)
-                kb = search_file.__wrapped__(base)
-                for number, page in enumerate([ROOT / "README.md", *pages_with_examples()]):
-                    text = refreshed(page, kb, base / str(number))
-                    if text != page.read_text(encoding="utf-8"):
-                        page.write_text(text, encoding="utf-8")
-                        changed.append(page.relative_to(ROOT).as_posix())
-                os.chdir(ROOT)
+            for number, page in enumerate([ROOT / "README.md", *pages_with_examples()]):
+                text = refreshed(page, kb, base / str(number))
+                if text != page.read_text(encoding="utf-8"):
+                    page.write_text(text, encoding="utf-8")
+                    changed.append(page.relative_to(ROOT).as_posix())
+            os.chdir(ROOT)
             print("\n".join(changed) or "All outputs are those of now.", flush=True)
             if not changed:
                 return
