@@ -114,7 +114,7 @@ class TestReport:
     def test_nothing_left_is_an_error_that_names_the_list(self, tmp_path):
         root = folder_of(tmp_path / "docs")
         (root / ".sqlragignore").write_text("*\n")
-        with pytest.raises(NotFoundError, match=r"10 ignored by \.sqlragignore"):
+        with pytest.raises(NotFoundError, match=r"10 files were skipped: ignored by \.sqlragignore \(10\)"):
             prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING)
 
 
