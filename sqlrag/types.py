@@ -29,6 +29,9 @@ ROW = "application/vnd.sqlrag.row"
 
 ROW_MARKDOWN = f"{ROW}+markdown"
 
+# Fields of the metadata that every document has.
+FILE_FIELDS = ("file_name", "file_path", "mime")
+
 SPEC_VERSION = "2.0.0"
 
 """The version of what the conformance suite pins: chunks, ids, rankings and tie-breaks."""

@@ -56,7 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave only some parameters of a test to a quick run, always the same ones; the others count as slow."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
-        found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if item.get_closest_marker("slow") is None:
+            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for alike in found.values():
         for item in sorted(alike, key=lambda item: zlib.crc32(item.nodeid.encode()))[SAMPLE:]:
             item.add_marker(pytest.mark.slow)

@@ -18,7 +18,7 @@ from uuid import UUID
 from sqlrag.arguments import counted
 from sqlrag.errors import MissingExtraError
 from sqlrag.ranking.snippets import CELLS, body_of, clean, columns_of, cut, fitting, snippet
-from sqlrag.types import ROW
+from sqlrag.types import FILE_FIELDS, ROW
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
@@ -415,7 +415,7 @@ def _key(row: Mapping[str, Any]) -> str:
 
 
 # What the metadata of a row have beside its columns.
-_OF_EVERY_ROW = ("file_name", "file_path", "mime", "truncated")
+_OF_EVERY_ROW = (*FILE_FIELDS, "truncated")
 
 _VALUE_COLUMNS = 40
 

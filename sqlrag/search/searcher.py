@@ -43,7 +43,7 @@ from sqlrag.ranking.terms import Terms
 from sqlrag.ranking.vectors import checked_vector
 from sqlrag.search.around import with_context
 from sqlrag.telemetry import measured, request, request_id_of
-from sqlrag.types import Candidate
+from sqlrag.types import FILE_FIELDS, Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -370,7 +370,7 @@ class Run:
             rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
             known = [row["name"] for row in rows]
             if kind == "metadata_fields":  # those of every chunk come last
-                known.sort(key=lambda name: name in ("file_name", "file_path", "mime"))
+                known.sort(key=lambda name: name in FILE_FIELDS)
             for name in dict.fromkeys(names):
                 if name in known or len(known) == _MOST_KNOWN:
                     continue

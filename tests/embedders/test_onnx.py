@@ -18,7 +18,7 @@ import pytest
 from sqlrag.embedders import base, check_identity, embed_texts, load_embedder, onnx, probe, weights
 from sqlrag.embedders.onnx import OnnxEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError
-from tests.support.helpers import DATA, python
+from tests.support.helpers import DATA, embedded_by_threads, python
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 BGE = "BAAI/bge-small-en-v1.5"
@@ -108,14 +108,7 @@ class TestOfflineMiniLM:
         texts = [f"{'word ' * (n % 9)}number {n}" for n in range(30)]
         one, four = (embed_texts(OnnxEmbedder(MINILM, threads=n), texts, kind="document") for n in (1, 4))
         assert np.array_equal(one, four)
-        got = []
-        threads = [
-            threading.Thread(target=lambda: got.append(embed_texts(minilm, texts, kind="query"))) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        got = embedded_by_threads(minilm, texts, 4)
         assert len(got) == 4
         assert all(np.array_equal(vectors, one) for vectors in got)
 

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ from sqlrag import Store, load_embedder, prepare_embeddings, update_embeddings
 from sqlrag.embedders import OnnxEmbedder, OpenVinoEmbedder, check_identity, embed_texts, probe, weights
 from sqlrag.embedders.base import models
 from sqlrag.errors import InputError, ModelUnavailableError
-from tests.support.helpers import DATA, MINILM, ROOT, python
+from tests.support.handbook import paragraphs
+from tests.support.helpers import DATA, MINILM, embedded_by_threads, python
 
 pytestmark = [
     pytest.mark.model,
@@ -26,13 +26,7 @@ pytestmark = [
     ),
 ]
 
-HANDBOOK = ROOT / "data" / "handbook"
-TEXTS = [
-    part.strip()
-    for page in ("concepts.md", "faq.md", "guides/filters.md")
-    for part in (HANDBOOK / page).read_text("utf-8").split("\n\n")
-    if len(part.strip()) > 40
-]
+TEXTS = paragraphs("concepts.md", "faq.md", "guides/filters.md")
 # Measured: 0.9999 with bfloat16; 0.9995 without, where eight bits are multiplied.
 ENOUGH = 0.999
 
@@ -79,14 +73,7 @@ def test_a_vector_does_not_depend_on_its_neighbours_or_threads(model):
         assert np.array_equal(embed_texts(model, [texts[position]], kind="document")[0], together[position])
     assert np.array_equal(embed_texts(model, texts[::-1], kind="document", batch_size=5)[::-1], together)
     assert np.array_equal(embed_texts(OpenVinoEmbedder(MINILM, threads=1), texts, kind="document"), together)
-    got = []
-    threads = [
-        threading.Thread(target=lambda: got.append(embed_texts(model, texts, kind="query"))) for _ in range(4)
-    ]  # more than the model has streams
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    got = embedded_by_threads(model, texts, 4)  # more than the model has streams
     assert len(got) == 4
     assert all(np.array_equal(vectors, together) for vectors in got)
 

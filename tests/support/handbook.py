@@ -50,6 +50,12 @@ def pages() -> list[Path]:
     return sorted(HANDBOOK.rglob("*.md"))
 
 
+def paragraphs(*names: str) -> list[str]:
+    """Return the longer paragraphs of pages, in order."""
+    parts = [part.strip() for name in names for part in (HANDBOOK / name).read_text("utf-8").split("\n\n")]
+    return [part for part in parts if len(part) > 40]
+
+
 @cache
 def search_file(folder: Path) -> Path:
     """Return the handbook as a search file in the worker's folder, made once, with settings that its pages name."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sqlrag import prepare_embeddings
-from sqlrag.embedders import HashingEmbedder, weights
+from sqlrag.embedders import HashingEmbedder, embed_texts, weights
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -33,12 +34,6 @@ def write(root, **files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     return root
-
-
-def first(count, cases):
-    """Return the parameters of a test: the first of the cases, and the others for the slow tests."""
-    marked = [pytest.param(case, marks=pytest.mark.slow) for case in list(cases)[count:]]
-    return [*list(cases)[:count], *marked]
 
 
 def build(tmp_path, name="kb.duckdb", *, folder="docs", options=None, **files):
@@ -78,6 +73,19 @@ def python(code, *arguments, cwd=None, **environment):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def embedded_by_threads(model, texts, count):
+    """Embed texts as questions in so many threads at once; return what each got."""
+    got = []
+    threads = [
+        threading.Thread(target=lambda: got.append(embed_texts(model, texts, kind="query"))) for _ in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return got
 
 
 class Recorder(HashingEmbedder):

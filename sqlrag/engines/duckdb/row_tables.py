@@ -16,7 +16,7 @@ from sqlrag.engines.duckdb.metadata import now
 from sqlrag.engines.duckdb.schema import object_names, read_sql, run_script
 from sqlrag.engines.duckdb.statements import identifier, quoted, register
 from sqlrag.errors import InputError, StoreError
-from sqlrag.types import ROW
+from sqlrag.types import FILE_FIELDS, ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Names that the view, or the metadata of every chunk, has already.
-RESERVED = ("doc_id", "row_key", "row_text", "row_hash", "file_name", "file_path", "mime", "truncated")
+RESERVED = ("doc_id", "row_key", "row_text", "row_hash", *FILE_FIELDS, "truncated")
 
 KEY_TYPES = re.compile(
     r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|VARCHAR|UUID|DATE|TIMESTAMP(_S|_MS)?|BOOLEAN|DECIMAL\(\d+,\d+\)|ENUM\(.*\)"

@@ -15,7 +15,7 @@ from sqlrag import Settings, Store, Stores, check, cli, compact, convert, lexica
 from sqlrag.engines.duckdb import definitions, schema
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.errors import InputError, NotAStoreError, StoreError
-from tests.support.helpers import build, first
+from tests.support.helpers import build
 
 READS_A_FILE = "(SELECT content FROM read_text('{secret}'))"
 
@@ -111,7 +111,7 @@ CODE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", first(8, CODE))
+@pytest.mark.parametrize("case", CODE)
 def test_fault_S6_code_of_others_is_named_refused_and_repaired(kb, case):
     statement, words = CODE[case]
     change(kb, statement)
