@@ -32,6 +32,8 @@ from tests.support.loopback import served
 
 QUESTION = {"query_text": "where do ducks swim"}
 LIMITS = (0.6, 1.2)  # seconds of a request, of --timeout
+# Seconds of a longer one, tried in turn: a busy machine may need more for the rest than the provider leaves of one.
+SHORT_ENOUGH = (2, 10, 30)
 NOTICE = "The question could not be embedded, so the answer is from the lexical leg alone"
 
 
@@ -61,6 +63,17 @@ def hanging(made):
 
 def client_of(file, **options):
     return TestClient(create_app(file, ServerOptions(**options)), base_url="http://127.0.0.1")
+
+
+def answer_of(file, sent, **faults):
+    for seconds in SHORT_ENOUGH:
+        with chat_server.serving(chat_server.ChatServer(**faults)) as url:
+            options = {"chat_model": "m", "chat_base_url": url, "answer_seconds": seconds}
+            with client_of(file, **options) as client:
+                answer = client.post("/answer", json=sent)
+        if answer.status_code != 504:
+            break
+    return answer
 
 
 class TestRest:
@@ -104,35 +117,31 @@ class TestRest:
     @pytest.mark.slow
     def test_fault_S17_changes_end_with_the_providers_error(self, hanging):
         write(hanging / "docs", c_md="# Swans\n\nSwans sing.")
-        given = {"write": True, "answer_seconds": 2, "input_dir": hanging / "docs"}
-        with client_of(hanging / "kb.duckdb", **given) as client:
-            chunks = [{"doc_id": "n.md", "chunk_index": 0, "content": "note"}]
-            answers = [
-                client.post("/index", json={"chunks": chunks}),
-                client.post("/update_embeddings", json={}),
-                client.post("/documents", files=[("files", ("d.md", b"# Teals\n\nTeals dive."))]),
-            ]
-            assert client.get("/check").json() == {"problems": []}
+        chunks = [{"doc_id": "n.md", "chunk_index": 0, "content": "note"}]
+        for seconds in SHORT_ENOUGH:
+            given = {"write": True, "answer_seconds": seconds, "input_dir": hanging / "docs"}
+            with client_of(hanging / "kb.duckdb", **given) as client:
+                answers = [
+                    client.post("/index", json={"chunks": chunks}),
+                    client.post("/update_embeddings", json={}),
+                    client.post("/documents", files=[("files", ("d.md", b"# Teals\n\nTeals dive."))]),
+                ]
+                assert client.get("/check").json() == {"problems": []}
+            if all(answer.status_code != 504 for answer in answers):
+                break
         for answer in answers:
             assert answer.status_code in (200, 502), answer.text
             assert "test-model" in answer.text
 
     def test_fault_S17_an_answer_comes_from_words(self, hanging):
-        chat = chat_server.ChatServer()
-        with chat_server.serving(chat) as url:
-            options = {"chat_model": "m", "chat_base_url": url, "answer_seconds": 2}
-            with client_of(hanging / "kb.duckdb", **options) as client:
-                answer = client.post("/answer", json={"question": QUESTION["query_text"]})
+        answer = answer_of(hanging / "kb.duckdb", {"question": QUESTION["query_text"]})
         assert answer.status_code == 200, answer.text
         assert answer.json()["sources"][0]["doc_id"] == "a.md"
         assert NOTICE in str(answer.json()["notices"])
 
     def test_fault_S17_a_model_that_rewords_is_given_up_as_well(self, made):
-        chat = chat_server.ChatServer(request_1="hang")
-        with chat_server.serving(chat) as url:
-            options = {"chat_model": "m", "chat_base_url": url, "answer_seconds": 3}
-            with client_of(made[0] / "kb.duckdb", **options) as client:
-                answer = client.post("/answer", json={"question": QUESTION["query_text"], "expand": "llm"})
+        sent = {"question": QUESTION["query_text"], "expand": "llm"}
+        answer = answer_of(made[0] / "kb.duckdb", sent, request_1="hang")
         assert answer.status_code == 200, answer.text
         assert answer.json()["sources"]
         assert "did not respond" in str(answer.json()["notices"])
