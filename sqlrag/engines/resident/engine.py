@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
 from sqlrag.engines.duckdb.rows import as_time, vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.resident.index import Rounded
+from sqlrag.locks import new_lock
 from sqlrag.ranking.fusion import Leg, LegHit
 from sqlrag.ranking.terms import weighed
 
@@ -39,6 +41,10 @@ _MOST_NEAR = 1024
 # Up to so many chunks a leg takes less than what a second thread costs.
 _QUICK = 300_000
 
+# Below that, threads take turns: numpy lets go of the interpreter for every few microseconds of work, and to get it
+# back from other threads takes longer than the work.
+_turns = new_lock()
+
 
 class ResidentEngine(FileEngine):
     """An :class:`~sqlrag.engines.base.Engine` over the arrays of a file in one state, for one search.
@@ -54,6 +60,7 @@ class ResidentEngine(FileEngine):
         self._index = index
         self._rows: dict[str, int] = {}
         self._passing: Flags | None = None
+        self._turn = _turns if index.chunks <= _QUICK else nullcontext()
 
     def chunks(self) -> int:
         return self._index.chunks
@@ -82,8 +89,9 @@ class ResidentEngine(FileEngine):
         asked = plan.codes_pool or legs.default_pool(self.chunks(), len(vector), k)
         pool = max(asked, k)
         passing = self._passing if filters else None
-        ranked = self._index.nearest(vector, k, pool, passing, vectors_of=self._vectors_of)
         method = legs.method_of(self.chunks(), pool, filters)
+        with self._turn:
+            ranked = self._index.nearest(vector, k, pool, passing, vectors_of=self._vectors_of)
         leg = self._leg(ranked, f"{method}{_ROUNDED}" if isinstance(self._index.vectors, Rounded) else method)
         leg.pool = asked
         return leg
@@ -115,7 +123,9 @@ class ResidentEngine(FileEngine):
         at_least = terms.wanted if plan.conjunctive else 1
         passing = self._passing if filters else None
         totals = of.totals if of else None
-        return self._leg(self._index.best(terms, plan.bm25, k, at_least, passing, totals), "words by their postings")
+        with self._turn:
+            ranked = self._index.best(terms, plan.bm25, k, at_least, passing, totals)
+        return self._leg(ranked, "words by their postings")
 
     def pair_scores(
         self,
@@ -131,8 +141,9 @@ class ResidentEngine(FileEngine):
         nth = of.nth if of else legs.sampled_nth(terms, self.chunks())
         sampled = index.sampled(terms, nth) if sample is not None else wanted[:0]
         rows = np.union1d(wanted, sampled)
-        cosines: list[float | None] = index.cosines(vector, self._vectors_of(rows)).tolist()
-        scores, held = index.bm25(terms, bm25, rows, of.totals if of else None)
+        with self._turn:
+            cosines: list[float | None] = index.cosines(vector, self._vectors_of(rows)).tolist()
+            scores, held = index.bm25(terms, bm25, rows, of.totals if of else None)
         known = (None if cosine != cosine else cosine for cosine in cosines)  # NaN is that of a damaged vector
         pairs = list(zip(known, scores.tolist(), strict=True))
         if sample is not None:
