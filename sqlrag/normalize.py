@@ -77,7 +77,7 @@ _WIDE = re.compile(r"\s{2,}|[^\S \n]")
 
 _INT64 = 63
 
-_TEXT_TYPES = (decimal.Decimal, uuid.UUID, pathlib.PurePath)
+_TEXT_TYPES = (uuid.UUID, pathlib.PurePath)
 
 _DATE_TYPES = (dt.date, dt.time)
 
@@ -152,8 +152,9 @@ def clean_metadata(metadata: Mapping[Any, Any]) -> dict[str, Any]:
     """Return ``metadata`` with JSON values only, in the same order; nested mappings and lists are kept.
 
     Dates and times become ISO 8601 strings; NaN and infinities None; bytes Base64; a set a sorted list; a numpy
-    scalar the equal Python value; an integer beyond 64 bits a string; paths, UUIDs and decimals strings. Keys become
-    strings as :mod:`json` writes them (``true``, ``null``). Strings are normalised by :func:`normalize`.
+    scalar the equal Python value; a decimal a number, or a string where no float has all of its digits; an integer
+    beyond 64 bits a string; paths and UUIDs strings. Keys become strings as :mod:`json` writes them (``true``,
+    ``null``). Strings are normalised by :func:`normalize`.
 
     Parameters
     ----------
@@ -228,6 +229,8 @@ def _scalar(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
+    if isinstance(value, decimal.Decimal):
+        return _decimal(value)
     if isinstance(value, _TEXT_TYPES):
         return normalize(str(value))
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
@@ -235,6 +238,15 @@ def _scalar(value: Any) -> Any:
     raise InputError(
         f"metadata value of type {type(value).__name__} cannot be stored as JSON; pass a string or a number"
     )
+
+
+def _decimal(value: decimal.Decimal) -> Any:
+    if not value.is_finite():
+        return None
+    number = float(value)
+    if not math.isfinite(number) or decimal.Decimal(repr(number)) != value:
+        return str(value)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def _integer(value: int) -> Any:

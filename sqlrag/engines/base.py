@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     import duckdb
@@ -93,8 +93,8 @@ class Engine(Protocol):
         """Return whether any chunk passes the filters."""
         ...
 
-    def filter_hints(self, filters: Filters) -> list[str]:
-        """Return what may be wrong with a metadata filter that no chunk passes, in sentences."""
+    def first_values(self, names: Collection[str]) -> dict[str, Any]:
+        """Return by name the value of each metadata field in the first chunk that has one."""
         ...
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:

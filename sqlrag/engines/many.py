@@ -27,13 +27,12 @@ from sqlrag.engines.duckdb.rows import ids_of, rows_of
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import select_by_key
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, StoreError
-from sqlrag.ranking.filters import filter_hints
 from sqlrag.ranking.fusion import Leg
 from sqlrag.ranking.terms import Terms, weighed
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -379,11 +378,11 @@ class ManyEngine:
     def any_passes(self, filters: dict[str, Any]) -> bool:
         return any(self._each(lambda place, part: part.any_passes(_of_file(filters, place))))
 
-    def filter_hints(self, filters: Filters) -> list[str]:
-        types: dict[str, str] = {}
-        for found in self._ask(lambda _, con: legs.field_types(con, filters)):
-            types = {**found, **types}
-        return filter_hints(filters, types)
+    def first_values(self, names: Collection[str]) -> dict[str, Any]:
+        first: dict[str, Any] = {}
+        for found in self._ask(lambda _, con: legs.first_values(con, names)):
+            first = {**found, **first}
+        return first
 
     # Legs.
 

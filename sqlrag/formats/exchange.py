@@ -29,6 +29,7 @@ from sqlrag.engines.duckdb.database import Database, check_replaceable
 from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.engines.duckdb.failures import reported
 from sqlrag.engines.duckdb.files import check_output, real_path
+from sqlrag.engines.duckdb.legs import first_values
 from sqlrag.engines.duckdb.metadata import (
     chunk_policy,
     default_metadata,
@@ -46,11 +47,11 @@ from sqlrag.engines.duckdb.rows import vector_matrix
 from sqlrag.engines.duckdb.schema import object_names, read_sql
 from sqlrag.engines.postgres.conditions import where
 from sqlrag.engines.postgres.connection import Server, read_settings
-from sqlrag.engines.postgres.engine import parsed
+from sqlrag.engines.postgres.engine import PostgresEngine, parsed
 from sqlrag.engines.postgres.rows import as_array
 from sqlrag.errors import FormatError, InputError, ModelMismatchError, StoreError
 from sqlrag.ingest.chunk import check_policy
-from sqlrag.ranking.filters import Filters
+from sqlrag.ranking.filters import Filters, check_dates
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.search.open import backend_of, loaded
 from sqlrag.types import Chunk
@@ -84,6 +85,7 @@ def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator
     try:
         with server.snapshot() as con:
             settings = read_settings(con)
+            check_dates(filters.metadata, PostgresEngine(server, settings, con).first_values)
             values = {**conditions.values, "collection": named.get("collection")}
             chosen = [(str(doc_id), int(chunks)) for doc_id, chunks in con.execute(statement, values).fetchall()]
             ((newest,),) = con.execute("SELECT max(created_at) FROM documents").fetchall()
@@ -214,6 +216,7 @@ def file_contents(
     with Database.open(db_path) as database:
         values = required_metadata(database)
         with snapshot(database) as con:
+            check_dates(filters.metadata, partial(first_values, con))
             chosen = con.execute(read_sql("exchange/chosen_documents"), conditions).fetchall()
             ((newest,),) = con.execute("SELECT max(created_at) FROM source_documents").fetchall()
             # Reported here: where it is called, a file is being written to.

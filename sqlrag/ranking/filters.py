@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlrag.arguments import shown
 from sqlrag.errors import InputError
 from sqlrag.normalize import clean_metadata, clean_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    FirstValues = Callable[[Collection[str]], Mapping[str, Any]]
 
 LISTS = ("$in", "$nin", "$any", "$all")
 
@@ -28,6 +34,10 @@ GROUPS = ("$and", "$or", "$not")
 
 # Fields of a chunk that are no metadata, and may be asked for as if they were.
 KEYS = ("$doc_id", "$node_id")
+
+# A date as metadata have it, with or without a time; and what may be compared with one, such as 2025 or 2025-01.
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
+_PART_OF_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2}([T ].*)?)?)?")
 
 _RESERVED = re.compile(r"\$[A-Za-z_]+")
 
@@ -106,6 +116,25 @@ def alternatives_of(metadata: Mapping[str, Any]) -> Alternatives:
 def holds_for_any(metadata: Mapping[str, Any]) -> bool:
     """Return whether a filter holds for every chunk that has none of its fields."""
     return any(all(one.holds_without_field() for one in conditions) for conditions in _of_object(metadata))
+
+
+def check_dates(metadata: Mapping[str, Any] | None, first_values: FirstValues) -> None:
+    """Raise InputError where a text that is no ISO 8601 date is said to be before or after what a field of dates holds.
+
+    ``first_values`` returns for names of fields the value that each has in the first chunk with it.
+    """
+    conditions = chain.from_iterable(_of_object(metadata or {}))
+    odd = {
+        one.field: one
+        for one in conditions
+        if one.operator in ORDERS and isinstance(one.operand, str) and not _PART_OF_DATE.fullmatch(one.operand)
+    }
+    for name, value in first_values(list(odd)).items() if odd else ():
+        if isinstance(value, str) and _DATE.fullmatch(value):
+            raise InputError(
+                f"{odd[name].operator} of the metadata filter for {shown(name)} compares with dates such as {value!r}. "
+                f"Write {shown(odd[name].operand)} like that, by year, month and day."
+            )
 
 
 def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -206,6 +235,9 @@ def _cleaned(key: str, value: Any) -> Any:
     """Return a value as the stored metadata have it, so that a date or a nested object finds its like."""
     if key in KEYS and isinstance(value, str):
         return clean_name(value)
+    if isinstance(value, decimal.Decimal) and value.is_finite():
+        exponent = value.as_tuple().exponent
+        value = int(value) if exponent == 0 else float(value)
     try:
         cleaned = clean_metadata({"value": value})["value"]
     except InputError as error:
@@ -317,13 +349,43 @@ def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
     return [clean_name(value) for value in values]
 
 
-def filter_hints(filters: Filters, types: Mapping[str, str]) -> list[str]:
-    """Return what may be wrong with a metadata filter that no chunk passes: fields that are lists.
+def filter_hints(metadata: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
+    """Return what may be wrong with a metadata filter that no chunk passes: values that are not like those of a field.
 
-    ``types`` are the JSON types of the fields that some chunk has.
+    ``first`` has the value of each field in the first chunk with it.
     """
-    return [
-        f"The metadata field {name!r} is a list; $contains looks for a value in it."
-        for name, operators in compared_fields(filters.metadata or {}).items()
-        if types.get(name) == "ARRAY" and "$eq" in operators
-    ]
+    hints = []
+    for condition in chain.from_iterable(_of_object(metadata)):
+        name, operator, operand = condition.field, condition.operator, condition.operand
+        if name not in first or operator in FLAGS:
+            continue
+        found, listed = first[name], operator in LISTS and operator != "$all"
+        if isinstance(found, list):
+            if operator == "$eq" and not isinstance(operand, list):
+                hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
+        elif operator == "$eq" and isinstance(operand, list):
+            hints.append(f"The metadata field {name!r} is no list; $in looks for one of several values.")
+        elif operator not in ("$contains", "$any", "$all"):
+            wanted = [one for one in (operand if listed else [operand]) if one is not None]
+            if wanted and not any(_alike(one, found) for one in wanted):
+                hints.append(f"The metadata field {name!r} holds {_kind(found)}; {shown(wanted[0])} is none.")
+    return list(dict.fromkeys(hints))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values may be equal: of one type, and both dates if the other is."""
+    if isinstance(one, str) and isinstance(other, str):
+        return not _DATE.fullmatch(other) or _PART_OF_DATE.fullmatch(one) is not None
+    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other)]
+    return all(numbers) or type(one) is type(other)
+
+
+def _kind(value: Any) -> str:
+    """Return what a field holds, by one of its values."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, (int, float)):
+        return f"numbers such as {value}"
+    if isinstance(value, str):
+        return f"dates such as {value!r}" if _DATE.fullmatch(value) else f"text such as {shown(value)}"
+    return "objects" if isinstance(value, Mapping) else "null"

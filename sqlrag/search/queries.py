@@ -12,7 +12,7 @@ from sqlrag.engines.duckdb.lexical import weighed_words
 from sqlrag.engines.duckdb.metadata import nested_metadata
 from sqlrag.errors import InputError, NotFoundError
 from sqlrag.normalize import clean_name, is_blank, without_surrogates
-from sqlrag.ranking.filters import Filters, strings
+from sqlrag.ranking.filters import Filters, check_dates, strings
 from sqlrag.ranking.plan import (
     DEFAULT_HEADING_WEIGHT,
     Mode,
@@ -235,7 +235,9 @@ class Queries:
             A condition is of the wrong type.
         """
         ids = strings("node_ids", node_ids)
-        return self._engine.read_chunks({**Filters(metadata=metadata).parameters(), "node_ids": ids})
+        filters = Filters(metadata=metadata).parameters()
+        check_dates(metadata, self._engine.first_values)
+        return self._engine.read_chunks({**filters, "node_ids": ids})
 
     def _chosen(self, function: str, taken: type, options: Mapping[str, Any], **others: Any) -> SearchOptions:
         return SearchOptions.of(function, taken, options, stored_heading_weight=self._heading_weight(), **others)

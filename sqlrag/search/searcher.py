@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.filters import compared_fields
+from sqlrag.ranking.filters import compared_fields, filter_hints
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -386,7 +386,9 @@ class Run:
             return
         any_passes = not self.filters or self.engine.any_passes(self.filters)
         if not any_passes:
-            hints = [*self._unknown_names(plan.filters), *self.engine.filter_hints(plan.filters)]
+            metadata = plan.filters.metadata or {}
+            hints = list(self._unknown_names(plan.filters))
+            hints += filter_hints(metadata, self.engine.first_values(compared_fields(metadata)))
             self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"

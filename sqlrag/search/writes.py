@@ -15,7 +15,7 @@ from sqlrag.engines.duckdb.chunks import IndexReport, add_chunks, with_sources
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.errors import InputError
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, without_surrogates
-from sqlrag.ranking.filters import Filters, refuse_lack, strings
+from sqlrag.ranking.filters import Filters, check_dates, refuse_lack, strings
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.search.queries import Queries
 from sqlrag.types import Chunk, Document
@@ -297,6 +297,7 @@ class Writes(Queries):
         if ids is None:
             refuse_lack(metadata, "chunk", "node_ids")
         filters = Filters(metadata=metadata).parameters()
+        check_dates(metadata, self._engine.first_values)
         return self._changed(lambda rows: chunks.delete_chunks(rows, {**filters, "node_ids": ids}))
 
     def delete_documents(
@@ -313,4 +314,5 @@ class Writes(Queries):
         checksum = None if checksum is None else without_surrogates(arguments.text("checksum", checksum))
         ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
         filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by(ids, checksum)
+        check_dates(metadata, self._engine.first_values)
         return self._delete_documents(ids, checksum, filters)

@@ -84,7 +84,7 @@ def test_metadata_values_become_json():
         "set": ["a", "b"],
         "raw": "AP8=",
         "tuple": [1, None, True],
-        "price": "1.10",
+        "price": 1.1,
         "path": "a/b",
         "float32": 0.5,
         "int64": 7,
@@ -102,6 +102,18 @@ def test_integers_beyond_64_bits_become_strings():
     assert clean_metadata({"n": 2**63 - 1}) == {"n": 9223372036854775807}
     assert clean_metadata({"n": 2**63}) == {"n": "9223372036854775808"}
     assert clean_metadata({"n": 10**5000})["n"].startswith("0x")
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [("1.50", 1.5), ("3", 3), ("3.00", 3), ("1E+2", 100), ("-0.1", -0.1), ("NaN", None), ("Infinity", None)]
+    # What a float would change.
+    + [(text, text) for text in ("0.12345678901234567890", "12345678901234567890.5", "1E+400")]
+    + [(str(2**53), float(2**53)), ("1E-30", 1e-30)],
+)
+def test_decimals_become_numbers_that_have_all_of_their_digits(text, stored):
+    found = clean_metadata({"n": decimal.Decimal(text)})["n"]
+    assert (found, type(found)) == (stored, type(stored))
 
 
 def test_metadata_without_bound_is_refused():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import sqlrag
 from sqlrag import Chunk, Document, InputError, Store
 from sqlrag.ranking.filters import as_alternatives
 from tests.support.metadata_filters import MISSING, ROWS, VALUES, equal, filters, passes
@@ -80,6 +83,95 @@ def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):
         store.upsert([Document("d", "zebra")], [Chunk("d", 0, "zebra", (), {"a/b": ["Li", "Ana"]})], np.ones((1, 8)))
         (told,) = store.lexical_query("zebra", metadata={"a/b": "Li"}).notices
         assert told.endswith("The metadata field 'a/b' is a list; $contains looks for a value in it.")
+
+
+@pytest.fixture(scope="module")
+def tickets(tmp_path_factory):
+    file = tmp_path_factory.mktemp("tickets") / "kb.duckdb"
+    rows = [
+        {
+            "created": f"2025-01-{day:02}",
+            "priority": day,
+            "open": day > 2,
+            "kind": "Parcel",
+            "price": Decimal("1.50") * day,
+        }
+        for day in (1, 2, 3)
+    ]
+    with Store.create(file, 8) as store:
+        documents = [Document(f"d{number}", "zebra") for number in range(3)]
+        chunks = [Chunk(f"d{number}", 0, "zebra", (), row) for number, row in enumerate(rows)]
+        store.upsert(documents, chunks, np.ones((3, 8)))
+    return file
+
+
+ODD = "01.02.2025"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"priority": "3"}, "The metadata field 'priority' holds numbers such as 1; '3' is none."),
+        ({"priority": {"$in": ["2", "3"]}}, "The metadata field 'priority' holds numbers such as 1; '2' is none."),
+        ({"priority": {"$lt": "3,00"}}, "The metadata field 'priority' holds numbers such as 1; '3,00' is none."),
+        ({"open": "true"}, "The metadata field 'open' holds true or false; 'true' is none."),
+        ({"open": 1}, "The metadata field 'open' holds true or false; 1 is none."),
+        ({"kind": ["Parcel", "Refund"]}, "The metadata field 'kind' is no list; $in looks for one of several values."),
+        ({"kind": {"$gt": 3}}, "The metadata field 'kind' holds text such as 'Parcel'; 3 is none."),
+        ({"created": ODD}, f"The metadata field 'created' holds dates such as '2025-01-01'; {ODD!r} is none."),
+        ({"created": {"$gte": 2025}}, "The metadata field 'created' holds dates such as '2025-01-01'; 2025 is none."),
+    ],
+)
+def test_a_value_that_is_none_of_the_field_is_explained(tickets, wanted, told):
+    with Store(tickets) as store:
+        (notice,) = store.lexical_query("zebra", metadata=wanted).notices
+    assert notice == f"No chunk passes the filters: {{'metadata': {wanted}}}. {told}"
+
+
+@pytest.mark.parametrize("wanted", [{"priority": 9}, {"created": "2024-01-01"}, {"created": {"$lt": "2025"}}])
+def test_a_value_that_could_be_there_needs_no_explanation(tickets, wanted):
+    with Store(tickets) as store:
+        (notice,) = store.lexical_query("zebra", metadata=wanted).notices
+    assert notice == f"No chunk passes the filters: {{'metadata': {wanted}}}."
+
+
+@pytest.mark.parametrize("odd", [ODD, "2025/01/01", "2025-1-1", "1 Jan 2025", "yesterday", ""])
+@pytest.mark.parametrize("operator", ["$gt", "$gte", "$lt", "$lte"])
+def test_text_that_is_no_date_is_not_compared_with_dates(tickets, tmp_path, odd, operator):
+    wanted = {"$or": [{"priority": 7}, {"created": {"$exists": True, operator: odd}}]}
+    with Store(tickets, read_only=False) as store:
+        for ask in (
+            lambda: store.lexical_query("zebra", metadata=wanted),
+            lambda: store.chunks(metadata=wanted),
+            lambda: store.delete_documents(metadata=wanted),
+            lambda: store.delete_chunks(metadata=wanted),
+            lambda: sqlrag.export_parquet(tickets, tmp_path / "out", metadata=wanted),
+        ):
+            with pytest.raises(InputError, match="compares with dates such as '2025-01-01'"):
+                ask()
+        assert len(store.lexical_query("zebra")) == 3
+
+
+def test_dates_are_compared_by_their_parts(tickets):
+    with Store(tickets) as store:
+        for least, days in (("2025", 3), ("2025-01", 3), ("2025-01-02", 2), ("2025-01-02T00:00:00", 2), ("2026", 0)):
+            assert len(store.lexical_query("zebra", metadata={"created": {"$gte": least}})) == days, least
+
+
+def test_a_decimal_is_a_number(tickets):
+    with Store(tickets) as store:
+
+        def prices(wanted):
+            found = store.lexical_query("zebra", metadata={"price": wanted})
+            return sorted(row["metadata"]["price"] for row in found)
+
+        assert prices(Decimal("1.50")) == [1.5]
+        assert prices({"$in": [Decimal("3"), Decimal("4.5")]}) == [3, 4.5]
+        assert prices({"$gte": Decimal("3.00")}) == [3, 4.5]
+        assert prices({"$exists": True, "$ne": Decimal("1.5")}) == [3, 4.5]
+        assert prices({"$lt": Decimal("1e30")}) == [1.5, 3, 4.5]
+        with pytest.raises(InputError, match="a value that is no number"):
+            prices(Decimal("NaN"))
 
 
 def test_documents_and_chunks_by_their_keys(store):

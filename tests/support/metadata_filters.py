@@ -24,6 +24,8 @@ VALUES = [
         "2025-01-31T10:30:00.500000Z",
         "2025-01-31T10:30",
         "2025-01-31T02:00:00+02:00",
+        "2025-01-30 19:00:00.50-0530",
+        "2025-01-31T12:30+02",
         "2025-02-01",
         "2025-01-31 or later",
         [],
@@ -52,9 +54,8 @@ def moment(value):
     if not isinstance(value, str) or not re.match(r"\d{4}-\d\d-\d\d($|[T ]\d\d:\d\d)", value):
         return value
     read = datetime.fromisoformat(value)
-    if read.tzinfo and read.utcoffset():
-        return value
-    return read.replace(tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".").removesuffix("T00:00:00")
+    read = read.astimezone(UTC) if read.tzinfo else read
+    return read.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".").removesuffix("T00:00:00")
 
 
 def equal(a, b):

@@ -16,11 +16,10 @@ from sqlrag.engines.duckdb.metadata import read_metadata, required_metadata
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import as_sql
 from sqlrag.engines.explained import Lengths, explained
-from sqlrag.ranking.filters import filter_hints
 from sqlrag.ranking.terms import weighed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -115,8 +114,8 @@ class FileEngine:
     def any_passes(self, filters: dict[str, Any]) -> bool:
         return legs.any_passes(self.cursor(), filters)
 
-    def filter_hints(self, filters: Filters) -> list[str]:
-        return filter_hints(filters, legs.field_types(self.cursor(), filters))
+    def first_values(self, names: Collection[str]) -> dict[str, Any]:
+        return legs.first_values(self.cursor(), names)
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
         chunks, pool = self.chunks(), None

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sqlrag.engines.duckdb.lexical import FileDictionary, stem_word, stop_words, tokenize
+from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import call_macro, select_by_key
-from sqlrag.ranking.filters import compared_fields
+from sqlrag.ranking.filters import check_dates
 from sqlrag.ranking.fusion import SAMPLE, Leg, LegHit
 from sqlrag.ranking.terms import boosted, idf
 from sqlrag.ranking.vectors import query_code, unit_vector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import duckdb
     from numpy.typing import NDArray
@@ -160,6 +163,7 @@ def passing_filters(con: duckdb.DuckDBPyConnection, filters: Filters) -> dict[st
     named = filters.parameters()
     metadata = named.pop("metadata", None)
     if metadata is not None:
+        check_dates(filters.metadata, partial(first_values, con))
         # "0" where there are no chunks at all; None would be no condition.
         named["passing"] = con.execute("SELECT passing_chunks($1)", [metadata]).fetchall()[0][0] or "0"
     return named
@@ -175,18 +179,15 @@ def any_passes(con: duckdb.DuckDBPyConnection, filters: dict[str, Any]) -> bool:
     return bool(con.execute(statement, {**named, **filters}).fetchall())
 
 
-def field_types(con: duckdb.DuckDBPyConnection, filters: Filters) -> dict[str, str]:
-    """Return the JSON type of each field of a metadata filter in the first chunk that has it, if any."""
-    types = {}
-    for name in compared_fields(filters.metadata or {}):
+def first_values(con: duckdb.DuckDBPyConnection, names: Collection[str]) -> dict[str, Any]:
+    """Return the value of each metadata field in the first chunk that has one, if any has."""
+    values = {}
+    for name in names:
         place = "/" + name.replace("~", "~0").replace("/", "~1")
-        statement = (
-            "SELECT json_type(metadata_, $1) FROM documents WHERE json_exists(metadata_, $1) ORDER BY rid LIMIT 1"
-        )
-        found = con.execute(statement, [place]).fetchall()
+        found = con.execute(read_sql("serving/first_value"), {"place": place}).fetchall()
         if found:
-            types[name] = found[0][0]
-    return types
+            values[name] = json.loads(found[0][0])
+    return values
 
 
 def pair_scores(

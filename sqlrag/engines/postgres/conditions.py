@@ -11,6 +11,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.engines.duckdb.schema import read_sql
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -20,6 +22,8 @@ _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _INDEXED = ("$eq", "$in", "$contains", "$any", "$all")
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
+
+_TEXT = "/* text */ ''"  # the placeholder of time_in_utc.sql
 
 _MOST_INDEXED = 20  # more make a long statement, and probably match most chunks
 
@@ -40,11 +44,11 @@ def _is_date(value: Any) -> bool:
 
 def _moment(text: str) -> str:
     """Return the SQL of a text that is the same for one moment, as ``json_value_key`` has it."""
-    day, offset = "^([0-9]{4}-[0-9]{2}-[0-9]{2})", "(Z|[+]00(:?00)?|-00(:?00)?)?$"
-    made = text
+    day = "^([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    made = f"coalesce(({read_sql('postgres/time_in_utc').replace(_TEXT, text)}), {text})"
     for pattern, new in (
-        (f"{day}[T ]([0-9]{{2}}:[0-9]{{2}}){offset}", r"\1T\2:00"),
-        (rf"{day}[T ]([0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})([.]0+|([.][0-9]*[1-9])0*)?{offset}", r"\1T\2\4"),
+        (f"{day}[T ]([0-9]{{2}}:[0-9]{{2}})Z?$", r"\1T\2:00"),
+        (rf"{day}[T ]([0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})([.]0+|([.][0-9]*[1-9])0*)?Z?$", r"\1T\2\4"),
         (f"{day}T00:00:00$", r"\1"),
     ):
         made = f"regexp_replace({made}, '{pattern}', '{new}')"

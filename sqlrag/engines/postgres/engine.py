@@ -35,14 +35,14 @@ from sqlrag.engines.postgres.lexical import (
 )
 from sqlrag.engines.postgres.rows import PostgresRows, as_array
 from sqlrag.errors import InputError
-from sqlrag.ranking.filters import alternatives_of, compared_fields, filter_hints
+from sqlrag.ranking.filters import alternatives_of, check_dates
 from sqlrag.ranking.fusion import DECIMALS, Leg, LegHit
 from sqlrag.ranking.terms import weighed
 from sqlrag.ranking.vectors import query_weights
 from sqlrag.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     import duckdb
@@ -137,6 +137,7 @@ class PostgresEngine(Engine):
         named = filters.parameters()
         metadata = named.pop("metadata", None)
         if metadata is not None:
+            check_dates(filters.metadata, self.first_values)
             named["alternatives"] = parsed(metadata)
         return {"where": where(**named)} if named else {}
 
@@ -146,9 +147,9 @@ class PostgresEngine(Engine):
     def _passing(self, filters: dict[str, Any], most: int) -> int:
         return int(self._rows("passing", {"most": most}, filters.get("where", Where()))[0][0])
 
-    def filter_hints(self, filters: Filters) -> list[str]:
-        found = {name: self._rows("field_hint", {"field": name}) for name in compared_fields(filters.metadata or {})}
-        return filter_hints(filters, {name: rows[0][0].upper() for name, rows in found.items() if rows})
+    def first_values(self, names: Collection[str]) -> dict[str, Any]:
+        found = {name: self._rows("first_value", {"field": name}) for name in names}
+        return {name: rows[0][0] for name, rows in found.items() if rows}
 
     # The legs.
 
