@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlrag import Chunk, Document, Store
+from sqlrag import Chunk, Document, InputError, Store
 from sqlrag.search.postgres_store import PostgresStore
 from tests.support.metadata_filters import ROWS, VALUES, filters, passes
 
@@ -83,6 +83,18 @@ def test_plain_values_and_operators(both):
                     wrong.append((filter_, [(name, EVERY[int(name[1:4])], (name in dict(here))) for name in names]))
     assert wrong == []
     assert passed > 5_000
+
+
+def test_text_that_is_no_date_is_not_compared_with_dates(postgres):
+    chunks = [Chunk("d", 0, "zebra", (), {"day": "2025-01-31T10:00:00+01:00", "year": 2025})]
+    with PostgresStore.create(postgres.new_url(), 8) as store:
+        store.upsert([Document("d", "zebra")], chunks, np.ones((1, 8)))
+        for ask in (store.delete_documents, store.chunks, lambda **asked: found(store, **asked)):
+            with pytest.raises(InputError, match="compares with dates such as '2025-01-31T10:00:00"):
+                ask(metadata={"day": {"$gte": "01.01.2025"}})
+        assert len(found(store, metadata={"day": {"$gte": "2025-01-31T09:00:00"}})) == 1
+        (notice,) = store.lexical_query("zebra", metadata={"year": "2025"}).notices
+        assert notice.endswith("The metadata field 'year' holds numbers such as 2025; '2025' is none.")
 
 
 @pytest.mark.parametrize("key", KEYS)
