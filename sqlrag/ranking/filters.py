@@ -5,7 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -220,9 +220,10 @@ def _operand(key: str, sign: str, value: Any) -> Any:
             raise InputError(f"{where} must be true or false, not {shown(value)}.")
         return value
     if sign in LISTS:
-        if sign == "$all" and not value:
+        values = _listed(where, value)
+        if sign == "$all" and not values:
             raise InputError(f"{where} needs at least one value.")
-        return [_cleaned(key, one) for one in _listed(where, value)]
+        return [_cleaned(key, one) for one in values]
     cleaned = _cleaned(key, value)
     if sign in TEXTS and not isinstance(cleaned, str):
         raise InputError(f"{where} must be text, not {shown(value)}.")
@@ -248,6 +249,10 @@ def _cleaned(key: str, value: Any) -> Any:
 
 
 def _listed(what: str, value: Any) -> Sequence[Any]:
+    if isinstance(value, Set):
+        value = sorted(value, key=lambda one: (str(type(one)), str(one)))
+    elif hasattr(value, "tolist"):  # an array
+        value = value.tolist()
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise InputError(f"{what} must be a list, not {shown(value)}.")
     return value

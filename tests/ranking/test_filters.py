@@ -158,6 +158,12 @@ def test_dates_are_compared_by_their_parts(tickets):
             assert len(store.lexical_query("zebra", metadata={"created": {"$gte": least}})) == days, least
 
 
+@pytest.mark.parametrize("several", [[2, 3], (2, 3), {2, 3}, frozenset([2, 3]), np.array([2, 3])])
+def test_lists_of_other_kinds(tickets, several):
+    with Store(tickets) as store:
+        assert len(store.lexical_query("zebra", metadata={"priority": {"$in": several}})) == 2
+
+
 def test_a_decimal_is_a_number(tickets):
     with Store(tickets) as store:
 
