@@ -430,6 +430,8 @@ def _write_page(site: Path, title: str, base_url: str | None) -> None:
     name = html.escape(title)
     added = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     added += '\n  <meta name="sqlrag-backend" content="sqlrag/backend.js">'
+    # Before the page's own scripts, which wait for what this one loads.
+    added += '\n  <script type="module" src="sqlrag/backend.js"></script>'
     if base_url is not None:
         added += f'\n  <link rel="canonical" href="{html.escape(base_url)}">'
     page = (_PAGE / "index.html").read_text("utf-8")

@@ -314,6 +314,14 @@ class TestPage:
         page.goto(f"{address}/below/site/?q=phrase&mode=words")
         expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
 
+    @pytest.mark.parametrize("query", ["", "?q=filter&mode=words", "?q=filter&mode=meaning"])
+    def test_the_model_is_loaded_whatever_comes_first(self, visit, address, query):
+        page = visit(f"{address}/blank.html")
+        with page.expect_response("**/model.onnx", timeout=60_000):
+            page.goto(f"{address}/below/site/{query}")
+        if query:
+            sync.expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
+
     def test_words_alone_say_so(self, visit, address):
         page = visit(f"{address}/hashed/?q=ducks")
         sync.expect(page.locator("#list > li")).to_have_count(2, timeout=60_000)

@@ -22,8 +22,12 @@ function tell({ file, have, bytes }) {
 
 if ("serviceWorker" in navigator) void navigator.serviceWorker.register(new URL("../sw.js", import.meta.url)).catch(() => {});
 
-const opening = open(new URL("..", import.meta.url), { onProgress: tell });
+// The model takes nothing from the first words.
+let loadModel;
+const opening = open(new URL("..", import.meta.url), { onProgress: tell, model: new Promise((resolve) => (loadModel = resolve)) });
 opening.then(async (store) => {
+  if (!store.site.model) return;
+  if (!new URLSearchParams(location.search).get("q")?.trim()) loadModel();
   await store.ready;
   dispatchEvent(new Event("sqlrag-model")); // what was answered by words is asked again
 }, () => {});
@@ -53,8 +57,12 @@ async function search(store, name, { query_text: text, context, metadata, ...opt
   if (metadata) throw { status: 400, title: "This site has no filters by metadata", message: "Clear the filters; a server has them: sqlrag serve." };
   const mode = MODES[name];
   const waits = mode === "hybrid" && store.site.words && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
-  if (!waits) return store.search(text, { mode, ...options });
-  const found = await store.search(text, { mode: "lexical", ...options });
+  if (!waits && mode !== "lexical") {
+    loadModel();
+    return store.search(text, { mode, ...options });
+  }
+  const found = await store.search(text, { mode: "lexical", ...options }).finally(loadModel);
+  if (!waits) return found;
   return { ...found, notices: ["The model is loading; meanwhile the answer is by words alone.", ...found.notices] };
 }
 

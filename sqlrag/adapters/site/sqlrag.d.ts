@@ -91,8 +91,8 @@ export interface Store {
 export interface OpenOptions {
   /** Called while files arrive. */
   onProgress?: (told: { file: string; have: number; bytes: number }) => void;
-  /** false: do not load the model; searches are by words. */
-  model?: boolean;
+  /** false: do not load the model; searches are by words. A promise: load it then. */
+  model?: boolean | Promise<unknown>;
 }
 
 /** Open a published site: the folder with site.json, the one of this script unless given. */
