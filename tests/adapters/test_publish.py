@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import threading
 from http.server import SimpleHTTPRequestHandler
@@ -120,10 +123,11 @@ def folder(tmp_path_factory):
     for name in PAGES:
         (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(HANDBOOK / name, folder / "docs" / name)
-    path = sqlrag.prepare_embeddings(
-        folder / "docs", folder / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
-    ).path
     root = folder / "root"
+    root.mkdir()
+    path = sqlrag.prepare_embeddings(
+        folder / "docs", root / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
+    ).path
     publish(path, root / "below" / "site", title="Pages & more", assets=libraries())
     publish(path, root / "words", parts="words", assets=libraries())
     hashed = build(folder / "hashed", a_md="# Ducks\n\nA pond with ducks.", b_md="# Bread\n\nDucks eat bread.")
@@ -266,6 +270,88 @@ class TestNotValid:
             ({"vector": [0] * 384}, "The vector cannot be used"),
         ):
             assert page.evaluate(refused, options) == [422, title]
+
+
+class TestCdn:
+    def test_exactly_the_files_of_the_pinned_versions(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        publish(path, tmp_path / "site", parts="words", cdn=True, assets=tmp_path / "none")
+        packages = [publishing._DUCKDB, publishing._ARROW]
+        assert named(tmp_path / "site") == {
+            f"https://cdn.jsdelivr.net/npm/{package.name}@{package.version}/{file}"
+            for package in packages
+            for file in package.files.values()
+        }
+        page = (tmp_path / "site" / "index.html").read_text("utf-8")
+        assert "connect-src 'self' https://cdn.jsdelivr.net; worker-src" in page
+        assert page.count("https://cdn") == 1
+        assert not list((tmp_path / "site").rglob("*.wasm"))
+
+    def test_what_is_not_installed_can_be_loaded(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        with pytest.raises(NotFoundError, match=r"npm install .* --cdn"):
+            publish(path, tmp_path / "site", parts="words", assets=tmp_path)
+
+    @pytest.mark.skipif(libraries() is None, reason=f"needs the libraries of npm: {publishing.INSTALL}")
+    def test_digests_are_those_of_the_files(self):
+        for package in LIBRARIES:
+            folder = publishing._find(package, libraries())
+            for name, file in package.files.items():
+                digest = hashlib.sha384((folder / file).read_bytes()).digest()
+                assert package.digests[name] == base64.b64encode(digest).decode(), file
+
+
+def named(site):
+    """Return the addresses of the CDN in a site of it."""
+    texts = [file.read_text("utf-8") for file in site.rglob("*") if file.suffix in (".js", ".json")]
+    return {address for text in texts for address in re.findall(re.escape(publishing._CDN) + r'/[^"]+', text)}
+
+
+class TestFromACdn:
+    pytestmark = in_browser
+
+    @pytest.fixture
+    def cdn(self, tmp_path, monkeypatch):
+        """Return a folder that is served as the CDN, with the libraries of npm."""
+        for package in LIBRARIES:
+            source = publishing._find(package, libraries())
+            for file in package.files.values():
+                target = tmp_path / "cdn" / f"{package.name}@{package.version}" / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source / file, target)
+
+        class Shared(SimpleHTTPRequestHandler):
+            def end_headers(self):
+                self.send_header("Access-Control-Allow-Origin", "*")
+                super().end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        with served(functools.partial(Shared, directory=tmp_path / "cdn"), threading.Event()) as address:
+            monkeypatch.setattr(publishing, "_CDN", address)
+            yield tmp_path / "cdn"
+
+    def test_no_site_names_it_unasked(self, folder):
+        for file in (folder / "below" / "site").rglob("*"):
+            if file.is_file() and "assets" not in file.parts:
+                assert b"jsdelivr" not in file.read_bytes(), file
+
+    def test_it_answers_by_both(self, visit, address, folder, cdn):
+        publish(folder / "kb.duckdb", folder / "cdn", cdn=True, overwrite=True)
+        page = visit(f"{address}/cdn/?q=How+do+I+filter+by+tag%3F")
+        sync.expect(page.locator(".leg.vector .figure").first).to_contain_text("cosine", timeout=60_000)
+        sync.expect(page.locator("#notices li")).to_have_count(0)
+
+    @pytest.mark.parametrize("name", ["dist/duckdb-eh.wasm", "dist/duckdb-browser-blocking.mjs"])
+    def test_a_file_with_another_digest_is_refused(self, visit, address, folder, cdn, name):
+        visit.failing = True
+        publish(folder / "words" / "kb.duckdb", folder / "cdn", parts="words", cdn=True, overwrite=True)
+        with (cdn / f"@duckdb/duckdb-wasm@{publishing._DUCKDB.version}" / name).open("ab") as file:
+            file.write(b"\0" if name.endswith(".wasm") else b" ")
+        page = visit(f"{address}/cdn/?q=filter")
+        sync.expect(page.locator("#problem")).to_contain_text("Failed to fetch", timeout=60_000)
+        visit.faults = [fault for fault in visit.faults if not re.search("Failed to fetch|SRI|digest", fault)]
 
 
 class TestRanges:

@@ -23,6 +23,7 @@ export function answer(functions, check = () => {}) {
       postMessage({ id, problem: { status, title, detail: message } });
     }
   });
+  postMessage({ ready: true });
 }
 
 /** Start a worker and return `{call(name, ...values), end()}`; `told` gets what it reports. */
@@ -30,7 +31,11 @@ export function start(url, told) {
   const worker = new Worker(url, { type: "module" });
   const waiting = new Map();
   let number = 0;
+  let settle;
+  const ready = new Promise((resolve, reject) => (settle = { resolve, reject }));
+  ready.catch(() => {}); // each call tells it
   worker.addEventListener("message", ({ data }) => {
+    if ("ready" in data) return settle.resolve();
     if ("told" in data) return told(data.told);
     const { resolve, reject } = waiting.get(data.id);
     waiting.delete(data.id);
@@ -40,15 +45,17 @@ export function start(url, told) {
   // A script that cannot be loaded gives no message.
   worker.addEventListener("error", ({ message, filename }) => {
     const detail = `${message ?? "A script cannot be loaded"}: ${filename || url.pathname}. Publish the site again.`;
-    for (const { reject } of waiting.values()) reject(new Problem(424, "A part of this site is missing or damaged", detail));
+    for (const { reject } of [settle, ...waiting.values()]) reject(new Problem(424, "A part of this site is missing or damaged", detail));
     waiting.clear();
   });
   return {
-    call: (name, ...values) =>
-      new Promise((resolve, reject) => {
+    async call(name, ...values) {
+      await ready;
+      return new Promise((resolve, reject) => {
         waiting.set(++number, { resolve, reject });
         worker.postMessage({ id: number, name, values }, values.filter((value) => value instanceof ArrayBuffer));
-      }),
+      });
+    },
     end: () => worker.terminate(),
   };
 }

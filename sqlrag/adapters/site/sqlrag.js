@@ -24,7 +24,7 @@ export async function open(url = new URL("..", import.meta.url), { onProgress = 
   const site = await response.json();
   if (site.format !== 1) throw new Problem(424, "This site was published by another version", `Its format is ${site.format}, this script reads 1. Publish it again.`);
   const file = { ...site.database, url: absolute(site.database.url), wasm: absolute(site.database.wasm) };
-  const begun = compiled(file.wasm, onProgress).then(
+  const begun = compiled(file, onProgress).then(
     (module) => database.call("begin", module),
     (error) => database.call("check").then(() => Promise.reject(error)),
   );
@@ -38,9 +38,9 @@ export async function open(url = new URL("..", import.meta.url), { onProgress = 
 }
 
 /** Compile DuckDB while it arrives, and while its worker starts. */
-async function compiled(url, told) {
+async function compiled({ wasm: url, integrity }, told) {
   try {
-    const response = await fetch(url);
+    const response = await fetch(url, { integrity });
     const bytes = Number(response.headers.get("Content-Length"));
     let have = 0;
     const transform = (part, controller) => {
