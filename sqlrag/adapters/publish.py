@@ -21,7 +21,7 @@ from sqlrag.engines.duckdb.files import real_path
 from sqlrag.engines.duckdb.lexical import stop_words
 from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
 from sqlrag.engines.duckdb.rewrite import compact
-from sqlrag.engines.duckdb.rows import counted_names
+from sqlrag.engines.duckdb.rows import counted_names, metadata_fields_of
 from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.formats.convert import convert
@@ -47,7 +47,10 @@ the browser does not keep it."""
 
 _FORMAT = 1
 
-_MOST_NAMES = 500  # collections and tags that the page offers
+_MOST_NAMES, _MOST_VALUES = (
+    500,
+    50,
+)  # collections, tags and fields of metadata that the page offers, values of each field
 
 _SITE = Path(__file__).parent / "site"
 
@@ -441,12 +444,13 @@ def _facts(
         con = database.cursor()
         documents, chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]
         stops = sorted(stop_words(con))
-        collections, tags = (
-            counted_names(
-                lambda name, **values: con.execute(read_sql(name), values).fetchall(), kind, _MOST_NAMES, files=1
-            )
-            for kind in ("collections", "tags")
-        )
+
+        def select(name: str, **values: Any) -> list[tuple[Any, ...]]:
+            return con.execute(read_sql(name), values).fetchall()
+
+        collections, tags = (counted_names(select, kind, _MOST_NAMES, files=1) for kind in ("collections", "tags"))
+        fields = metadata_fields_of(select, _MOST_NAMES, _MOST_VALUES)
+    (site / "metadata.json").write_text(json.dumps(fields, ensure_ascii=False), "utf-8")
     facts: dict[str, Any] = {
         "format": _FORMAT,
         "schema_version": settings["schema_version"],

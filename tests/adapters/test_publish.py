@@ -25,6 +25,7 @@ from tests.adapters.test_search_page import CHROMIUM, PAGES, Visit, browser, syn
 from tests.support.handbook import HANDBOOK, blocks
 from tests.support.helpers import MINILM, ROOT, build
 from tests.support.loopback import served
+from tests.support.metadata_filters import VALUES
 from tests.support.static_files import Files
 
 QUESTION = "How do I filter by tag?"
@@ -251,6 +252,73 @@ class TestSameAsPython:
         assert "alone" in page.evaluate("async (text) => (await store.search(text)).notices[0]", QUESTION)
 
 
+def conditions():
+    """Return filters of each operator with each value that it can have, and combinations of them."""
+    plain = [{sign: value} for sign in ("$eq", "$ne", "$contains") for value in VALUES]
+    ordered = [value for value in VALUES if isinstance(value, (int, float, str)) and not isinstance(value, bool)]
+    ranges = [{sign: value} for sign in ("$gt", "$gte", "$lt", "$lte") for value in ordered]
+    pairs = [[VALUES[place - 1], value] for place, value in enumerate(VALUES)]
+    lists = [{sign: pair} for sign in ("$in", "$nin", "$any", "$all") for pair in pairs]
+    texts = [{sign: text} for sign in ("$text_match", "$text_match_insensitive") for text in ("", "R", "ÜBER", "2024")]
+    others = [{sign: wanted} for sign in ("$exists", "$empty") for wanted in (True, False)]
+    of_a_field = [*plain, *ranges, *lists, *texts, *others, *({"$not": wanted} for wanted in ranges), *VALUES]
+    return [
+        *({"v": wanted} for wanted in of_a_field),
+        {"$or": [{"v": 2024}, {"w": {"$gte": 5}}]},
+        {"$and": [{"v": {"$gte": 0}}, {"$not": {"w": 5}}]},
+        {"$doc_id": "r3.md"},
+        {"none": None},
+        {"none": 1},
+    ]
+
+
+class TestMetadata:
+    pytestmark = in_browser
+
+    def test_the_filters_of_python(self, visit, address, folder):
+        documents = {
+            f"r{place}_md": f"---\nv: {json.dumps(value)}\nw: {place}\n---\n# Duck\n\nA duck."
+            for place, value in enumerate(VALUES)
+        }
+        publish(build(folder / "rows", **documents), folder / "metadata", parts="words", assets=libraries())
+        page = opened(visit, address, "metadata", model=False)
+        code = (
+            "async (filters) => { const ids = []; for (const metadata of filters)"
+            " { const { results } = await store.search('duck', { mode: 'lexical', top_k: 50, metadata });"
+            " ids.push(results.map((r) => r.node_id)); } return ids }"
+        )
+        asked = conditions()
+        answers = page.evaluate(code, asked)
+        with sqlrag.Store(folder / "metadata" / "kb.duckdb") as store:
+            for wanted, answered in zip(asked, answers, strict=True):
+                found = store.lexical_query("duck", top_k=50, metadata=wanted)
+                assert answered == [row["node_id"] for row in found], wanted
+        assert len({tuple(answered) for answered in answers}) > 30
+
+    def test_with_vectors(self, visit, address, folder):
+        page = opened(visit, address, "below/site", model=False)
+        wanted = {"tags": {"$contains": "search"}}
+        vector = load_embedder(MINILM).embed([QUESTION], kind="query")[0]
+        with sqlrag.Store(folder / "below" / "site" / "kb.duckdb") as store:
+            for mode, search in (("vector", store.vector_query), ("hybrid", store.hybrid_query)):
+                there = search(QUESTION, query_vector=vector, metadata=wanted)
+                assert there
+                here = found(page, QUESTION, mode=mode, vector=vector.tolist(), metadata=wanted, top_k=len(there))
+                assert here == scored(there)
+
+    def test_the_page_offers_them(self, visit, address):
+        page = visit(f"{address}/words/?q=filter&mode=words")
+        sync.expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
+        before = page.locator("#status").inner_text()
+        page.locator("#metadata summary").click()
+        page.select_option("#condition-field", "title")
+        page.fill("#condition-value", "nobody")
+        page.click("#condition-add")
+        sync.expect(page.locator("#status")).to_contain_text("Nothing was found")
+        page.locator("#conditions button").click()
+        sync.expect(page.locator("#status")).to_have_text(before)
+
+
 class TestNotValid:
     pytestmark = in_browser
 
@@ -265,7 +333,10 @@ class TestNotValid:
             ({"mode": "lexical", "per_document": 1.5}, "per_document cannot be 1.5"),
             ({"fusion": "none", "vector": [1] * 384}, "There is no such fusion"),
             ({"mode": "words"}, "There is no such mode"),
-            ({"metadata": {"tags": "x"}}, "A published site has no option metadata"),
+            ({"context": "neighbours"}, "A published site has no option context"),
+            ({"mode": "lexical", "metadata": {"year": {"$near": 1}}}, "The filter by metadata cannot be used"),
+            ({"mode": "lexical", "metadata": {"year": {"$in": 1}}}, "The filter by metadata cannot be used"),
+            ({"mode": "lexical", "metadata": {"$near": 1}}, "The filter by metadata cannot be used"),
             ({"vector": [1, 2]}, "The vector cannot be used"),
             ({"vector": [0] * 384}, "The vector cannot be used"),
         ):

@@ -8,7 +8,6 @@ status.setAttribute("role", "status");
 document.querySelector("main").prepend(status);
 
 document.getElementById("map-toggle").hidden = true; // it is not published
-document.getElementById("metadata").hidden = true; // DuckDB has no json functions here
 
 const loading = new Map();
 
@@ -39,8 +38,9 @@ const routes = {
     const { documents, embedding_model: model, database } = store.site;
     return { source_documents: { total_documents: documents }, chunks: { total_chunks: database.chunks }, embedding: { model } };
   },
-  async facets(store) {
+  async facets(store, _, query) {
     const { title: name, collections, tags } = store.site;
+    if (query.get("metadata_fields")) return { metadata_fields: await (await fetch(new URL("../metadata.json", import.meta.url))).json() };
     return { name, databases: [], chat_model: null, collections, tags, row_sources: [] };
   },
   passage: async (store, _, query) => {
@@ -53,8 +53,7 @@ const routes = {
 };
 
 /** Search; while the model is loading, a hybrid search is answered by words. */
-async function search(store, name, { query_text: text, context, metadata, ...options }) {
-  if (metadata) throw { status: 400, title: "This site has no filters by metadata", message: "Clear the filters; a server has them: sqlrag serve." };
+async function search(store, name, { query_text: text, context, ...options }) {
   const mode = MODES[name];
   const waits = mode === "hybrid" && store.site.words && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
   if (!waits && mode !== "lexical") {

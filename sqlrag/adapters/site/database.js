@@ -3,6 +3,7 @@
 import * as duckdb from "../assets/duckdb/duckdb-browser-blocking.js";
 import { asciiParts, asciiWords, fuse, idf, isAscii, queryCode, sampledNth, trustOf } from "./ranking.js";
 import { answer, Problem, tagOf } from "./rpc.js";
+import { matches } from "./metadata.js";
 import { marks, part } from "./snippets.js";
 
 const DEEPER = 200; // candidates of each leg where only some results of a document are wanted
@@ -134,6 +135,16 @@ function holding(wanted, options) {
   return found.length ? leg(macro("lexical_search", [...lists(found), weight], options)) : [];
 }
 
+let described = null; // the metadata of every chunk, once there is a filter
+
+/** Return a bit for each rid, as the macro passing_chunks does: 1 where the metadata of the chunk meet a filter. */
+function passing(wanted) {
+  described ??= select("SELECT rid, doc_id, node_id, CAST(metadata_ AS VARCHAR) AS metadata FROM documents ORDER BY rid").map((row) => ({ ...row, metadata: JSON.parse(row.metadata) }));
+  const bits = Array(described.at(-1).rid + 1).fill("0");
+  for (const chunk of described) if (matches(chunk, wanted)) bits[chunk.rid] = "1";
+  return bits.join("");
+}
+
 /** Fuse both legs; "adaptive" and "convex" do so by the exact scores of every candidate. */
 function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
   const wanted = terms(text);
@@ -158,6 +169,7 @@ function search(text, mode, vector, options) {
   for (const [name, value, least] of [["top_k", k, 1], ["per_document", most ?? 0, 0]])
     if (!Number.isInteger(value) || value < least) throw new Problem(422, `${name} cannot be ${value}`, `It is a whole number of ${least} or more.`);
   const filters = Object.fromEntries(FILTERS.map((name) => [name, typeof options[name] === "string" ? [options[name]] : options[name]]));
+  if (options.metadata) filters.passing = passing(options.metadata);
   const deep = most ? Math.max(k, DEEPER) : k;
   let hits;
   if (mode === "hybrid") {

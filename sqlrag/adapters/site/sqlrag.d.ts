@@ -18,6 +18,8 @@ export interface SearchOptions {
   collection?: string | string[];
   tags_any?: string[];
   tags_all?: string[];
+  /** A filter, as Python has it: `{year: {$gte: 2024}}`. */
+  metadata?: Record<string, unknown>;
   /** The question's vector, instead of the model's. */
   vector?: ArrayLike<number>;
 }

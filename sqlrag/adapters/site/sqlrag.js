@@ -6,7 +6,7 @@ export { Problem };
 
 const MODES = ["hybrid", "vector", "lexical"];
 
-const OPTIONS = ["top_k", "per_document", "fusion", "exact", "collection", "tags_any", "tags_all"];
+const OPTIONS = ["top_k", "per_document", "fusion", "exact", "collection", "tags_any", "tags_all", "metadata"];
 
 /**
  * Open a published site.
