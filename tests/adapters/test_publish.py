@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import threading
 from http.server import SimpleHTTPRequestHandler
 
@@ -522,3 +523,38 @@ class TestPage:
         page.fill("#question", QUESTION)
         page.press("#question", "Enter")
         sync.expect(page.locator("#found")).to_contain_text("guides/filters.md", timeout=60_000)
+
+
+MKDOCS = shutil.which("mkdocs")
+
+
+class TestSiteOfTheHandbook:
+    pytestmark = [*in_browser, pytest.mark.skipif(MKDOCS is None, reason="needs mkdocs (the extra 'docs') on the PATH")]
+
+    @pytest.fixture
+    def site(self, folder):
+        subprocess.run(
+            [MKDOCS, "build", "--quiet", "-f", str(ROOT / "data" / "mkdocs.yml"), "-d", str(folder / "handbook")],
+            check=True,
+            capture_output=True,
+            timeout=300,
+        )
+        return folder / "handbook"
+
+    def test_enter_in_the_box_of_the_theme(self, visit, address, site, folder):
+        visit.failing = True  # find/ is looked for, and not there
+        page = visit(f"{address}/handbook/guides/filters.html")
+        box = page.locator("[data-md-component=search-query]")
+        box.click()
+        box.fill("prefixes")
+        sync.expect(page.locator(".md-search-result__item").first).to_be_visible()
+        sync.expect(page.locator(".md-search-result")).not_to_contain_text("searches by words and meaning")
+        shutil.copytree(folder / "below" / "site", site / "find")
+        page.goto(f"{address}/handbook/guides/filters.html")
+        box.click()
+        box.fill(QUESTION)
+        sync.expect(page.get_by_text("Enter searches by words and meaning")).to_be_visible()
+        box.press("Enter")
+        page.wait_for_url(f"{address}/handbook/find/?q=*")
+        sync.expect(page.locator("#list > li")).to_have_count(10, timeout=60_000)
+        sync.expect(page.locator("#query")).to_have_value(QUESTION)
