@@ -505,6 +505,14 @@ class TestPage:
         page = visit(f"{address}/damaged/?q=ducks")
         sync.expect(page.locator("#problem")).to_contain_text(told, timeout=60_000)
 
+    def test_a_browser_without_webassembly_says_so(self, visit, address):
+        without = ["--js-flags=--jitless", *["--no-sandbox"] * (os.geteuid() == 0)]
+        visit.browser = visit.browser.browser_type.launch(executable_path=CHROMIUM, args=without)
+        page = visit(f"{address}/words/?q=ducks")
+        sync.expect(page.locator("#problem")).to_contain_text("It has no WebAssembly")
+        visit.contexts.clear()
+        visit.browser.close()
+
     def test_a_damaged_model_leaves_the_words(self, visit, address, folder):
         visit.failing = True
         shutil.rmtree(folder / "damaged", ignore_errors=True)
