@@ -21,7 +21,7 @@ from sqlrag.engines.duckdb.files import real_path
 from sqlrag.engines.duckdb.lexical import stop_words
 from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
 from sqlrag.engines.duckdb.rewrite import compact
-from sqlrag.engines.duckdb.rows import counted_names
+from sqlrag.engines.duckdb.rows import counted_names, metadata_fields_of
 from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.formats.convert import convert
@@ -47,7 +47,10 @@ the browser does not keep it."""
 
 _FORMAT = 1
 
-_MOST_NAMES = 500  # collections and tags that the page offers
+_MOST_NAMES, _MOST_VALUES = (
+    500,
+    50,
+)  # collections, tags and fields of metadata that the page offers, values of each field
 
 _SITE = Path(__file__).parent / "site"
 
@@ -56,19 +59,22 @@ _PAGE = Path(str(adapters.__file__)).parent / "rest" / "page"
 # Of the page of the server, what is of use without one.
 _NOT_PUBLISHED = ("docs.html", "docs.js", "index.html")
 
+_CDN = "https://cdn.jsdelivr.net/npm"
+
 _POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src data:; connect-src 'self'{}; "
     "worker-src 'self'; base-uri 'none'; form-action 'self'"
 )
 
 
 class _Package(NamedTuple):
-    """A package of npm: its version that is tested, and the files of it by the name that they get."""
+    """A package of npm: its version that is tested, the files of it by the name that they get, and their digests."""
 
     name: str
     version: str
     folder: str
     files: dict[str, str]
+    digests: dict[str, str]
 
 
 _DUCKDB = _Package(
@@ -79,9 +85,19 @@ _DUCKDB = _Package(
         "duckdb-browser-blocking.js": "dist/duckdb-browser-blocking.mjs",
         "duckdb-eh.wasm": "dist/duckdb-eh.wasm",
     },
+    {
+        "duckdb-browser-blocking.js": "5dV7WtO8oAr5X2cK93kDWK1C0AUFzfRqnBPspp6NQAkfpqJv2pc3aeWc5kcC39hJ",
+        "duckdb-eh.wasm": "hw3GjeJZY5QapQ8mwqMHXBPVmTLO+jKm5dlDwkGsEfjyu/HcXx1d0Rwlr/ZAShjq",
+    },
 )
 
-_ARROW = _Package("apache-arrow", "17.0.0", "duckdb", {"apache-arrow.js": "Arrow.esnext.min.js"})
+_ARROW = _Package(
+    "apache-arrow",
+    "17.0.0",
+    "duckdb",
+    {"apache-arrow.js": "Arrow.esnext.min.js"},
+    {"apache-arrow.js": "iUMlNn216JffDiVnzRl9BE5TZwRiOJi6anfbxH4NghebjVZWYTsK6csf8L5UB42T"},
+)
 
 _OF_THE_MODEL = (
     _Package(
@@ -92,9 +108,28 @@ _OF_THE_MODEL = (
             "ort.wasm.bundle.min.js": "dist/ort.wasm.bundle.min.mjs",
             "ort-wasm-simd-threaded.wasm": "dist/ort-wasm-simd-threaded.wasm",
         },
+        {
+            "ort.wasm.bundle.min.js": "PLWz+nHEVHpjwBsO0YVdvQj6n5814Iv8E3b8FG0Rp/uIAtjFMCKOpP66iPzedrIG",
+            "ort-wasm-simd-threaded.wasm": "vjBJ1z7qrhkTyYsNqKeF6c7N+nOJSU94czEo+tvZcu8G75JparGq9kB+kTnEUNVM",
+        },
     ),
-    _Package("@huggingface/tokenizers", "0.2.0", "tokenizers", {"tokenizers.min.js": "dist/tokenizers.min.mjs"}),
+    _Package(
+        "@huggingface/tokenizers",
+        "0.2.0",
+        "tokenizers",
+        {"tokenizers.min.js": "dist/tokenizers.min.mjs"},
+        {"tokenizers.min.js": "Tl2lMbeE3RCGFLOUGQ7LhvaagysxiOw/9dulz2sD6jxNa1MckRJQBbYdVHhOoqEs"},
+    ),
 )
+
+# What the scripts here use of those of a CDN: a module names its exports before it has them.
+_EXPORTS = {
+    "duckdb-browser-blocking.js": (
+        "BROWSER_RUNTIME, DuckDBAccessMode, DuckDBDataProtocol, VoidLogger, createDuckDB, getPlatformFeatures"
+    ),
+    "ort.wasm.bundle.min.js": "InferenceSession, Tensor, env",
+    "tokenizers.min.js": "Tokenizer",
+}
 
 INSTALL = "npm install " + " ".join(f"{one.name}@{one.version}" for one in (_DUCKDB, *_OF_THE_MODEL))
 
@@ -128,6 +163,7 @@ def publish(
     base_url: str | None = None,
     collection: str | Sequence[str] | None = None,
     assets: str | os.PathLike[str] | None = None,
+    cdn: bool = False,
     overwrite: bool = False,
     on_size: Callable[[str], None] = lambda _: None,
 ) -> Published:
@@ -151,6 +187,9 @@ def publish(
         Only the documents of this collection, or of one of these.
     assets
         The folder with ``node_modules`` that the libraries were installed into. None: the current folder, or one above.
+    cdn
+        Let the reader's browser load the libraries from jsDelivr, in the versions that are known here and with their
+        digests, instead of copying them: ``assets`` is not looked at. The documents and the model stay in the folder.
     overwrite
         Replace a folder that was published before.
     on_size
@@ -166,7 +205,7 @@ def publish(
     InputError
         The file is too large for a browser, an option is not valid, or nothing is in the collection.
     NotFoundError
-        The libraries are not installed; the message has the command that does it.
+        The libraries are not installed; the message has the command that does it, and the option without them.
     StoreExistsError
         The folder exists.
     FormatError
@@ -199,9 +238,9 @@ def publish(
             "Publish a part of it (--collection), or words alone (--with words), or serve it: sqlrag serve."
         )
     packages = [_DUCKDB, _ARROW, *(() if without else _OF_THE_MODEL)]
-    found = {package.name: _find(package, assets) for package in packages}
+    found = {} if cdn else {package.name: _find(package, assets) for package in packages}
     libraries = sum(map(_size, packages, found.values()))
-    about += f"; the libraries are {libraries / 1e6:.0f} MB"
+    about += f"; the libraries are those of {_CDN}" if cdn else f"; the libraries are {libraries / 1e6:.0f} MB"
     about += "" if without else f", the model {sum(map(len, bundle_files().values())) / 1e6:.0f} MB"
     on_size(f"About {about}.")
 
@@ -213,12 +252,23 @@ def publish(
         site = Path(temporary) / "site"
         _copy_code(site)
         for package in packages:
-            _copy_package(package, found[package.name], site / "assets" / package.folder)
-        _write_licenses(found, site / "assets" / "licenses.txt")
+            if cdn:
+                _write_imports(package, site / "assets" / package.folder)
+            else:
+                _copy_package(package, found[package.name], site / "assets" / package.folder)
+        if found:
+            _write_licenses(found, site / "assets" / "licenses.txt")
         _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions)
         facts = _facts(site, title or source.stem, settings, parts, identity, without)
         facts["markdown"] = [*filter(is_markdown, mimes)]  # whose text the page shows as Markdown
-        _write_page(site, facts["title"], base_url)
+        if cdn:
+            for part, package, name in (
+                ("database", _DUCKDB, "duckdb-eh.wasm"),
+                ("model", _OF_THE_MODEL[0], "ort-wasm-simd-threaded.wasm"),
+            ):
+                if facts[part] is not None:
+                    facts[part]["wasm"], facts[part]["integrity"] = _at_cdn(package, name)
+        _write_page(site, facts["title"], base_url, cdn)
         (site / "site.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
         version = _digest(*sorted(file for file in site.rglob("*") if file.is_file()))
         worker = (_SITE / "sw.js").read_text("utf-8").replace("VERSION", version)
@@ -299,7 +349,10 @@ def _find(package: _Package, assets: str | os.PathLike[str] | None) -> Path:
             if all((folder / file).is_file() for file in package.files.values()):
                 return folder
     where = "node_modules of the current folder or of one above it" if assets is None else str(assets)
-    raise NotFoundError(f"The package {package.name} is not in {where}. Install the libraries there: {INSTALL}")
+    raise NotFoundError(
+        f"The package {package.name} is not in {where}. Install the libraries there: {INSTALL}. "
+        "Or let readers load them from a CDN: --cdn, cdn=True."
+    )
 
 
 def _size(package: _Package, folder: Path) -> int:
@@ -331,6 +384,21 @@ def _copy_package(package: _Package, source: Path, folder: Path) -> None:
         wrapped = f"(function () {{\n{script.read_text('utf-8')}\n}}).call(scope);"
         text = f"const scope = {{}};\n{wrapped}\nexport default scope.Arrow;\n"
         script.write_text(text, "utf-8")
+
+
+def _at_cdn(package: _Package, name: str) -> tuple[str, str]:
+    """Return the address of a file at the CDN, and its digest."""
+    return f"{_CDN}/{package.name}@{package.version}/{package.files[name]}", f"sha384-{package.digests[name]}"
+
+
+def _write_imports(package: _Package, folder: Path) -> None:
+    """Write scripts of the names of the copies that import those of the CDN."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _EXPORTS.keys() & package.files:
+        needed = [_at_cdn(package, name), *([_at_cdn(_ARROW, "apache-arrow.js")] if package is _DUCKDB else [])]
+        values = ",\n  ".join(map(json.dumps, needed))
+        text = f"export const {{ {_EXPORTS[name]} }} = await imported(\n  {values},\n);\n"
+        (folder / name).write_text(f'import {{ imported }} from "../../sqlrag/cdn.js";\n\n{text}', "utf-8")
 
 
 def _write_licenses(found: dict[str, Path], target: Path) -> None:
@@ -376,12 +444,13 @@ def _facts(
         con = database.cursor()
         documents, chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]
         stops = sorted(stop_words(con))
-        collections, tags = (
-            counted_names(
-                lambda name, **values: con.execute(read_sql(name), values).fetchall(), kind, _MOST_NAMES, files=1
-            )
-            for kind in ("collections", "tags")
-        )
+
+        def select(name: str, **values: Any) -> list[tuple[Any, ...]]:
+            return con.execute(read_sql(name), values).fetchall()
+
+        collections, tags = (counted_names(select, kind, _MOST_NAMES, files=1) for kind in ("collections", "tags"))
+        fields = metadata_fields_of(select, _MOST_NAMES, _MOST_VALUES)
+    (site / "metadata.json").write_text(json.dumps(fields, ensure_ascii=False), "utf-8")
     facts: dict[str, Any] = {
         "format": _FORMAT,
         "schema_version": settings["schema_version"],
@@ -425,11 +494,14 @@ def _facts(
     return facts
 
 
-def _write_page(site: Path, title: str, base_url: str | None) -> None:
+def _write_page(site: Path, title: str, base_url: str | None, cdn: bool) -> None:
     """Write the page of the server with another title, a policy, and the script that answers its requests."""
     name = html.escape(title)
-    added = f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    policy = _POLICY.format(f" {'/'.join(_CDN.split('/')[:3])}" if cdn else "")
+    added = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     added += '\n  <meta name="sqlrag-backend" content="sqlrag/backend.js">'
+    # Before the page's own scripts, which wait for what this one loads.
+    added += '\n  <script type="module" src="sqlrag/backend.js"></script>'
     if base_url is not None:
         added += f'\n  <link rel="canonical" href="{html.escape(base_url)}">'
     page = (_PAGE / "index.html").read_text("utf-8")

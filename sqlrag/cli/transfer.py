@@ -137,12 +137,15 @@ def publish(
         Path | None,
         option("--assets", metavar="DIR", help="Where npm has installed the libraries. [here, or a folder above]"),
     ] = None,
+    cdn: Annotated[
+        bool, option("--cdn", help="Let readers load the libraries from jsDelivr, instead of copying them.")
+    ] = False,
     overwrite: Annotated[bool, option("--overwrite", help="Replace a site that was published before.")] = False,
     form: FormatName = Format.table,
 ) -> None:
     """Write a folder of static files with the search page: DuckDB and the model run in the browser, without a server.
 
-    Whoever can open the page can read every document in it. Nothing is loaded from other machines.
+    Whoever can open the page can read every document in it. Without --cdn nothing is loaded from other machines.
     """
     from sqlrag.adapters.publish import publish
 
@@ -154,6 +157,7 @@ def publish(
         base_url=base_url,
         collection=collection,
         assets=assets,
+        cdn=cdn,
         overwrite=overwrite,
         on_size=write_message,
     )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
+import subprocess
 import threading
 from http.server import SimpleHTTPRequestHandler
 
@@ -22,6 +26,7 @@ from tests.adapters.test_search_page import CHROMIUM, PAGES, Visit, browser, syn
 from tests.support.handbook import HANDBOOK, blocks
 from tests.support.helpers import MINILM, ROOT, build
 from tests.support.loopback import served
+from tests.support.metadata_filters import VALUES
 from tests.support.static_files import Files
 
 QUESTION = "How do I filter by tag?"
@@ -120,10 +125,11 @@ def folder(tmp_path_factory):
     for name in PAGES:
         (folder / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(HANDBOOK / name, folder / "docs" / name)
-    path = sqlrag.prepare_embeddings(
-        folder / "docs", folder / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
-    ).path
     root = folder / "root"
+    root.mkdir()
+    path = sqlrag.prepare_embeddings(
+        folder / "docs", root / "kb.duckdb", 200, embed_model_name=MINILM, verbose=False
+    ).path
     publish(path, root / "below" / "site", title="Pages & more", assets=libraries())
     publish(path, root / "words", parts="words", assets=libraries())
     hashed = build(folder / "hashed", a_md="# Ducks\n\nA pond with ducks.", b_md="# Bread\n\nDucks eat bread.")
@@ -247,6 +253,73 @@ class TestSameAsPython:
         assert "alone" in page.evaluate("async (text) => (await store.search(text)).notices[0]", QUESTION)
 
 
+def conditions():
+    """Return filters of each operator with each value that it can have, and combinations of them."""
+    plain = [{sign: value} for sign in ("$eq", "$ne", "$contains") for value in VALUES]
+    ordered = [value for value in VALUES if isinstance(value, (int, float, str)) and not isinstance(value, bool)]
+    ranges = [{sign: value} for sign in ("$gt", "$gte", "$lt", "$lte") for value in ordered]
+    pairs = [[VALUES[place - 1], value] for place, value in enumerate(VALUES)]
+    lists = [{sign: pair} for sign in ("$in", "$nin", "$any", "$all") for pair in pairs]
+    texts = [{sign: text} for sign in ("$text_match", "$text_match_insensitive") for text in ("", "R", "ÜBER", "2024")]
+    others = [{sign: wanted} for sign in ("$exists", "$empty") for wanted in (True, False)]
+    of_a_field = [*plain, *ranges, *lists, *texts, *others, *({"$not": wanted} for wanted in ranges), *VALUES]
+    return [
+        *({"v": wanted} for wanted in of_a_field),
+        {"$or": [{"v": 2024}, {"w": {"$gte": 5}}]},
+        {"$and": [{"v": {"$gte": 0}}, {"$not": {"w": 5}}]},
+        {"$doc_id": "r3.md"},
+        {"none": None},
+        {"none": 1},
+    ]
+
+
+class TestMetadata:
+    pytestmark = in_browser
+
+    def test_the_filters_of_python(self, visit, address, folder):
+        documents = {
+            f"r{place}_md": f"---\nv: {json.dumps(value)}\nw: {place}\n---\n# Duck\n\nA duck."
+            for place, value in enumerate(VALUES)
+        }
+        publish(build(folder / "rows", **documents), folder / "metadata", parts="words", assets=libraries())
+        page = opened(visit, address, "metadata", model=False)
+        code = (
+            "async (filters) => { const ids = []; for (const metadata of filters)"
+            " { const { results } = await store.search('duck', { mode: 'lexical', top_k: 50, metadata });"
+            " ids.push(results.map((r) => r.node_id)); } return ids }"
+        )
+        asked = conditions()
+        answers = page.evaluate(code, asked)
+        with sqlrag.Store(folder / "metadata" / "kb.duckdb") as store:
+            for wanted, answered in zip(asked, answers, strict=True):
+                found = store.lexical_query("duck", top_k=50, metadata=wanted)
+                assert answered == [row["node_id"] for row in found], wanted
+        assert len({tuple(answered) for answered in answers}) > 30
+
+    def test_with_vectors(self, visit, address, folder):
+        page = opened(visit, address, "below/site", model=False)
+        wanted = {"tags": {"$contains": "search"}}
+        vector = load_embedder(MINILM).embed([QUESTION], kind="query")[0]
+        with sqlrag.Store(folder / "below" / "site" / "kb.duckdb") as store:
+            for mode, search in (("vector", store.vector_query), ("hybrid", store.hybrid_query)):
+                there = search(QUESTION, query_vector=vector, metadata=wanted)
+                assert there
+                here = found(page, QUESTION, mode=mode, vector=vector.tolist(), metadata=wanted, top_k=len(there))
+                assert here == scored(there)
+
+    def test_the_page_offers_them(self, visit, address):
+        page = visit(f"{address}/words/?q=filter&mode=words")
+        sync.expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
+        before = page.locator("#status").inner_text()
+        page.locator("#metadata summary").click()
+        page.select_option("#condition-field", "title")
+        page.fill("#condition-value", "nobody")
+        page.click("#condition-add")
+        sync.expect(page.locator("#status")).to_contain_text("Nothing was found")
+        page.locator("#conditions button").click()
+        sync.expect(page.locator("#status")).to_have_text(before)
+
+
 class TestNotValid:
     pytestmark = in_browser
 
@@ -261,11 +334,96 @@ class TestNotValid:
             ({"mode": "lexical", "per_document": 1.5}, "per_document cannot be 1.5"),
             ({"fusion": "none", "vector": [1] * 384}, "There is no such fusion"),
             ({"mode": "words"}, "There is no such mode"),
-            ({"metadata": {"tags": "x"}}, "A published site has no option metadata"),
+            ({"context": "neighbours"}, "A published site has no option context"),
+            ({"mode": "lexical", "metadata": {"year": {"$near": 1}}}, "The filter by metadata cannot be used"),
+            ({"mode": "lexical", "metadata": {"year": {"$in": 1}}}, "The filter by metadata cannot be used"),
+            ({"mode": "lexical", "metadata": {"$near": 1}}, "The filter by metadata cannot be used"),
             ({"vector": [1, 2]}, "The vector cannot be used"),
             ({"vector": [0] * 384}, "The vector cannot be used"),
         ):
             assert page.evaluate(refused, options) == [422, title]
+
+
+class TestCdn:
+    def test_exactly_the_files_of_the_pinned_versions(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        publish(path, tmp_path / "site", parts="words", cdn=True, assets=tmp_path / "none")
+        packages = [publishing._DUCKDB, publishing._ARROW]
+        assert named(tmp_path / "site") == {
+            f"https://cdn.jsdelivr.net/npm/{package.name}@{package.version}/{file}"
+            for package in packages
+            for file in package.files.values()
+        }
+        page = (tmp_path / "site" / "index.html").read_text("utf-8")
+        assert "connect-src 'self' https://cdn.jsdelivr.net; worker-src" in page
+        assert page.count("https://cdn") == 1
+        assert not list((tmp_path / "site").rglob("*.wasm"))
+
+    def test_what_is_not_installed_can_be_loaded(self, tmp_path):
+        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+        with pytest.raises(NotFoundError, match=r"npm install .* --cdn"):
+            publish(path, tmp_path / "site", parts="words", assets=tmp_path)
+
+    @pytest.mark.skipif(libraries() is None, reason=f"needs the libraries of npm: {publishing.INSTALL}")
+    def test_digests_are_those_of_the_files(self):
+        for package in LIBRARIES:
+            folder = publishing._find(package, libraries())
+            for name, file in package.files.items():
+                digest = hashlib.sha384((folder / file).read_bytes()).digest()
+                assert package.digests[name] == base64.b64encode(digest).decode(), file
+
+
+def named(site):
+    """Return the addresses of the CDN in a site of it."""
+    texts = [file.read_text("utf-8") for file in site.rglob("*") if file.suffix in (".js", ".json")]
+    return {address for text in texts for address in re.findall(re.escape(publishing._CDN) + r'/[^"]+', text)}
+
+
+class TestFromACdn:
+    pytestmark = in_browser
+
+    @pytest.fixture
+    def cdn(self, tmp_path, monkeypatch):
+        """Return a folder that is served as the CDN, with the libraries of npm."""
+        for package in LIBRARIES:
+            source = publishing._find(package, libraries())
+            for file in package.files.values():
+                target = tmp_path / "cdn" / f"{package.name}@{package.version}" / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source / file, target)
+
+        class Shared(SimpleHTTPRequestHandler):
+            def end_headers(self):
+                self.send_header("Access-Control-Allow-Origin", "*")
+                super().end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        with served(functools.partial(Shared, directory=tmp_path / "cdn"), threading.Event()) as address:
+            monkeypatch.setattr(publishing, "_CDN", address)
+            yield tmp_path / "cdn"
+
+    def test_no_site_names_it_unasked(self, folder):
+        for file in (folder / "below" / "site").rglob("*"):
+            if file.is_file() and "assets" not in file.parts:
+                assert b"jsdelivr" not in file.read_bytes(), file
+
+    def test_it_answers_by_both(self, visit, address, folder, cdn):
+        publish(folder / "kb.duckdb", folder / "cdn", cdn=True, overwrite=True)
+        page = visit(f"{address}/cdn/?q=How+do+I+filter+by+tag%3F")
+        sync.expect(page.locator(".leg.vector .figure").first).to_contain_text("cosine", timeout=60_000)
+        sync.expect(page.locator("#notices li")).to_have_count(0)
+
+    @pytest.mark.parametrize("name", ["dist/duckdb-eh.wasm", "dist/duckdb-browser-blocking.mjs"])
+    def test_a_file_with_another_digest_is_refused(self, visit, address, folder, cdn, name):
+        visit.failing = True
+        publish(folder / "words" / "kb.duckdb", folder / "cdn", parts="words", cdn=True, overwrite=True)
+        with (cdn / f"@duckdb/duckdb-wasm@{publishing._DUCKDB.version}" / name).open("ab") as file:
+            file.write(b"\0" if name.endswith(".wasm") else b" ")
+        page = visit(f"{address}/cdn/?q=filter")
+        sync.expect(page.locator("#problem")).to_contain_text("Failed to fetch", timeout=60_000)
+        visit.faults = [fault for fault in visit.faults if not re.search("Failed to fetch|SRI|digest", fault)]
 
 
 class TestRanges:
@@ -314,6 +472,14 @@ class TestPage:
         page.goto(f"{address}/below/site/?q=phrase&mode=words")
         expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
 
+    @pytest.mark.parametrize("query", ["", "?q=filter&mode=words", "?q=filter&mode=meaning"])
+    def test_the_model_is_loaded_whatever_comes_first(self, visit, address, query):
+        page = visit(f"{address}/blank.html")
+        with page.expect_response("**/model.onnx", timeout=60_000):
+            page.goto(f"{address}/below/site/{query}")
+        if query:
+            sync.expect(page.locator("#list > li").first).to_be_visible(timeout=60_000)
+
     def test_words_alone_say_so(self, visit, address):
         page = visit(f"{address}/hashed/?q=ducks")
         sync.expect(page.locator("#list > li")).to_have_count(2, timeout=60_000)
@@ -339,6 +505,14 @@ class TestPage:
         page = visit(f"{address}/damaged/?q=ducks")
         sync.expect(page.locator("#problem")).to_contain_text(told, timeout=60_000)
 
+    def test_a_browser_without_webassembly_says_so(self, visit, address):
+        without = ["--js-flags=--jitless", *["--no-sandbox"] * (os.geteuid() == 0)]
+        visit.browser = visit.browser.browser_type.launch(executable_path=CHROMIUM, args=without)
+        page = visit(f"{address}/words/?q=ducks")
+        sync.expect(page.locator("#problem")).to_contain_text("It has no WebAssembly")
+        visit.contexts.clear()
+        visit.browser.close()
+
     def test_a_damaged_model_leaves_the_words(self, visit, address, folder):
         visit.failing = True
         shutil.rmtree(folder / "damaged", ignore_errors=True)
@@ -357,3 +531,38 @@ class TestPage:
         page.fill("#question", QUESTION)
         page.press("#question", "Enter")
         sync.expect(page.locator("#found")).to_contain_text("guides/filters.md", timeout=60_000)
+
+
+MKDOCS = shutil.which("mkdocs")
+
+
+class TestSiteOfTheHandbook:
+    pytestmark = [*in_browser, pytest.mark.skipif(MKDOCS is None, reason="needs mkdocs (the extra 'docs') on the PATH")]
+
+    @pytest.fixture
+    def site(self, folder):
+        subprocess.run(
+            [MKDOCS, "build", "--quiet", "-f", str(ROOT / "data" / "mkdocs.yml"), "-d", str(folder / "handbook")],
+            check=True,
+            capture_output=True,
+            timeout=300,
+        )
+        return folder / "handbook"
+
+    def test_enter_in_the_box_of_the_theme(self, visit, address, site, folder):
+        visit.failing = True  # find/ is looked for, and not there
+        page = visit(f"{address}/handbook/guides/filters.html")
+        box = page.locator("[data-md-component=search-query]")
+        box.click()
+        box.fill("prefixes")
+        sync.expect(page.locator(".md-search-result__item").first).to_be_visible()
+        sync.expect(page.locator(".md-search-result")).not_to_contain_text("searches by words and meaning")
+        shutil.copytree(folder / "below" / "site", site / "find")
+        page.goto(f"{address}/handbook/guides/filters.html")
+        box.click()
+        box.fill(QUESTION)
+        sync.expect(page.get_by_text("Enter searches by words and meaning")).to_be_visible()
+        box.press("Enter")
+        page.wait_for_url(f"{address}/handbook/find/?q=*")
+        sync.expect(page.locator("#list > li")).to_have_count(10, timeout=60_000)
+        sync.expect(page.locator("#query")).to_have_value(QUESTION)

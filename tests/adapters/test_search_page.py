@@ -173,7 +173,7 @@ class Visit:
         return page
 
     def guard(self, request):
-        if not re.match(r"(http://127\.0\.0\.1:\d+/|data:)", request.url):
+        if not re.match(r"((?:blob:)?http://127\.0\.0\.1:\d+/|data:)", request.url):
             self.took(f"left this machine: {request.url}")
 
     def took(self, fault):

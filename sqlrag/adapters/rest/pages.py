@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +17,7 @@ from sqlrag.adapters.rest.documents import original
 from sqlrag.adapters.rest.routes import PROBLEMS, typed, with_etag
 from sqlrag.adapters.rest.schemas import request_model
 from sqlrag.adapters.server import Refused, as_json
-from sqlrag.engines.duckdb.rows import counted_names
+from sqlrag.engines.duckdb.rows import counted_names, metadata_fields_of
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.links import is_markdown
@@ -66,7 +64,11 @@ def add_facets(app: FastAPI, service: Service) -> None:
         """
 
         def read(store: Store) -> bytes:
-            more = {"metadata_fields": _metadata_fields(store)} if metadata_fields else {}
+            more = (
+                {"metadata_fields": metadata_fields_of(store.select, MOST_NAMES, MOST_VALUES)}
+                if metadata_fields
+                else {}
+            )
             return as_json(_facets(store, service) | more)
 
         content = await service.on_store(request, read)
@@ -119,27 +121,6 @@ def _facets(store: Store, service: Service) -> dict[str, Any]:
         "tags": listed("tags"),
         "row_sources": exact(store.row_sources()),
     }
-
-
-def _metadata_fields(store: Store) -> list[dict[str, Any]]:
-    """Return the fields with the kind of most of their values; of several files the values that are common in one."""
-    fields: dict[tuple[str, str], dict[str, Any]] = {}
-    rows = store.select("facets/metadata_values", most=MOST_VALUES)
-    for name, kind, chunks, least, greatest, place, value, with_value in rows:
-        new = {"name": name, "kind": kind, "chunks": 0, "least": least, "greatest": greatest, "values": Counter()}
-        field = fields.setdefault((name, kind), new)
-        field["chunks"] += chunks if place == 1 else 0
-        if kind == "number":
-            field |= {"least": min(field["least"], least), "greatest": max(field["greatest"], greatest)}
-        if value is not None:
-            field["values"][value] += with_value
-    ordered = sorted(fields.values(), key=lambda field: (-field["chunks"], field["name"], field["kind"]))
-    known = {field["name"]: field for field in reversed(ordered)}  # the first of each name
-    found = [field for field in ordered if known[field["name"]] is field][:MOST_NAMES]
-    for field in found:
-        values = sorted(field["values"].items(), key=lambda one: (-one[1], one[0]))[:MOST_VALUES]
-        field["values"] = [{"value": json.loads(value), "chunks": chunks} for value, chunks in values]
-    return found
 
 
 def _passage(store: Store, node_id: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ status.setAttribute("role", "status");
 document.querySelector("main").prepend(status);
 
 document.getElementById("map-toggle").hidden = true; // it is not published
-document.getElementById("metadata").hidden = true; // DuckDB has no json functions here
 
 const loading = new Map();
 
@@ -22,8 +21,12 @@ function tell({ file, have, bytes }) {
 
 if ("serviceWorker" in navigator) void navigator.serviceWorker.register(new URL("../sw.js", import.meta.url)).catch(() => {});
 
-const opening = open(new URL("..", import.meta.url), { onProgress: tell });
+// The model takes nothing from the first words.
+let loadModel;
+const opening = open(new URL("..", import.meta.url), { onProgress: tell, model: new Promise((resolve) => (loadModel = resolve)) });
 opening.then(async (store) => {
+  if (!store.site.model) return;
+  if (!new URLSearchParams(location.search).get("q")?.trim()) loadModel();
   await store.ready;
   dispatchEvent(new Event("sqlrag-model")); // what was answered by words is asked again
 }, () => {});
@@ -35,8 +38,9 @@ const routes = {
     const { documents, embedding_model: model, database } = store.site;
     return { source_documents: { total_documents: documents }, chunks: { total_chunks: database.chunks }, embedding: { model } };
   },
-  async facets(store) {
+  async facets(store, _, query) {
     const { title: name, collections, tags } = store.site;
+    if (query.get("metadata_fields")) return { metadata_fields: await (await fetch(new URL("../metadata.json", import.meta.url))).json() };
     return { name, databases: [], chat_model: null, collections, tags, row_sources: [] };
   },
   passage: async (store, _, query) => {
@@ -49,12 +53,15 @@ const routes = {
 };
 
 /** Search; while the model is loading, a hybrid search is answered by words. */
-async function search(store, name, { query_text: text, context, metadata, ...options }) {
-  if (metadata) throw { status: 400, title: "This site has no filters by metadata", message: "Clear the filters; a server has them: sqlrag serve." };
+async function search(store, name, { query_text: text, context, ...options }) {
   const mode = MODES[name];
   const waits = mode === "hybrid" && store.site.words && !store.canEmbed && store.site.model && (await Promise.race([store.ready, null])) === null;
-  if (!waits) return store.search(text, { mode, ...options });
-  const found = await store.search(text, { mode: "lexical", ...options });
+  if (!waits && mode !== "lexical") {
+    loadModel();
+    return store.search(text, { mode, ...options });
+  }
+  const found = await store.search(text, { mode: "lexical", ...options }).finally(loadModel);
+  if (!waits) return found;
   return { ...found, notices: ["The model is loading; meanwhile the answer is by words alone.", ...found.notices] };
 }
 

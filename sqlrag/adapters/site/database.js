@@ -2,7 +2,8 @@
 
 import * as duckdb from "../assets/duckdb/duckdb-browser-blocking.js";
 import { asciiParts, asciiWords, fuse, idf, isAscii, queryCode, sampledNth, trustOf } from "./ranking.js";
-import { answer, fetched, Problem, tell } from "./rpc.js";
+import { answer, Problem, tagOf } from "./rpc.js";
+import { matches } from "./metadata.js";
 import { marks, part } from "./snippets.js";
 
 const DEEPER = 200; // candidates of each leg where only some results of a document are wanted
@@ -14,6 +15,7 @@ const FILTERS = ["collection", "tags_any", "tags_all"];
 // Of DuckDB, which else reads a file of another server as a whole.
 const RANGES = { reliableHeadRequests: true, allowFullHTTPReads: false, forceFullHTTPReads: false };
 
+let database = null;
 let connection = null;
 let opened = null;
 let state = null; // of the file, where it is read in ranges
@@ -21,24 +23,39 @@ let state = null; // of the file, where it is read in ranges
 // Of the file, which does not change.
 let chunks, dimensions, stops, stemmer, weight;
 
-/** Open `{url, bytes, ranges, wasm, chunks, dimensions, stop_words, stemmer, heading_weight}`; addresses are absolute. */
-async function open(file) {
+/** Refuse a browser that cannot run DuckDB. */
+async function check() {
+  const { wasmExceptions } = await duckdb.getPlatformFeatures();
+  if (!wasmExceptions) throw new Problem(426, "This browser is too old", "It needs WebAssembly with exceptions.");
+}
+
+/** Start DuckDB, of a module that is compiled; its file is not needed yet. */
+async function begin(module) {
+  await check(); // which DuckDB chooses by
+  const bundle = { mainModule: "", mainWorker: "" };
+  database = await duckdb.createDuckDB({ mvp: bundle, eh: bundle }, new duckdb.VoidLogger(), duckdb.BROWSER_RUNTIME);
+  // DuckDB's own would compile it here.
+  database.instantiateWasm = (imports, use) => {
+    globalThis.DUCKDB_RUNTIME = duckdb.BROWSER_RUNTIME;
+    WebAssembly.instantiate(module, imports).then((instance) => use(instance, module));
+    return [];
+  };
+  await Promise.race([failure(), database.instantiate()]).catch((error) => {
+    throw new Problem(424, "The database engine cannot be started", `${error.message}. Publish the site again.`);
+  });
+}
+
+/**
+ * Open `{url, bytes, chunks, dimensions, stop_words, stemmer, heading_weight}`; the address is absolute. `content` is the file, null where it is
+ * read in ranges; then `tag` tells it from a later one.
+ */
+function open(file, content, tag) {
   opened = file;
+  state = tag;
   ({ chunks, dimensions, stemmer } = file);
   weight = `heading_weight := CAST(${file.heading_weight} AS DOUBLE)`;
   stops = new Set(file.stop_words);
-  const { wasmExceptions } = await duckdb.getPlatformFeatures();
-  if (!wasmExceptions) throw new Problem(426, "This browser is too old", "It needs WebAssembly with exceptions.");
-  const bundle = { mainModule: file.wasm, mainWorker: "" };
-  const database = await duckdb.createDuckDB({ mvp: bundle, eh: bundle }, new duckdb.VoidLogger(), duckdb.BROWSER_RUNTIME);
-  state = file.ranges ? await stateOf(file) : null;
-  const [content] = await Promise.all([
-    state === null ? fetched(file.url, file.bytes) : null,
-    Promise.race([failure(), database.instantiate(({ bytesLoaded, bytesTotal }) => tell({ file: "DuckDB", have: bytesLoaded, bytes: bytesTotal }))]).catch((error) => {
-      throw new Problem(424, "The database engine cannot be started", `${file.wasm}: ${error.message}. Publish the site again.`);
-    }),
-  ]);
-  if (content) database.registerFileBuffer("kb.duckdb", content);
+  if (content) database.registerFileBuffer("kb.duckdb", new Uint8Array(content));
   else database.registerFileURL("kb.duckdb", file.url, duckdb.DuckDBDataProtocol.HTTP, true);
   try {
     database.open({ path: "kb.duckdb", accessMode: duckdb.DuckDBAccessMode.READ_ONLY, filesystem: RANGES });
@@ -50,16 +67,9 @@ async function open(file) {
   }
 }
 
-/** Return what tells a file that is read in ranges from a later one; null where its server sends no ranges, or does not tell. */
-async function stateOf({ url, bytes }) {
-  const head = await fetch(url, { method: "HEAD", headers: { Range: "bytes=0-" }, cache: "no-store" }).catch(() => null);
-  if (head?.status !== 206 || Number(head.headers.get("Content-Length")) !== bytes) return null;
-  return head.headers.get("ETag") ?? head.headers.get("Last-Modified");
-}
-
 /** A file that is published anew while it is read in ranges would be read as a mixture of both. */
 async function unchanged() {
-  if (state !== null && (await stateOf(opened)) !== state) throw new Problem(409, "This site was published anew", "Load the page again.");
+  if (state !== null && (await tagOf(opened)) !== state) throw new Problem(409, "This site was published anew", "Load the page again.");
 }
 
 /** Reject with the next failure that nobody handles: DuckDB waits for ever where its file is missing or damaged. */
@@ -125,6 +135,16 @@ function holding(wanted, options) {
   return found.length ? leg(macro("lexical_search", [...lists(found), weight], options)) : [];
 }
 
+let described = null; // the metadata of every chunk, once there is a filter
+
+/** Return a bit for each rid, as the macro passing_chunks does: 1 where the metadata of the chunk meet a filter. */
+function passing(wanted) {
+  described ??= select("SELECT rid, doc_id, node_id, CAST(metadata_ AS VARCHAR) AS metadata FROM documents ORDER BY rid").map((row) => ({ ...row, metadata: JSON.parse(row.metadata) }));
+  const bits = Array(described.at(-1).rid + 1).fill("0");
+  for (const chunk of described) if (matches(chunk, wanted)) bits[chunk.rid] = "1";
+  return bits.join("");
+}
+
 /** Fuse both legs; "adaptive" and "convex" do so by the exact scores of every candidate. */
 function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
   const wanted = terms(text);
@@ -149,6 +169,7 @@ function search(text, mode, vector, options) {
   for (const [name, value, least] of [["top_k", k, 1], ["per_document", most ?? 0, 0]])
     if (!Number.isInteger(value) || value < least) throw new Problem(422, `${name} cannot be ${value}`, `It is a whole number of ${least} or more.`);
   const filters = Object.fromEntries(FILTERS.map((name) => [name, typeof options[name] === "string" ? [options[name]] : options[name]]));
+  if (options.metadata) filters.passing = passing(options.metadata);
   const deep = most ? Math.max(k, DEEPER) : k;
   let hits;
   if (mode === "hybrid") {
@@ -356,4 +377,4 @@ function explain(text, id, vector, options) {
   return { node_id: id, rank: place < 0 ? null : place + 1, score: results[place]?.score ?? null, cosine: exact?.vector_score ?? null, bm25, terms: parts };
 }
 
-answer({ open, search, read, passage, highlight, snippets, explain }, unchanged);
+answer({ check, begin, open, search, read, passage, highlight, snippets, explain }, unchanged);

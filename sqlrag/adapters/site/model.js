@@ -8,10 +8,11 @@ let session = null;
 let tokenizer = null;
 let most = 0;
 
-/** Load `{url, bytes, tokenizer, max_tokens, wasm}`; addresses are absolute. */
+/** Load `{url, bytes, tokenizer, max_tokens, wasm, integrity}`; addresses are absolute, and `integrity` is undefined unless it is of a CDN. */
 async function load(model) {
   ort.env.wasm.numThreads = 1; // more need headers that a plain server does not send
-  ort.env.wasm.wasmPaths = { wasm: model.wasm };
+  if (model.integrity) ort.env.wasm.wasmBinary = await (await fetch(model.wasm, { integrity: model.integrity })).arrayBuffer();
+  else ort.env.wasm.wasmPaths = { wasm: model.wasm };
   const [content, rules] = await Promise.all([
     fetched(model.url, model.bytes),
     fetched(model.tokenizer, model.tokenizer_bytes),

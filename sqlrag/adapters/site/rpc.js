@@ -23,6 +23,7 @@ export function answer(functions, check = () => {}) {
       postMessage({ id, problem: { status, title, detail: message } });
     }
   });
+  postMessage({ ready: true });
 }
 
 /** Start a worker and return `{call(name, ...values), end()}`; `told` gets what it reports. */
@@ -30,7 +31,11 @@ export function start(url, told) {
   const worker = new Worker(url, { type: "module" });
   const waiting = new Map();
   let number = 0;
+  let settle;
+  const ready = new Promise((resolve, reject) => (settle = { resolve, reject }));
+  ready.catch(() => {}); // each call tells it
   worker.addEventListener("message", ({ data }) => {
+    if ("ready" in data) return settle.resolve();
     if ("told" in data) return told(data.told);
     const { resolve, reject } = waiting.get(data.id);
     waiting.delete(data.id);
@@ -40,21 +45,23 @@ export function start(url, told) {
   // A script that cannot be loaded gives no message.
   worker.addEventListener("error", ({ message, filename }) => {
     const detail = `${message ?? "A script cannot be loaded"}: ${filename || url.pathname}. Publish the site again.`;
-    for (const { reject } of waiting.values()) reject(new Problem(424, "A part of this site is missing or damaged", detail));
+    for (const { reject } of [settle, ...waiting.values()]) reject(new Problem(424, "A part of this site is missing or damaged", detail));
     waiting.clear();
   });
   return {
-    call: (name, ...values) =>
-      new Promise((resolve, reject) => {
+    async call(name, ...values) {
+      await ready;
+      return new Promise((resolve, reject) => {
         waiting.set(++number, { resolve, reject });
-        worker.postMessage({ id: number, name, values });
-      }),
+        worker.postMessage({ id: number, name, values }, values.filter((value) => value instanceof ArrayBuffer));
+      });
+    },
     end: () => worker.terminate(),
   };
 }
 
-/** In a worker: fetch a file of a known size, and report how much has arrived. */
-export async function fetched(url, bytes) {
+/** Fetch a file of a known size; `told` gets how much has arrived, which a worker reports to its page. */
+export async function fetched(url, bytes, told = tell) {
   const missing = (why) => new Problem(424, "A part of this site is missing or damaged", `${url}: ${why}. Publish the site again.`);
   const response = await fetch(url).catch((error) => {
     throw missing(error.message);
@@ -69,8 +76,15 @@ export async function fetched(url, bytes) {
     if (have + value.length > bytes) throw missing(`more than ${bytes} bytes`);
     content.set(value, have);
     have += value.length;
-    tell({ file: new URL(url).pathname.split("/").at(-1), have, bytes });
+    told({ file: new URL(url).pathname.split("/").at(-1), have, bytes });
   }
   if (have !== bytes) throw missing(`${have} bytes instead of ${bytes}`);
   return content;
+}
+
+/** Return what tells a file that is read in ranges from a later one; null where its server sends no ranges, or does not tell. */
+export async function tagOf({ url, bytes }) {
+  const head = await fetch(url, { method: "HEAD", headers: { Range: "bytes=0-" }, cache: "no-store" }).catch(() => null);
+  if (head?.status !== 206 || Number(head.headers.get("Content-Length")) !== bytes) return null;
+  return head.headers.get("ETag") ?? head.headers.get("Last-Modified");
 }

@@ -18,6 +18,8 @@ export interface SearchOptions {
   collection?: string | string[];
   tags_any?: string[];
   tags_all?: string[];
+  /** A filter, as Python has it: `{year: {$gte: 2024}}`. */
+  metadata?: Record<string, unknown>;
   /** The question's vector, instead of the model's. */
   vector?: ArrayLike<number>;
 }
@@ -91,8 +93,8 @@ export interface Store {
 export interface OpenOptions {
   /** Called while files arrive. */
   onProgress?: (told: { file: string; have: number; bytes: number }) => void;
-  /** false: do not load the model; searches are by words. */
-  model?: boolean;
+  /** false: do not load the model; searches are by words. A promise: load it then. */
+  model?: boolean | Promise<unknown>;
 }
 
 /** Open a published site: the folder with site.json, the one of this script unless given. */

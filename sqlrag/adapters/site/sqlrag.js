@@ -1,32 +1,57 @@
 /** Searches a site that `sqlrag publish` has written, in workers of this page: words as soon as the file is there, vectors when the model is. */
 
-import { Problem, start } from "./rpc.js";
+import { fetched, Problem, start, tagOf } from "./rpc.js";
 
 export { Problem };
 
 const MODES = ["hybrid", "vector", "lexical"];
 
-const OPTIONS = ["top_k", "per_document", "fusion", "exact", "collection", "tags_any", "tags_all"];
+const OPTIONS = ["top_k", "per_document", "fusion", "exact", "collection", "tags_any", "tags_all", "metadata"];
 
 /**
  * Open a published site.
  *
  * `url` is its folder, the one that this script is in unless given; `onProgress({file, have, bytes})` gets the bytes that have arrived. The model
- * is loaded in the background unless `model` is false.
+ * is loaded in the background unless `model` is false; where that is a promise, once it is settled.
  */
 export async function open(url = new URL("..", import.meta.url), { onProgress = () => {}, model = true } = {}) {
   if (typeof WebAssembly === "undefined") throw new Problem(426, "This browser cannot search here", "It has no WebAssembly, or it is switched off.");
   const root = new URL(url, globalThis.document?.baseURI ?? import.meta.url);
   const absolute = (path) => new URL(path, root).href;
+  const database = start(new URL("database.js", import.meta.url), onProgress);
   const response = await fetch(absolute("site.json"), { cache: "no-cache" }).catch(() => null);
   if (!response?.ok) throw new Problem(424, "A part of this site is missing or damaged", `${absolute("site.json")} cannot be read. Publish the site again.`);
   const site = await response.json();
   if (site.format !== 1) throw new Problem(424, "This site was published by another version", `Its format is ${site.format}, this script reads 1. Publish it again.`);
-  const database = start(new URL("database.js", import.meta.url), onProgress);
-  await database.call("open", { ...site.database, url: absolute(site.database.url), wasm: absolute(site.database.wasm) });
+  const file = { ...site.database, url: absolute(site.database.url), wasm: absolute(site.database.wasm) };
+  const begun = compiled(file, onProgress).then(
+    (module) => database.call("begin", module),
+    (error) => database.call("check").then(() => Promise.reject(error)),
+  );
+  const tagged = file.ranges ? tagOf(file) : Promise.resolve(null);
+  const content = tagged.then((tag) => (tag === null ? fetched(file.url, file.bytes, onProgress) : null));
+  await Promise.all([begun, content]);
+  await database.call("open", file, (await content)?.buffer ?? null, await tagged);
   const store = new Store(site, database);
-  if (model && site.model) store.load({ ...site.model, url: absolute(site.model.url), tokenizer: absolute(site.model.tokenizer), wasm: absolute(site.model.wasm) }, onProgress);
+  if (model && site.model) store.load({ ...site.model, url: absolute(site.model.url), tokenizer: absolute(site.model.tokenizer), wasm: absolute(site.model.wasm) }, model, onProgress);
   return store;
+}
+
+/** Compile DuckDB while it arrives, and while its worker starts. */
+async function compiled({ wasm: url, integrity }, told) {
+  try {
+    const response = await fetch(url, { integrity });
+    const bytes = Number(response.headers.get("Content-Length"));
+    let have = 0;
+    const transform = (part, controller) => {
+      have += part.length;
+      told({ file: "DuckDB", have, bytes });
+      controller.enqueue(part);
+    };
+    return await WebAssembly.compileStreaming(new Response(response.body.pipeThrough(new TransformStream({ transform })), response));
+  } catch (error) {
+    throw new Problem(424, "The database engine cannot be started", `${url}: ${error.message}. Publish the site again.`);
+  }
 }
 
 class Store {
@@ -42,9 +67,12 @@ class Store {
     this.canEmbed = false;
   }
 
-  load(model, told) {
-    this.#model = start(new URL("model.js", import.meta.url), told);
-    this.ready = this.#model.call("load", model).then(
+  load(model, when, told) {
+    const loading = Promise.resolve(when).then(() => {
+      this.#model = start(new URL("model.js", import.meta.url), told);
+      return this.#model.call("load", model);
+    });
+    this.ready = loading.then(
       () => (this.canEmbed = true),
       (error) => `${error.title}: ${error.detail}`,
     );

@@ -152,6 +152,31 @@ def counted_names(select: Select, kind: str, most: int, *, files: int) -> list[d
     return [{"name": name, "documents": documents[name], "chunks": chunks[name]} for name in names]
 
 
+def metadata_fields_of(select: Select, most_names: int, most_values: int) -> list[dict[str, Any]]:
+    """Return the metadata fields with the kind of most of their values; of several files the values common in one.
+
+    ``select`` is as for :func:`counted_names`. A field has ``name``, ``kind``, ``chunks``, ``least`` and ``greatest``
+    (of numbers), and ``values`` with the ``chunks`` of each, the commonest first.
+    """
+    fields: dict[tuple[str, str], dict[str, Any]] = {}
+    rows = select("facets/metadata_values", most=most_values)
+    for name, kind, chunks, least, greatest, place, value, with_value in rows:
+        new = {"name": name, "kind": kind, "chunks": 0, "least": least, "greatest": greatest, "values": Counter()}
+        field = fields.setdefault((name, kind), new)
+        field["chunks"] += chunks if place == 1 else 0
+        if kind == "number":
+            field |= {"least": min(field["least"], least), "greatest": max(field["greatest"], greatest)}
+        if value is not None:
+            field["values"][value] += with_value
+    ordered = sorted(fields.values(), key=lambda field: (-field["chunks"], field["name"], field["kind"]))
+    known = {field["name"]: field for field in reversed(ordered)}  # the first of each name
+    found = [field for field in ordered if known[field["name"]] is field][:most_names]
+    for field in found:
+        values = sorted(field["values"].items(), key=lambda one: (-one[1], one[0]))[:most_values]
+        field["values"] = [{"value": json.loads(value), "chunks": chunks} for value, chunks in values]
+    return found
+
+
 _PLACES = "[('a.md', 0), ('a.md', 1)]"
 
 

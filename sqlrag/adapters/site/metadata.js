@@ -1,0 +1,76 @@
+/** Whether metadata meet a filter, as `metadata_matches` of the file has it: a browser's DuckDB has no json functions. */
+
+import { Problem } from "./rpc.js";
+
+const DAY = String.raw`^(\d{4}-\d\d-\d\d)`;
+const UTC = "(?:Z|[+-]00(?::?00)?)?$";
+const MINUTE = new RegExp(`${DAY}[T ](\\d\\d:\\d\\d)${UTC}`);
+const SECOND = new RegExp(`${DAY}[T ](\\d\\d:\\d\\d:\\d\\d)(?:\\.0+|(\\.\\d*[1-9])0*)?${UTC}`);
+
+/** Return a text of its own for each moment, other texts as they are. */
+const moment = (text) => text.replace(MINUTE, "$1T$2:00").replace(SECOND, "$1T$2$3").replace(/^(\d{4}-\d\d-\d\d)T00:00:00$/, "$1");
+
+/** Return a text that is the same for equal values; a field that is missing is null. */
+const key = (value) => JSON.stringify(typeof value === "string" ? moment(value) : (value ?? null));
+
+const has = (list, value) => list.some((one) => key(one) === key(value));
+const elements = (value) => (Array.isArray(value) ? value : []);
+const lower = (text) => Array.from(text, (one) => (one === "İ" ? "i" : one.toLowerCase())).join("");
+
+/** Compare two numbers, or two texts by code points; NaN of others. */
+function order(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  if (typeof a !== "string" || typeof b !== "string") return NaN;
+  const [one, other] = [a, b].map((text) => Array.from(moment(text), (character) => character.codePointAt(0)));
+  const place = one.findIndex((code, at) => code !== other[at]);
+  return place < 0 ? one.length - other.length : one[place] - (other[place] ?? -1);
+}
+
+const OPERATORS = {
+  $eq: (value, wanted) => key(value) === key(wanted),
+  $ne: (value, wanted) => key(value) !== key(wanted),
+  $in: (value, wanted) => [value, ...elements(value)].some((one) => has(wanted, one)),
+  $nin: (value, wanted) => !OPERATORS.$in(value, wanted),
+  $contains: (value, wanted) => has(elements(value), wanted),
+  $any: (value, wanted) => elements(value).some((one) => has(wanted, one)),
+  $all: (value, wanted) => wanted.every((one) => has(elements(value), one)),
+  $gt: (value, wanted) => order(value, wanted) > 0,
+  $gte: (value, wanted) => order(value, wanted) >= 0,
+  $lt: (value, wanted) => order(value, wanted) < 0,
+  $lte: (value, wanted) => order(value, wanted) <= 0,
+  $text_match: (value, wanted) => typeof value === "string" && value.includes(wanted),
+  $text_match_insensitive: (value, wanted) => typeof value === "string" && lower(value).includes(lower(wanted)),
+  $exists: (value, wanted) => (value !== undefined && value !== null) === wanted,
+  $empty: (value, wanted) => ["null", '""', "[]"].includes(key(value)) === wanted,
+  $not: (value, wanted) => !holds(value, wanted),
+};
+
+const OPERANDS = { $in: "array", $nin: "array", $any: "array", $all: "array", $text_match: "string", $text_match_insensitive: "string", $exists: "boolean", $empty: "boolean", $not: "object" };
+
+const typeOf = (value) => (Array.isArray(value) ? "array" : value === null ? "null" : typeof value);
+
+function refuse(why) {
+  throw new Problem(422, "The filter by metadata cannot be used", why);
+}
+
+/** Whether a value meets a condition: a value to be equal to, or an object of operators. */
+function holds(value, wanted) {
+  if (typeOf(wanted) !== "object" || !Object.keys(wanted).some((sign) => sign.startsWith("$"))) return OPERATORS.$eq(value, wanted);
+  return Object.entries(wanted).every(([sign, operand]) => {
+    if (!Object.hasOwn(OPERATORS, sign)) refuse(`There is no operator ${sign}. They are ${Object.keys(OPERATORS).join(", ")}.`);
+    if (sign in OPERANDS && typeOf(operand) !== OPERANDS[sign]) refuse(`The operand of ${sign} is of the type ${OPERANDS[sign]}.`);
+    return OPERATORS[sign](value, operand);
+  });
+}
+
+/** Whether the `metadata` of a chunk, and its ids, meet a filter. */
+export function matches(chunk, wanted) {
+  if (typeOf(wanted) !== "object") refuse('A filter is an object, such as {"year": {"$gte": 2024}}.');
+  return Object.entries(wanted).every(([name, one]) => {
+    if (name === "$not") return !matches(chunk, one);
+    if (name === "$and" || name === "$or") return elements(one)[name === "$and" ? "every" : "some"]((part) => matches(chunk, part));
+    if (name === "$doc_id" || name === "$node_id") return holds(chunk[name.slice(1)], one);
+    if (name.startsWith("$")) refuse(`There is no operator ${name} here: it is beside the name of no field.`);
+    return holds(Object.hasOwn(chunk.metadata, name) ? chunk.metadata[name] : undefined, one);
+  });
+}
