@@ -342,6 +342,37 @@ class TestNotValid:
             ({"vector": [0] * 384}, "The vector cannot be used"),
         ):
             assert page.evaluate(refused, options) == [422, title]
+        said = page.evaluate(
+            "async () => { try { await store.search('x', {topK: 1}) } catch (e) { return e.message } }"
+        )
+        assert said.startswith("A published site has no option topK. It has mode, ")
+
+    def test_what_nothing_meets_is_told(self, visit, address):
+        page = opened(visit, address, "words", model=False)
+        ask = "async ([text, options]) => (await store.search(text, { mode: 'lexical', ...options })).notices"
+        none = "No chunk passes the filters: "
+        for text, options, told in (
+            ("filter", {}, []),
+            ("qwertzu filter", {}, ['No chunk holds "qwertzu".']),
+            ("qwertzu asdfgh", {}, ["No chunk holds any of the words."]),
+            ("filter", {"tags_any": ["shopp"]}, [none + """{"tags_any":["shopp"]}. No chunk has the tag 'shopp'."""]),
+            ("filter", {"collection": "x"}, [none + """{"collection":"x"}. No chunk has the collection 'x'."""]),
+            ("filter", {"metadata": {"title": "no"}}, [none + """{"metadata":{"title":"no"}}."""]),
+        ):
+            assert page.evaluate(ask, [text, options]) == told, options
+
+    def test_text_that_is_no_date_is_not_compared_with_dates(self, visit, address, folder):
+        dated = {f"d{day}_md": f"---\nday: 2025-01-0{day}\n---\n# Duck\n\nA duck." for day in (1, 2)}
+        publish(build(folder / "dated", **dated), folder / "dates", parts="words", assets=libraries())
+        page = opened(visit, address, "dates", model=False)
+        ask = (
+            "async (metadata) => { try {"
+            " return (await store.search('duck', { mode: 'lexical', metadata })).results.map((row) => row.node_id) }"
+            " catch (error) { return error.detail } }"
+        )
+        assert page.evaluate(ask, {"day": {"$gte": "2025-01-02"}}) == ["d2.md#0"]
+        for odd in ({"day": {"$gte": "01.01.2025"}}, {"$not": {"$or": [{"day": {"$not": {"$lt": "yesterday"}}}]}}):
+            assert page.evaluate(ask, odd).startswith(("$gte of day compares with dates", "$lt of day compares with"))
 
 
 class TestCdn:

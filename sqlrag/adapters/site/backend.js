@@ -74,8 +74,8 @@ export async function respond(url, options = {}) {
     if (name in MODES) return Response.json(await search(store, name, body));
     if (!(name in routes)) return Response.json({ title: "This site has none", detail: "It is not part of what was published." }, { status: 404 });
     return Response.json(await routes[name](store, body, new URL(url).searchParams));
-  } catch ({ status: code = 500, title, message }) {
-    return Response.json({ title, detail: message }, { status: code });
+  } catch ({ status: code = 500, title, message, detail = message }) {
+    return Response.json({ title, detail }, { status: code });
   } finally {
     options.signal?.throwIfAborted();
   }

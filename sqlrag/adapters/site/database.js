@@ -3,7 +3,7 @@
 import * as duckdb from "../assets/duckdb/duckdb-browser-blocking.js";
 import { asciiParts, asciiWords, fuse, idf, isAscii, queryCode, sampledNth, trustOf } from "./ranking.js";
 import { answer, Problem, tagOf } from "./rpc.js";
-import { matches } from "./metadata.js";
+import { checkDates, matches } from "./metadata.js";
 import { marks, part } from "./snippets.js";
 
 const DEEPER = 200; // candidates of each leg where only some results of a document are wanted
@@ -140,6 +140,7 @@ let described = null; // the metadata of every chunk, once there is a filter
 /** Return a bit for each rid, as the macro passing_chunks does: 1 where the metadata of the chunk meet a filter. */
 function passing(wanted) {
   described ??= select("SELECT rid, doc_id, node_id, CAST(metadata_ AS VARCHAR) AS metadata FROM documents ORDER BY rid").map((row) => ({ ...row, metadata: JSON.parse(row.metadata) }));
+  checkDates(described, wanted);
   const bits = Array(described.at(-1).rid + 1).fill("0");
   for (const chunk of described) if (matches(chunk, wanted)) bits[chunk.rid] = "1";
   return bits.join("");
@@ -157,6 +158,31 @@ function hybrid(text, vector, { k, pool, fusion, exact, filters }) {
   const scores = select(`SELECT rid, vector_score, lexical_score, sampled FROM ${macro("pair_scores", [...lists(found), VECTOR, literal(rids), weight], options)} ORDER BY rid`);
   const scoreOf = new Map(scores.map(({ rid, sampled, ...both }) => [rid, both]));
   return fuse(vectorLeg, lexicalLeg, fusion, scoreOf, trustOf(scores.filter(({ sampled }) => sampled), wanted, chunks));
+}
+
+/** Say which words of a question no chunk holds. */
+function unknownWords(text, hits) {
+  const words = [...new Set(kept(plainWords(parse(text).rest)))];
+  const known = new Map(lookUp(termsOf(words)).map(({ term, df }) => [term, df > 0]));
+  const unknown = words.filter((word) => !known.get(termOf.get(word)));
+  if (hits.length && hits.every((hit) => hit.lexical_rank === null)) return ["No chunk holds any of the words; the order is by the vectors."];
+  if (!unknown.length) return [];
+  return [unknown.length === words.length ? "No chunk holds any of the words." : `No chunk holds ${unknown.map((word) => `"${word}"`).join(", ")}.`];
+}
+
+/** Say that no chunk passes the filters, and which of their names none has. */
+function unmetFilters(filters, options) {
+  const asked = ["collection", "tags_any", "tags_all", "metadata"].filter((name) => options[name] !== undefined && options[name] !== null);
+  const values = ["passing", ...asked.filter((name) => name !== "metadata")].filter((name) => filters[name] !== undefined && filters[name] !== null);
+  const given = (name) => (values.includes(name) ? literal(filters[name]) : "NULL");
+  const where = `passes(d.rid, d.collection, d.tags, ${["passing", "collection", "tags_any", "tags_all"].map(given).join(", ")})`;
+  if (!asked.length || select(`SELECT 1 AS one FROM documents AS d WHERE ${where} LIMIT 1`).length) return [];
+  const missing = [];
+  for (const [what, names, column] of [["collection", filters.collection, "collection"], ["tag", [...(filters.tags_any ?? []), ...(filters.tags_all ?? [])], "unnest(tags)"]]) {
+    const known = new Set(names?.length ? select(`SELECT DISTINCT ${column} AS name FROM documents ORDER BY name`).map(({ name }) => name) : []);
+    missing.push(...(names ?? []).filter((name) => !known.has(name)).map((name) => ` No chunk has the ${what} '${name}'.`));
+  }
+  return [`No chunk passes the filters: ${JSON.stringify(Object.fromEntries(asked.map((name) => [name, options[name]])))}.${missing.join("")}`];
 }
 
 /**
@@ -188,7 +214,8 @@ function search(text, mode, vector, options) {
   const documents = new Set(results.map((row) => row.doc_id));
   const others = {};
   for (const hit of further.filter((one) => documents.has(one.doc_id))) (others[hit.doc_id] ??= []).push(hit.node_id);
-  const notices = mode === "hybrid" && hits.length && hits.every((hit) => hit.lexical_rank === null) ? ["No chunk holds any of the words; the order is by the vectors."] : [];
+  const notices = mode === "vector" ? [] : unknownWords(text, hits);
+  if (!results.length) notices.push(...unmetFilters(filters, options));
   return { results, further: others, notices, timings: { total: (performance.now() - began) / 1000 } };
 }
 

@@ -2,13 +2,22 @@
 
 import { Problem } from "./rpc.js";
 
-const DAY = String.raw`^(\d{4}-\d\d-\d\d)`;
-const UTC = "(?:Z|[+-]00(?::?00)?)?$";
-const MINUTE = new RegExp(`${DAY}[T ](\\d\\d:\\d\\d)${UTC}`);
-const SECOND = new RegExp(`${DAY}[T ](\\d\\d:\\d\\d:\\d\\d)(?:\\.0+|(\\.\\d*[1-9])0*)?${UTC}`);
+const TIME = /^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d+))?(Z|([+-])(\d\d):?(\d\d)?)?$/;
 
-/** Return a text of its own for each moment, other texts as they are. */
-const moment = (text) => text.replace(MINUTE, "$1T$2:00").replace(SECOND, "$1T$2$3").replace(/^(\d{4}-\d\d-\d\d)T00:00:00$/, "$1");
+/** Return a text of its own for each moment, in UTC, and other texts as they are; see `json_value_key`. */
+function moment(text) {
+  let [whole, day, minute, seconds = "", fraction = "", , sign, hours, minutes] = TIME.exec(text) ?? [];
+  if (whole === undefined || (fraction && !seconds)) return text;
+  if (sign) {
+    const local = new Date(`${day}T${minute}Z`);
+    if (Number.isNaN(local.getTime()) || local.toISOString().slice(0, 16) !== `${day}T${minute}`) return text; // no such day
+    const shifted = new Date(local.getTime() - Number(`${sign}1`) * (60 * Number(hours) + Number(minutes ?? 0)) * 60_000);
+    [day, minute] = shifted.toISOString().slice(0, 16).split("T");
+  }
+  fraction = fraction.replace(/0+$/, "");
+  const time = `${minute}${seconds || ":00"}${fraction && `.${fraction}`}`;
+  return time === "00:00:00" ? day : `${day}T${time}`;
+}
 
 /** Return a text that is the same for equal values; a field that is missing is null. */
 const key = (value) => JSON.stringify(typeof value === "string" ? moment(value) : (value ?? null));
@@ -61,6 +70,23 @@ function holds(value, wanted) {
     if (sign in OPERANDS && typeOf(operand) !== OPERANDS[sign]) refuse(`The operand of ${sign} is of the type ${OPERANDS[sign]}.`);
     return OPERATORS[sign](value, operand);
   });
+}
+
+const DATE = /^\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?$/;
+const PART_OF_DATE = /^\d{4}(-\d\d(-\d\d([T ].*)?)?)?$/;
+
+/** Refuse to order text that is no date beside the dates of a field, as Python does: by the first of the chunks that has one. */
+export function checkDates(chunks, wanted) {
+  for (const [name, one] of Object.entries(typeOf(wanted) === "object" ? wanted : {})) {
+    if (name === "$and" || name === "$or") for (const part of elements(one)) checkDates(chunks, part);
+    else if (name === "$not") checkDates(chunks, one);
+    else if (typeOf(one) === "object") {
+      if (one.$not) checkDates(chunks, { [name]: one.$not });
+      const odd = ["$gt", "$gte", "$lt", "$lte"].find((sign) => typeof one[sign] === "string" && !PART_OF_DATE.test(one[sign]));
+      const first = odd && chunks.find(({ metadata }) => Object.hasOwn(metadata, name) && metadata[name] !== null)?.metadata[name];
+      if (typeof first === "string" && DATE.test(first)) refuse(`${odd} of ${name} compares with dates such as "${first}". Write "${one[odd]}" like that, by year, month and day.`);
+    }
+  }
 }
 
 /** Whether the `metadata` of a chunk, and its ids, meet a filter. */

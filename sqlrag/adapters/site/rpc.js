@@ -3,7 +3,7 @@
 /** A failure, with a status as of HTTP, what it is in a few words, and the details. */
 export class Problem extends Error {
   constructor(status, title, detail = "") {
-    super(detail || title);
+    super(detail ? `${title}. ${detail}` : title);
     Object.assign(this, { name: "Problem", status, title, detail });
   }
 }
@@ -19,8 +19,8 @@ export function answer(functions, check = () => {}) {
       await check();
       postMessage({ id, result });
     } catch (error) {
-      const { status = 500, title = "The search failed", message } = error;
-      postMessage({ id, problem: { status, title, detail: message } });
+      const { status = 500, title = "The search failed", detail = error.message } = error;
+      postMessage({ id, problem: { status, title, detail } });
     }
   });
   postMessage({ ready: true });
