@@ -48,7 +48,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 # Of a test with many parameters a quick run takes so many.
-SAMPLE = 3
+SAMPLE = 2
 
 
 @pytest.hookimpl(tryfirst=True)
