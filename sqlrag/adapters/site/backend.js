@@ -9,11 +9,19 @@ document.querySelector("main").prepend(status);
 
 document.getElementById("map-toggle").hidden = true; // it is not published
 
-const loading = new Map();
+const loading = new Map(); // what is not told yet
+const told = new Map();
 
+/** Tell what is loading, once a frame: files arrive in thousands of parts. */
 function tell({ file, have, bytes }) {
+  if (!loading.size) requestAnimationFrame(show);
   loading.set(file, { have, bytes });
-  const open_ = [...loading].filter(([, one]) => one.have < one.bytes);
+}
+
+function show() {
+  for (const [file, one] of loading) told.set(file, one);
+  loading.clear();
+  const open_ = [...told].filter(([, one]) => one.have < one.bytes);
   const megabytes = (number) => (number / 1e6).toFixed(1);
   status.textContent = open_.map(([name, one]) => `Loading ${name}: ${megabytes(one.have)} of ${megabytes(one.bytes)} MB`).join(", ");
   status.hidden = !open_.length;
