@@ -47,10 +47,8 @@ the browser does not keep it."""
 
 _FORMAT = 1
 
-_MOST_NAMES, _MOST_VALUES = (
-    500,
-    50,
-)  # collections, tags and fields of metadata that the page offers, values of each field
+# Collections, tags and fields of metadata that the page offers, and values of each field.
+_MOST_NAMES, _MOST_VALUES = 500, 50
 
 _SITE = Path(__file__).parent / "site"
 
