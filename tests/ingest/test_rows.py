@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -886,6 +888,103 @@ class TestBadInput:
             build(tmp_path / "a.csv", kb, database=tmp_path / "b.duckdb")
         with pytest.raises(NotFoundError, match="There is no database"):
             build("FROM t", kb, collection="t", database=tmp_path / "b.duckdb")
+
+    @pytest.mark.parametrize(
+        ("suffix", "package"),
+        [(".xlsx", "openpyxl"), (".XLSM", "openpyxl"), (".xls", "xlrd"), (".xlsb", "pyxlsb"), (".ods", "odfpy")],
+    )
+    def test_spreadsheets(self, kb, tmp_path, suffix, package):
+        path = tmp_path / f"prices{suffix}"
+        path.write_bytes(b"PK")
+        remedy = (
+            rf"spreadsheet.* as CSV, or .*with {package}.*index_rows\(pandas.read_excel\('{re.escape(str(path))}'\), "
+            r"…, collection='prices'\)"
+        )
+        for source in (path, f"FROM read_xlsx('{path}')", f"FROM st_read('{path}')", f"FROM '{path}'"):
+            with pytest.raises(InputError, match=remedy):
+                build(source, kb, collection="t", title=None)
+        with (
+            duckdb.connect(config={"autoinstall_known_extensions": "false"}) as con,
+            pytest.raises(InputError, match=remedy),
+        ):
+            build(f"FROM read_xlsx('{path}')", kb, collection="t", title=None, database=con)
+
+    @pytest.mark.parametrize(
+        ("query", "extension"),
+        [
+            ("FROM sqlite_scan('a.db', 't')", "sqlite_scanner"),
+            ("FROM read_avro('a.avro')", "avro"),
+            ("FROM read_csv('https://example.org/a.csv')", "httpfs"),
+        ],
+    )
+    def test_functions_of_extensions(self, kb, query, extension):
+        self.refused(
+            kb, query, rf"con.execute\('INSTALL {extension}; LOAD {extension}'\), and index_rows.*database=con"
+        )
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ("id,body\n1,Hallo, Welt\n2,Guten Tag\n3\n", "Line 2 of .* has 3 fields between ',', the first 2"),
+            (
+                "id,body\n1,Hallo, Welt\n2,Guten, Tag\n3,x,y\n",
+                "Line 2 of .* has 3 fields between ',', the first 2",
+            ),
+            ('id;body\n1;"a\nb"\n2;a; b\n3;x\n', "Line 4 of .* has 3 fields between ';', the first 2"),
+            ("\ufeffid\tbody\n1\tx\n2\n3\tx\n", "Line 3 of .* has 1 field between '\\\\t', the first 2"),
+            ('id,body\n1,a\n2,"Hallo, Welt\n3,x\n', "In line 3 of .* a quote is not closed"),
+        ],
+    )
+    def test_lines_of_other_numbers_of_fields(self, kb, tmp_path, data, message):
+        path = tmp_path / "rows.csv"
+        path.write_text(data, "utf-8")
+        with pytest.raises(InputError, match=message) as caught:
+            build(path, kb, collection="t", title=None)
+        options = re.search(r"SELECT .* FROM read_csv\(.*\)", str(caught.value))
+        assert bool(options) == ("quote is" not in message)
+        if options and "x,y" not in data:  # which has no other lines
+            assert build(options[0], kb, collection="t", title=None).added >= 1
+
+    def test_a_frame_that_was_not_cut(self, kb):
+        self.refused(kb, pd.DataFrame({"id;body": ["1;a"]}), "'id;body' is a line that was not cut at ';'")
+
+    @pytest.mark.parametrize(
+        ("encoding", "mark", "named"),
+        [
+            ("utf-16-le", b"\xff\xfe", "utf-16"),
+            ("utf-16-le", b"", "utf-16"),
+            ("latin-1", b"", "latin-1"),
+            ("utf-16-be", b"\xfe\xff", "pandas"),
+            ("utf-16-be", b"", "pandas"),
+            ("utf-32-le", b"\xff\xfe\x00\x00", "pandas"),
+            ("cp1252", b"", "pandas"),
+            ("cp1251", b"", "pandas"),
+        ],
+    )
+    def test_the_encoding_that_is_named_works(self, kb, tmp_path, encoding, mark, named):
+        bodies = {"cp1252": "Grün für 3 €", "cp1251": "Зелёный насос стоит дорого а синий дешевле"}
+        body = bodies.get(encoding, "Grün und weiß")
+        data = mark + "id,body\n".encode(encoding) + f"1,{body}\n".encode(encoding)
+        path = tmp_path / ("rows.csv.gz" if mark else "rows.csv")
+        path.write_bytes(gzip.compress(data) if mark else data)
+        with pytest.raises(InputError, match="not valid Unicode") as caught:
+            build(path, kb, collection="t", title=None)
+        if named == "pandas":
+            source = eval(re.search(r"pandas\.(read_csv\(.*?\))", str(caught.value))[0], {"pandas": pd})
+        else:
+            source = re.search(r"SELECT .* FROM read_csv\(.*\)", str(caught.value))[0]
+            assert f"encoding = '{named}'" in source
+        build(source, kb, collection="t", title=None)
+        assert read(kb, "SELECT row_text FROM rows_of_t") == [(body,)]
+
+    def test_a_mark_of_utf_8_is_no_matter(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        path.write_text("id,body\n1,Grün\n", "utf-8-sig")
+        assert build(path, kb, title=None).added == 1
+
+    def test_other_files_that_are_not_utf_8(self, kb, tmp_path):
+        for data in ('{"id": 1, "body": "Grün"}'.encode("utf-16"), '{"id": 1, "body": "Grün"}'.encode("latin-1")):
+            self.refused_file(kb, tmp_path / "rows.jsonl", data, r"not valid Unicode.*Save it as UTF-8\.$")
 
     def refused_file(self, kb, path, data, message):
         path.write_bytes(data)
