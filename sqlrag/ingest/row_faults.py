@@ -8,16 +8,18 @@ import gzip
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
-from sqlrag.engines.duckdb.statements import quoted
+from sqlrag.arguments import counted, shortened
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.duckdb.statements import identifier, quoted
 from sqlrag.errors import InputError, NotFoundError, StoreLockedError
 from sqlrag.ingest.readers.encoding import BYTE_ORDER_MARKS, legacy_encoding, wide_encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # What pandas reads them with.
 _SPREADSHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".xlsb": "pyxlsb", ".ods": "odfpy"}
@@ -32,6 +34,11 @@ _JUDGED = 1_000_000  # bytes of a file that tell its encoding
 
 # Of the encodings that DuckDB reads without an extension, by those of Python.
 _OF_DUCKDB = {"utf-16-le": "utf-16", "iso8859-1": "latin-1", "cp1252": "latin-1"}
+
+_LOOKED_AT = 2048  # rows at the beginning, of which text columns are judged before all are
+
+# From what share of the values that are there a column nearly is of another type: at the beginning, and in all rows.
+_LIKELY, _NEARLY = 0.8, 0.9
 
 _OF_CP1252_ALONE = re.compile(rb"[\x80-\x9f]")
 
@@ -196,6 +203,53 @@ def _first_uneven(path: str, lines: Iterator[str], delimiter: str, expected: int
     )
     has = f"{len(fields)} field{'s' * (len(fields) != 1)}"
     return f"Line {number:,} of {path} has {has} between {delimiter!r}, the first {expected}. {remedy}"
+
+
+def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path: str) -> list[str]:
+    """Return notes on the text columns of "source" that nearly are numbers or dates, with the options that help.
+
+    The columns are looked at as a whole where the first rows look so. ``path`` is the CSV file, "" where it is in a
+    query.
+    """
+    looked = columns
+    for rows, least in ((f"rowid < {_LOOKED_AT}", _LIKELY), ("true", _NEARLY)):
+        if not looked:
+            return []
+        statement = read_sql("rows/looks_like").replace("$columns", ", ".join(map(identifier, looked)))
+        reader = con.execute(statement.replace("$rows", rows))
+        names = [one[0] for one in reader.description or ()]
+        found = [dict(zip(names, row, strict=True)) for row in reader.fetchall()]
+        notes = {one["name"]: note for one in found if (note := _note_on_text(one, path, least))}
+        looked = [name for name in looked if name in notes]
+    return [notes[name] for name in looked]
+
+
+def _note_on_text(found: Mapping[str, Any], path: str, least: float) -> str:
+    present = found["present"]
+    options, what, count, other = [], "", 0, None
+    if found["commas"] and found["comma_numbers"] >= least * present:
+        what, count, other = "numbers with a comma", found["comma_numbers"], found["no_comma_number"]
+        options = ["thousands = ','"]
+        if found["surely_decimal"]:
+            what, options = "numbers with a decimal comma", ["decimal_separator = ','"]
+            options += ["thousands = '.'"] * bool(found["points"])
+    for kind in ("numbers", "dates"):
+        if not what and least * present <= found[kind] < present:
+            what, count, other = kind, found[kind], found[f"no_{kind[:-1]}"]
+    if not what:
+        return ""
+    first = f", the first {found['first_comma']!r}" * bool(options)
+    note = f"The column {found['name']} is text: {count:,} of its {counted(present, 'value')} are {what}{first}"
+    if other is not None:
+        shown = shortened(repr(other))
+        left = present - count
+        note += f"; {shown} is not" if left == 1 else f"; {left:,} are not, the first {shown}"
+        options.append(f"nullstr = ['', {quoted(other)}]")
+    given = ", ".join(options)
+    how = f"with read_csv(…, {given})"
+    if path:
+        how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
+    return f"{note}. Filters compare them as text. To have {what.partition(' ')[0]}, read it {how}, or mend the file."
 
 
 def _line_that_ends_otherwise(path: str) -> str:

@@ -542,6 +542,16 @@ class Staging:
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
+    def notes_on_texts(self) -> list[str]:
+        """Return notes on columns of a CSV file that are text although nearly all of their values are not."""
+        source = self.definition.source
+        is_csv = self.definition.kind == "files" and _reader_of(source[0]) == "read_csv"
+        if not is_csv and not any("csv" in one.lower() for one in source):
+            return []
+        others = {self.key, self.title, self.tags}
+        texts = [name for name, kind in self.columns.items() if kind == "VARCHAR" and name not in others]
+        return row_faults.notes_on_texts(self.con, texts, source[0] if is_csv and not source[1:] else "")
+
     def first_that_is_no(self, kind: str, column: str) -> str | None:
         """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""
         name, key = identifier(column), identifier(self.key)
@@ -565,8 +575,12 @@ _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title"
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
 
 
+def _reader_of(path: str) -> str:
+    return next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "")
+
+
 def _reader(paths: tuple[str, ...]) -> str:
-    readers = {next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "") for path in paths}
+    readers = {_reader_of(path) for path in paths}
     if sheet := next(filter(None, map(row_faults.spreadsheet_hint, paths)), ""):
         raise InputError(sheet)
     if len(readers) != 1 or "" in readers:

@@ -977,6 +977,53 @@ class TestBadInput:
         build(source, kb, collection="t", title=None)
         assert read(kb, "SELECT row_text FROM rows_of_t") == [(body,)]
 
+    TEXTS = (
+        ("313,23", "12", None, r"10 of its 10 values are numbers with a decimal comma, the first '313,23'\. .*"),
+        ("1.234,50", "0,1", "k. A.", r"9 of its 10 values are numbers with a decimal comma.*; 'k. A.' is not\. .*"),
+        ("1,234", "12", None, "10 of its 10 values are numbers with a comma, the first '1,234'"),
+        ("2024-01-02 08:00:00", "2024-02-03 10:00:00", "N/A", "9 of its 10 values are dates; 'N/A' is not"),
+        ("01.02.2024", "31.12.2024", "31.02.2024", "9 of its 10 values are dates; '31.02.2024' is not"),
+        ("1.5", "-2e3", "?", r"9 of its 10 values are numbers; '\?' is not"),
+        ("1.5", "it's", "?", ""),
+        ("abc, d", "12, e", None, ""),
+        ("2024", "late", None, ""),
+    )
+
+    @pytest.mark.parametrize("how", ["file", "query"])
+    @pytest.mark.parametrize(("first", "others", "odd", "note"), TEXTS)
+    def test_columns_that_nearly_are_numbers_or_dates(self, kb, tmp_path, first, others, odd, note, how):
+        path = tmp_path / "rows.csv"
+        values = [first, *[others] * 8, odd or others]
+        pd.DataFrame({"id": range(len(values)), "body": values, "name": values, "value": values}).to_csv(
+            path, index=False
+        )
+        source = path if how == "file" else f"FROM read_csv('{path}')"
+        report = build(source, kb, collection="t", title=None)
+        if not note:
+            assert report.warnings == []
+            return
+        assert len(report.warnings) == 2
+        for name, warning in zip(("name", "value"), report.warnings, strict=True):
+            assert re.search(f"The column {name} is text: {note}", warning)
+        assert read(kb, "SELECT DISTINCT typeof(value) FROM rows_of_t") == [("VARCHAR",)]
+        if how == "query":
+            assert "with read_csv(…, " in report.warnings[0]
+            return
+        query = re.search(r"SELECT .*?\)", report.warnings[0])[0]
+        again = build(query, kb, collection="t", title=None)
+        assert not [one for one in again.warnings if "is text" in one]
+        ((kind, missing),) = read(kb, "SELECT any_value(typeof(value)), count(*) FILTER (value IS NULL) FROM rows_of_t")
+        assert kind in {"DOUBLE", "DATE", "TIMESTAMP", "BIGINT"}
+        assert missing == (odd is not None)
+
+    def test_a_rare_value_is_found_in_all_rows_and_json_is_left_alone(self, kb, tmp_path):
+        value = "CASE WHEN i % 900 = 899 THEN 'N/A' ELSE i::VARCHAR END"
+        rows = f"SELECT i AS id, 'x' AS body, {value} AS n FROM range(3000) AS t(i)"
+        (note,) = build(write(tmp_path / "a.csv", rows), kb, title=None).warnings
+        assert "2,997 of its 3,000 values are numbers; 3 are not, the first 'N/A'" in note
+        assert update(kb).warnings == []
+        assert build(write(tmp_path / "b.jsonl", rows), kb, title=None).warnings == []
+
     def test_a_mark_of_utf_8_is_no_matter(self, kb, tmp_path):
         path = tmp_path / "rows.csv"
         path.write_text("id,body\n1,Grün\n", "utf-8-sig")
