@@ -18,6 +18,8 @@ from sqlrag.normalize import is_blank
 
 MOST = 2**31 - 1  # results, and so chunks in a file
 
+_LISTED = 20  # items of a list for people
+
 _LONGEST = 200  # characters of a value in a message
 
 
@@ -216,6 +218,20 @@ def shown(value: object) -> str:
 def shortened(text: str) -> str:
     """Return a text, cut to the length that a message shows."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def first_lines(items: Sequence[str], begin: str = "  ") -> list[str]:
+    """Return a line for each of the first 20 items of a list for people, and one that says how many more there are.
+
+    Examples
+    --------
+    >>> first_lines(["a.md"], "deleted: ")
+    ['deleted: a.md']
+    >>> first_lines([str(number) for number in range(3000)])[-2:]
+    ['  19', '  … and 2,980 more']
+    """
+    more = len(items) - _LISTED
+    return [f"{begin}{item}" for item in items[:_LISTED]] + [f"{begin}… and {more:,} more"] * (more > 0)
 
 
 def counted(count: int, singular: str, plural: str = "") -> str:
