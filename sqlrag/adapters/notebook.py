@@ -97,7 +97,17 @@ class _Magics:
         if not question.strip():
             raise InputError(_ONE_QUESTION)
         statement = f"FROM search($1{', ' * bool(options)}{options})"
-        return interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+        try:
+            return interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+        except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
+            if not options:
+                raise
+            said = str(error).splitlines()[0].rstrip(".")
+            raise InputError(
+                f"%%search cannot take {options}: {said}. Write options of the macro with := and commas between, "
+                "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
+                f"{_options(con)}."
+            ) from error
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._con is not None:
@@ -108,3 +118,9 @@ class _Magics:
         if self._con is None:
             raise InputError(f"No file is open. Name one: %sqlrag {shlex.quote(self._name)}")
         return self._con
+
+
+def _options(con: duckdb.DuckDBPyConnection) -> str:
+    names = "SELECT DISTINCT unnest(parameters) AS name FROM duckdb_functions() WHERE function_name = 'search'"
+    found = con.execute(f"{names} ORDER BY name").fetchall()
+    return ", ".join(name for (name,) in found if name != "query_text")

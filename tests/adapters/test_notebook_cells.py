@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,19 @@ class TestIPython:
                 run(shell, cell)
         run(shell, "con = %sqlrag kb.duckdb")
         assert len(run(shell, "%search late")) == 3
+
+    @pytest.mark.parametrize(
+        "options", ["top_k := 5", "k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"]
+    )
+    def test_wrong_options_of_a_cell_are_named_with_those_that_are(self, shell, options):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        message = (
+            rf"%%search cannot take {re.escape(options)}: .*such as k := 5.*There are: .*collection, .*k, .*tags_any"
+        )
+        with pytest.raises(InputError, match=message) as caught:
+            run(shell, f"%%search {options}\nlate")
+        assert "Candidate macros" not in str(caught.value)
+        run(shell, "%sqlrag --close")
 
     def test_a_connection_that_the_notebook_closed_is_named(self, shell, made):
         run(shell, "%load_ext sqlrag", f"con = %sqlrag '{made}'", "con.close()")

@@ -1298,6 +1298,12 @@ class TestEverywhere:
             "tickets/4": 4,
         }
 
+    def test_the_view_has_a_comment(self, kb):
+        named = "FROM duckdb_views() WHERE view_name = 'rows_of_tickets'"
+        assert read(kb, f"SELECT comment {named}") == [
+            ("The rows of the collection tickets in their own types, with doc_id, their key and their text",)
+        ]
+
     def test_joined_back_in_sql(self, kb, tickets):
         with duckdb.connect() as con:
             con.execute(f"CREATE TABLE tickets AS FROM '{tickets}'")
