@@ -21,7 +21,7 @@ from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
 from sqlrag.engines.duckdb.statements import identifier, quoted, register
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.explore.embedded_rows import EmbeddedRows, rows_of
-from sqlrag.explore.map import default_clusters, k_means, principal_components
+from sqlrag.explore.map import as_spelled, default_clusters, k_means, principal_components
 from sqlrag.explore.nearest import Distinct, as_cosines, lengths, near, nearest
 from sqlrag.explore.points import Analysis
 from sqlrag.normalize import without_surrogates
@@ -590,7 +590,8 @@ def _labels(con: duckdb.DuckDBPyConnection, rows: EmbeddedRows, numbers: NDArray
     for row in found.to_pylist():
         if len(words[row["grp"]]) < _WORDS and not _NO_LABEL_WORD.fullmatch(row["term"]):
             words[row["grp"]].append(row["term"])
-    return [", ".join(own) for own in words]
+    con.execute("CREATE OR REPLACE TEMP VIEW labelled_texts AS SELECT text FROM clustered_texts")
+    return as_spelled(con, [", ".join(own) for own in words])
 
 
 def _moments(rows: EmbeddedRows, by: str) -> tuple[pa.ChunkedArray, list[str]]:

@@ -317,6 +317,14 @@ class TestNearDuplicates:
 
 
 class TestCluster:
+    def test_words_of_labels_are_spelled_as_they_are_written(self):
+        texts = ["stürzt Öffnen", "STÜRZT öffnen", "Rechnung fällig", "Rechnung fällig"]
+        frame = pd.DataFrame({"id": range(4), "body": texts})
+        rows = embed_rows(frame, key="id", text="body", embedder=HASHING, progress="off")
+        words = {word for row in cluster(rows, clusters=2) for word in row["label"].split(", ")}
+        assert {"stürzt", "öffnen"} <= words
+        assert not words & {"sturzt", "offnen", "fallig"}
+
     def test_clusters_are_counted_by_month(self):
         rows = embed_rows(TICKETS, key="id", text="body", columns=["day"], embedder=HASHING, progress="off")
         found = cluster(rows, clusters=2, by="day")
