@@ -18,6 +18,14 @@ from sqlrag.normalize import is_blank
 
 MOST = 2**31 - 1  # results, and so chunks in a file
 
+# What other libraries call our parameters.
+_OTHER_NAMES = {
+    **dict.fromkeys(("filter", "filters", "where", "metadata_filter", "metadata_filters"), "metadata"),
+    **dict.fromkeys(("k", "limit", "n_results", "top_n"), "top_k"),
+}
+
+_LISTED = 20  # items of a list for people
+
 _LONGEST = 200  # characters of a value in a message
 
 
@@ -48,7 +56,16 @@ class Range:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """Return the valid name that was probably meant, such as ``embed_model_name`` for ``model``; None without one."""
+    """Return the valid name that was probably meant, such as ``embed_model_name`` for ``model``; None without one.
+
+    Examples
+    --------
+    >>> nearest("where", ["top_k", "metadata"]), nearest("limit", ["top_k", "metadata"]), nearest("limit", ["k1"])
+    ('metadata', 'top_k', None)
+    """
+    valid = list(valid)
+    if _OTHER_NAMES.get(name) in valid:
+        return _OTHER_NAMES[name]
     names = sorted(valid, key=len)
     alike = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return next(iter(alike + [one for one in names if name in one.split("_")]), None)
@@ -216,6 +233,20 @@ def shown(value: object) -> str:
 def shortened(text: str) -> str:
     """Return a text, cut to the length that a message shows."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def first_lines(items: Sequence[str], begin: str = "  ") -> list[str]:
+    """Return a line for each of the first 20 items of a list for people, and one that says how many more there are.
+
+    Examples
+    --------
+    >>> first_lines(["a.md"], "deleted: ")
+    ['deleted: a.md']
+    >>> first_lines([str(number) for number in range(3000)])[-2:]
+    ['  19', '  … and 2,980 more']
+    """
+    more = len(items) - _LISTED
+    return [f"{begin}{item}" for item in items[:_LISTED]] + [f"{begin}… and {more:,} more"] * (more > 0)
 
 
 def counted(count: int, singular: str, plural: str = "") -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+
 from sqlrag.adapters.connection import connect, interruptible
 from sqlrag.engines.duckdb.database import existing_file
 from sqlrag.errors import InputError
 from sqlrag.ranking.results import frames
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
 
 _ONE_QUESTION = "There is no question: write it after %search, or in the cell below %%search."
@@ -21,8 +22,6 @@ def load(shell: Any) -> None:
     """Give an IPython shell ``%sqlrag``, ``%search``, ``%%search`` and, unless another extension has it, ``%%sql``."""
     magics = _Magics(shell)
     if shell.display_formatter is not None:
-        import duckdb
-
         shell.display_formatter.formatters["text/plain"].for_type(duckdb.DuckDBPyConnection, magics.show)
     shell.register_magic_function(magics.choose, "line", "sqlrag")
     shell.register_magic_function(magics.search, "line_cell", "search")
@@ -41,15 +40,21 @@ class _Magics:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._con: duckdb.DuckDBPyConnection | None = None
+        self._name = "kb.duckdb"
 
-    def choose(self, line: str) -> duckdb.DuckDBPyConnection:
+    def choose(self, line: str) -> duckdb.DuckDBPyConnection | None:
         """Open a file for the cells below, ``%sqlrag kb.duckdb``, and return the connection; alone, return it again.
 
         A variable that is a connection, as :func:`sqlrag.connect` makes with an embedder of yours, will do as well.
+        ``%sqlrag --close`` closes the connection, so that functions can write to the file; open it again afterwards.
         """
         words = shlex.split(line)
         if not words:
             return self._connection()
+        if words == ["--close"]:
+            self._connection().close()
+            self._con = None
+            return None
         if len(words) > 1:
             raise InputError("Name one file: %sqlrag kb.duckdb")
         variable = self._shell.user_ns.get(words[0])
@@ -61,6 +66,7 @@ class _Magics:
                 self._con.close()
                 self._con = None
             self._con = connect(words[0])
+        self._name = words[0]
         return self._con
 
     def show(self, con: duckdb.DuckDBPyConnection, printer: Any, cycle: bool) -> None:  # noqa: ARG002 - IPython's
@@ -91,9 +97,30 @@ class _Magics:
         if not question.strip():
             raise InputError(_ONE_QUESTION)
         statement = f"FROM search($1{', ' * bool(options)}{options})"
-        return interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+        try:
+            return interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+        except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
+            if not options:
+                raise
+            said = str(error).splitlines()[0].rstrip(".")
+            raise InputError(
+                f"%%search cannot take {options}: {said}. Write options of the macro with := and commas between, "
+                "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
+                f"{_options(con)}."
+            ) from error
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
+        if self._con is not None:
+            try:
+                self._con.cursor().close()
+            except duckdb.ConnectionException:
+                self._con = None  # the notebook has closed it
         if self._con is None:
-            raise InputError("No file has been named yet. Name one: %sqlrag kb.duckdb")
+            raise InputError(f"No file is open. Name one: %sqlrag {shlex.quote(self._name)}")
         return self._con
+
+
+def _options(con: duckdb.DuckDBPyConnection) -> str:
+    names = "SELECT DISTINCT unnest(parameters) AS name FROM duckdb_functions() WHERE function_name = 'search'"
+    found = con.execute(f"{names} ORDER BY name").fetchall()
+    return ", ".join(name for (name,) in found if name != "query_text")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sqlrag.arguments import first_lines
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
@@ -185,7 +186,8 @@ def _write_several(
 
 def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
     """Print the lines of a report that were not printed as warnings; if ``quiet``, only the failures."""
-    for line in [f"{f.status}: {f.doc_id}: {f.reason}" for f in report.failures] if quiet else lines:
+    failures = [f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in report.failures]
+    for line in first_lines(failures) if quiet else lines:
         if line.strip().removeprefix("note: ") not in noted:
             write_message(line.strip())
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import typer
 
 from sqlrag import __version__
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, first_lines
 from sqlrag.cli import config
 from sqlrag.cli.app import command
 from sqlrag.cli.options import Db, DbsInstead, Files, FormatName, Ignore, Wait, from_environment, option
@@ -250,8 +250,9 @@ class _Watched:
 
     def _report(self, report: UpdateReport, seconds: float) -> None:
         """Write a line of what has changed, and the failures that are new."""
-        for failure in sorted({*report.failures} - self._failures):
-            write_message(f"{failure.status}: {failure.doc_id}: {failure.reason}")
+        fresh = sorted({*report.failures} - self._failures)
+        for line in first_lines([f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in fresh], ""):
+            write_message(line)
         new, self._failures = {*report.failures} - self._failures, {*report.failures}
         lists: dict[str, list[Any]] = {what: getattr(report, what) for what in ("added", "changed", "removed")}
         lists["renamed"] = [f"{one.old} to {one.new}" for one in report.renamed]

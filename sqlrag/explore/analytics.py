@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
@@ -16,10 +18,10 @@ from sqlrag.arguments import choice, counted, flag, not_blank, number, shown, wh
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.legs import as_text, passing_filters
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
-from sqlrag.engines.duckdb.statements import register
+from sqlrag.engines.duckdb.statements import identifier, quoted, register
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.explore.embedded_rows import EmbeddedRows, rows_of
-from sqlrag.explore.map import default_clusters, k_means, principal_components
+from sqlrag.explore.map import as_spelled, default_clusters, k_means, principal_components
 from sqlrag.explore.nearest import Distinct, as_cosines, lengths, near, nearest
 from sqlrag.explore.points import Analysis
 from sqlrag.normalize import without_surrogates
@@ -588,7 +590,8 @@ def _labels(con: duckdb.DuckDBPyConnection, rows: EmbeddedRows, numbers: NDArray
     for row in found.to_pylist():
         if len(words[row["grp"]]) < _WORDS and not _NO_LABEL_WORD.fullmatch(row["term"]):
             words[row["grp"]].append(row["term"])
-    return [", ".join(own) for own in words]
+    con.execute("CREATE OR REPLACE TEMP VIEW labelled_texts AS SELECT text FROM clustered_texts")
+    return as_spelled(con, [", ".join(own) for own in words])
 
 
 def _moments(rows: EmbeddedRows, by: str) -> tuple[pa.ChunkedArray, list[str]]:
@@ -601,9 +604,11 @@ def _moments(rows: EmbeddedRows, by: str) -> tuple[pa.ChunkedArray, list[str]]:
     column = rows.columns[by]
     given = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
     if not given and not (rows.identity is not None and pa.types.is_string(column.type)):
+        query, frame = _made_a_date(column, identifier(by), f"frame[{by!r}]")
+        in_frame = f"; in a data frame, frame[{by!r}] = {frame}" if frame else ""
         raise InputError(
-            f"The column {by} (by) of {rows.name} is of type {column.type}, not a date or time. Cast it in a query: "  # noqa: S608 - a message
-            f'SELECT * REPLACE (CAST("{by}" AS TIMESTAMP) AS "{by}") FROM …'
+            f"The column {by} (by) of {rows.name} is of type {column.type}, not a date or time. Make it one and read "  # noqa: S608 - a message
+            f"the rows again: in a query, SELECT * REPLACE ({query} AS {identifier(by)}) FROM …{in_frame}."
         )
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us"), safe=False)  # of a time with a zone, that in UTC
@@ -613,6 +618,38 @@ def _moments(rows: EmbeddedRows, by: str) -> tuple[pa.ChunkedArray, list[str]]:
     return table["moment"], _check_moments(table["given"], table["moment"], by, f"row of {rows.name}")
 
 
+# Of dates in texts that DuckDB does not cast; where the day may be the month, the day is taken to come first.
+_DATE_FORMS = (
+    *("%d.%m.%Y", "%d.%m.%y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y"),
+    *("%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y", "%d %B %Y", "%B %d, %Y", "%d %b %Y", "%b %d, %Y", "%Y%m%d"),
+)
+
+_JUDGED_DATES = 1000  # values that tell the form of a column
+
+
+def _made_a_date(column: pa.ChunkedArray, name: str, in_frame: str) -> tuple[str, str]:
+    """Return what makes dates or times of the values of a column, in SQL and by pandas ("" for none)."""
+    values = [value for value in column.drop_null()[:_JUDGED_DATES].to_pylist() if value != ""]
+    if pa.types.is_integer(column.type):
+        most = max(map(abs, values), default=0)
+        if most < 10_000:
+            return f"make_date({name}, 1, 1)", f"pandas.to_datetime({in_frame}.astype(str), format='%Y')"
+        function, unit = ("to_timestamp", "s") if most < 1e11 else ("epoch_ms", "ms")
+        return f"{function}({name})", f"pandas.to_datetime({in_frame}, unit={unit!r})"
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return f"CAST({name} AS TIMESTAMP)", ""
+    form = next((form for form in _DATE_FORMS if values and all(_has_form(value, form) for value in values)), "")
+    if form:
+        return f"strptime({name}, {quoted(form)})", f"pandas.to_datetime({in_frame}, format={form!r})"
+    return f"CAST({name} AS TIMESTAMP)", f"pandas.to_datetime({in_frame})"
+
+
+def _has_form(value: str, form: str) -> bool:
+    with suppress(ValueError):
+        return bool(dt.datetime.strptime(value.strip(), form))
+    return False
+
+
 def _check_moments(given: pa.ChunkedArray, moments: pa.ChunkedArray, by: str, what: str) -> list[str]:
     """Return remarks on rows without a date; raise InputError where none has one."""
     lost = moments.null_count
@@ -620,7 +657,11 @@ def _check_moments(given: pa.ChunkedArray, moments: pa.ChunkedArray, by: str, wh
         return []
     wrong = pc.and_(given.is_valid(), moments.is_null())
     example = given.filter(wrong)
-    why = f": {example[0].as_py()!r} is none; write 2024-05-01" if len(example) else ""
+    why = ""
+    if len(example):
+        query, frame = _made_a_date(example, identifier(by), f"frame[{by!r}]")
+        how = f", in a query by {query}, in a data frame by {frame}, and index again" if "strptime" in query else ""
+        why = f": {example[0].as_py()!r} is none; write 2024-05-01{how}"
     if lost == len(moments):
         raise InputError(f"No {what} has a date in {by!r} (by){why}.")
     return [f"{counted(lost, what.partition(' ')[0])} without a date in {by!r} left out{why}."]

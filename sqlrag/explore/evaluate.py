@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import html
 import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -559,9 +561,8 @@ def parsed_measures(measures: Sequence[str]) -> dict[str, Any]:
             if int(measure.params.get("cutoff", 1)) < 1:
                 raise ValueError(name)
         except Exception as error:
-            raise InputError(
-                f"There is no measure {name!r}; use a name of ir-measures, such as nDCG@10 or R@100."
-            ) from error
+            meant = _measure_like(name) or "use a name of ir-measures, such as nDCG@10 or R@100."
+            raise InputError(f"There is no measure {name!r}; {meant}") from error
         try:
             list(ir_measures.iter_calc([measure], {"question": {"document": 1}}, {"question": {"document": 0.0}}))
         except Exception as error:
@@ -570,6 +571,20 @@ def parsed_measures(measures: Sequence[str]) -> dict[str, Any]:
     if not parsed:
         raise InputError("measures is empty. Name one, such as nDCG@10.")
     return parsed
+
+
+def _measure_like(name: str) -> str:
+    """Return which measure was probably meant, as a question; "" for none."""
+    import ir_measures
+
+    base, _, cutoff = name.partition("@")
+    known = {one.casefold(): one for one in sorted(ir_measures.measures.registry)}
+    near = difflib.get_close_matches(base.casefold().replace(" ", ""), known, 1)
+    at = cutoff if cutoff.isdigit() and int(cutoff) else "10"
+    for meant in [f"{known[near[0]]}@{at}", known[near[0]]] if near else []:
+        with suppress(Exception):  # of ir-measures, of which some measures take no cutoff
+            return f"did you mean {str(ir_measures.parse_measure(meant))!r}?"
+    return ""
 
 
 def calculated(

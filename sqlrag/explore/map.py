@@ -23,7 +23,7 @@ from sqlrag.search.open import open_file
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import duckdb
     from numpy.typing import NDArray
@@ -330,6 +330,13 @@ def _clusters(
     return k_means(scores, clusters if isinstance(clusters, int) else default_clusters(len(scores)))
 
 
+def as_spelled(con: duckdb.DuckDBPyConnection, labels: Sequence[str]) -> list[str]:
+    """Return labels whose words are folded, as the index has them, in the spelling most frequent in labelled_texts."""
+    words = sorted({word for label in labels for word in label.split(", ")})
+    spelled = dict(con.execute(read_sql("exploring/spellings"), {"words": words}).fetchall())
+    return [", ".join(spelled.get(word, word) for word in label.split(", ")) for label in labels]
+
+
 def _write(
     con: duckdb.DuckDBPyConnection,
     chunks: pa.Table,
@@ -343,8 +350,12 @@ def _write(
     register(con, "new_map", points)
     register(con, "read_chunks", chunks)
     run_script(con, "exploring/stage_map")
-    labels = con.sql(read_sql("exploring/cluster_labels"), params={"words": _WORDS}).to_arrow_table()
-    register(con, "new_labels", labels)
+    named = con.sql(read_sql("exploring/cluster_labels"), params={"words": _WORDS}).to_arrow_table()
+    register(con, "new_labels", named)
+    con.execute(read_sql("exploring/label_texts"))
+    spelled = as_spelled(con, named["label"].to_pylist())
+    con.execute("DROP VIEW labelled_texts")
+    register(con, "new_labels", named.set_column(1, "label", pa.array(spelled, pa.string())))
     run_script(con, "exploring/insert_map")
     con.execute("DROP TABLE staged_clusters")
     for name in ("new_labels", "new_map", "read_chunks"):

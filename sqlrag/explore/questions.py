@@ -76,6 +76,12 @@ def read_questions(questions: object) -> tuple[list[Question], list[str]]:
             judged = _of_jsonl(path) if of_file == ".jsonl" else _of_beir(path)
         where = f" in {path}"
     else:
+        if hasattr(questions, "columns"):  # a frame, of pandas or polars
+            records = 'to_dict("records")' if hasattr(questions, "iloc") else "to_dicts()"
+            raise InputError(
+                f"questions is a data frame. Pass its rows, frame.{records}, with the columns query and relevant, or "
+                "the path of a CSV that it is saved in, with the columns question and document."
+            )
         judged = [
             _question(one, number, "questions") for number, one in enumerate(items("questions", questions, _EXAMPLE))
         ]

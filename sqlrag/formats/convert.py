@@ -73,6 +73,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
     real = real_path(arguments.path("path", path))
     if real.is_file() and _is_duckdb(real):
         return STORE
+    if real.is_dir() and _indexes_in(real):
+        return "faiss_json"
     for name, suffixes in SUFFIXES.items():
         if real.suffix.lower() in suffixes and (name != "parquet" or real.is_dir() or not real.exists()):
             return name
@@ -113,8 +115,8 @@ def convert(
     ----------
     source, target
         Files whose suffix names the format: ``.duckdb`` or ``.db`` (a store), ``.ragmd`` or ``.md``, ``.ragfile``,
-        ``.faiss`` (with its JSON file), ``.parquet`` or a name without a suffix (a folder). The documents are
-        added to a store that exists, and replace those of the same ids.
+        ``.faiss`` (with its JSON file, or the folder that has both), ``.parquet`` or a name without a suffix (a
+        folder). The documents are added to a store that exists, and replace those of the same ids.
     source_json, target_json
         The JSON file of a ``.faiss`` file. None: ``metadata-NAME.json`` next to ``vectors-NAME.faiss``.
     collection, tags_any, tags_all, metadata
@@ -270,6 +272,12 @@ def _pair(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None
     from sqlrag.formats.faiss_json import pair_of
 
     return pair_of(path, json_path)
+
+
+def _indexes_in(folder: Path) -> list[Path]:
+    from sqlrag.formats.faiss_json import indexes_in
+
+    return indexes_in(folder)
 
 
 def _is_duckdb(path: Path) -> bool:

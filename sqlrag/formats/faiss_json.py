@@ -65,16 +65,27 @@ def model_slug(model_name: str) -> str:
 
 
 def pair_of(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
-    """Return the paths of index and JSON, from one or both of them.
+    """Return the paths of index and JSON, from one or both of them, or from the folder that has one such pair.
 
     Raises
     ------
     InputError
-        The name is neither ``vectors-….faiss`` nor ``metadata-….json``, and the other path is not given.
+        The name is neither ``vectors-….faiss`` nor ``metadata-….json``, and the other path is not given; or the folder
+        has no pair or several.
     """
     first = real_path(path)
     if json_path is not None:
         return first, real_path(json_path)
+    if first.is_dir():
+        found = indexes_in(first)
+        if len(found) == 1:
+            return pair_of(found[0])
+        names = ", ".join(one.name for one in found)
+        raise InputError(
+            f"{first} has several indexes: {names}. Name one of them."
+            if found
+            else f"There is no vectors-MODEL.faiss in the folder {first}. Name the folder that has it, or the file."
+        )
     for pattern, other in ((_INDEX_NAME, "metadata-{}.json"), (_JSON_NAME, "vectors-{}.faiss")):
         match = pattern.fullmatch(first.name)
         if match is not None:
@@ -84,6 +95,11 @@ def pair_of(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | No
         f"{first.name!r} does not name the other file of the pair: call it vectors-MODEL.faiss or metadata-MODEL.json, "
         "or pass json_path, too (--from-json, --to-json)."
     )
+
+
+def indexes_in(folder: Path) -> list[Path]:
+    """Return the indexes in a folder that are named as in a pair."""
+    return sorted(one for one in folder.glob("vectors-*.faiss") if _INDEX_NAME.fullmatch(one.name))
 
 
 def is_faiss_json(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None) -> bool:
@@ -117,7 +133,8 @@ def export_faiss_json(
     db_path
         The store.
     path, json_path
-        The index and the JSON. A folder, or one of ``vectors-MODEL.faiss`` and ``metadata-MODEL.json``, is enough.
+        The index and the JSON. A folder, or one of ``vectors-MODEL.faiss`` and ``metadata-MODEL.json``, is enough; a
+        name without a suffix is a folder, which is made where there is none.
     collection, tags_any, tags_all, metadata
         Whole documents are chosen of which the document or a chunk passes these filters.
     overwrite
@@ -155,7 +172,8 @@ def import_faiss_json(
     Parameters
     ----------
     path, json_path
-        The index and the JSON. One of ``vectors-MODEL.faiss`` and ``metadata-MODEL.json`` is enough.
+        The index and the JSON. One of ``vectors-MODEL.faiss`` and ``metadata-MODEL.json`` is enough, or the folder that
+        has one such pair.
     db_path
         The store. An existing one must have vectors of the same model.
     embedder
@@ -171,7 +189,7 @@ def import_faiss_json(
     Raises
     ------
     InputError
-        The names are not those of a pair.
+        The names are not those of a pair, or a folder has none or several.
     NotFoundError
         One of the files does not exist.
     FormatError
@@ -193,7 +211,10 @@ def write_faiss_json(
     overwrite: bool = False,
 ) -> Exported:
     """Write contents, of a store or of another file, as FAISS + JSON; see :func:`export_faiss_json`."""
-    if json_path is None and real_path(path).is_dir():
+    given = real_path(path)
+    if json_path is None and (given.is_dir() or not (given.suffix or given.exists())):
+        with reported(given, "Nothing was written"):
+            given.mkdir(parents=True, exist_ok=True)
         path = Path(path) / f"vectors-{model_slug(contents.settings.get('embedding_model', ''))}.faiss"
     index_path, metadata_path = pair_of(path, json_path)
     batch, scaled = whole_at_unit_length(contents)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, first_lines
 from sqlrag.cancellation import checkpoint
 from sqlrag.engines.duckdb import documents, lexical, metadata
 from sqlrag.engines.duckdb.database import Database, existing_file
@@ -99,7 +99,7 @@ class ReembedReport:
         if self.cut_off:
             lines.append(f"note: {self.cut_off:,} of those chunks are longer than the window of the model.")
         lines += [f"note: {warning}" for warning in self.warnings]
-        return "\n".join([*lines, *(f"left out: {item}" for item in self.left_out)])
+        return "\n".join([*lines, *first_lines(self.left_out, "left out: ")])
 
 
 @public

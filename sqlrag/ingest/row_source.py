@@ -24,7 +24,8 @@ from sqlrag.engines.duckdb.files import confine
 from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED, bare_type, may_be_infinite
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import arrow_reader, attach, identifier, quoted, register
-from sqlrag.errors import InputError, NotFoundError, StoreLockedError
+from sqlrag.errors import InputError, NotFoundError
+from sqlrag.ingest import row_faults
 from sqlrag.network import scheme_of
 from sqlrag.normalize import clean_metadata, without_surrogates
 
@@ -203,7 +204,9 @@ class Staging:
                     self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
         except (duckdb.Error, pa.ArrowException, UnicodeError) as error:
-            raise _unreadable(wanted, error) from error
+            raise row_faults.unreadable(
+                error, str(wanted), kind=wanted.kind, source=wanted.source, database=wanted.database, key=wanted.key
+            ) from error
         finally:
             self.con.execute("USE sqlrag_staging.main")
             self.con.execute("DROP VIEW IF EXISTS given_rows")
@@ -330,7 +333,9 @@ class Staging:
             return found[0]
         folded = {column.casefold(): column for column in self.types}
         near = difflib.get_close_matches(name.casefold(), folded, 1)
-        hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+        files = self.definition.source if self.definition.kind == "files" else ()
+        hint = row_faults.missing_column_hint(files, name, list(self.types))
+        hint = hint or (f" Did you mean {folded[near[0]]!r}?" if near else "")
         raise InputError(
             f"There is no column {name!r} ({option}) in {self.definition}.{hint} Its columns: {', '.join(self.types)}."
         )
@@ -537,6 +542,16 @@ class Staging:
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
+    def notes_on_texts(self) -> list[str]:
+        """Return notes on columns of a CSV file that are text although nearly all of their values are not."""
+        source = self.definition.source
+        is_csv = self.definition.kind == "files" and _reader_of(source[0]) == "read_csv"
+        if not is_csv and not any("csv" in one.lower() for one in source):
+            return []
+        others = {self.key, self.title, self.tags}
+        texts = [name for name, kind in self.columns.items() if kind == "VARCHAR" and name not in others]
+        return row_faults.notes_on_texts(self.con, texts, source[0] if is_csv and not source[1:] else "")
+
     def first_that_is_no(self, kind: str, column: str) -> str | None:
         """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""
         name, key = identifier(column), identifier(self.key)
@@ -560,8 +575,14 @@ _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title"
 _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
 
 
+def _reader_of(path: str) -> str:
+    return next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "")
+
+
 def _reader(paths: tuple[str, ...]) -> str:
-    readers = {next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "") for path in paths}
+    readers = {_reader_of(path) for path in paths}
+    if sheet := next(filter(None, map(row_faults.spreadsheet_hint, paths)), ""):
+        raise InputError(sheet)
     if len(readers) != 1 or "" in readers:
         ends = ", ".join(end for ends in READERS.values() for end in ends)
         raise InputError(
@@ -592,46 +613,6 @@ def _validated(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         batch.validate(full=True)
         yield batch
-
-
-def _unreadable(wanted: Definition, error: Exception) -> Exception:
-    said = " ".join(str(error).strip().partition("\n\n")[0].split())
-    if isinstance(error, duckdb.IOException) and "lock" in said.lower():
-        return StoreLockedError(
-            wanted.database or str(wanted),
-            f"{wanted.database or wanted} is in use by another process: {said}. Close it there, or wait.",
-        )
-    if "No files found" in said:
-        return NotFoundError(f"There is no file {wanted}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
-    if isinstance(error, duckdb.ConnectionException) or "closed" in said.lower():
-        return InputError(f"{wanted} cannot be read, because its connection is closed: {said}. Open it again.")
-    if "error when sniffing" in said.lower() and "invalid unicode" not in said.lower():
-        uneven = next(filter(None, map(_line_that_ends_otherwise, wanted.source)), "")
-        why = uneven or "Often a quote is not closed, or the encoding is not UTF-8."
-        return InputError(
-            f"{wanted} cannot be read as CSV: DuckDB finds no delimiter and quotes that fit all lines. {why} Mend it, "
-            "or give options of read_csv in a query as the source, and its collection by name, which also updates "
-            "rows that are there: FROM read_csv('rows.csv', strict_mode = false)."
-        )
-    if "unicode" in said.lower() or "utf" in said.lower():
-        hint = "Name its encoding by a query: SELECT * FROM read_csv('rows.csv', encoding = 'latin-1')."
-        return InputError(
-            f"{wanted} has text that is not valid Unicode, so nothing was read: {said.rstrip('.')}. {hint}"
-        )
-    return InputError(f"{wanted} cannot be read: {said}")
-
-
-def _line_that_ends_otherwise(path: str) -> str:
-    """Return a sentence about the first line of a file that ends otherwise than its first one, or ""."""
-    ends = {b"\r\n": "CR LF", b"\n": "LF"}
-    with suppress(OSError), Path(path).open("rb") as file:
-        first = b""
-        for number, line in enumerate(file, 1):
-            end = b"\r\n" if line.endswith(b"\r\n") else line[-1:]
-            first = first or end
-            if end != first and end in ends and first in ends:
-                return f"Line {number:,} of {path} ends with {ends[end]}, the first with {ends[first]}."
-    return ""
 
 
 def _text_of(wanted: str | tuple[str, ...], columns: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from sqlrag import arguments
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, first_lines
 from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.duckdb.documents import end_of_shown
 from sqlrag.engines.duckdb.files import EXCHANGED
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from sqlrag.ingest.folder import SkippedFile
     from sqlrag.ingest.kept import Kept
     from sqlrag.types import Chunk, Document, Embedder, ModelIdentity, Vectors
-
-# How many names of each kind a report prints; its lists have all of them.
-_LISTED = 20
 
 
 class Failure(NamedTuple):
@@ -123,8 +120,9 @@ class Report:
 
     def _details(self) -> list[str]:
         lines = [f"{self.failed} failed, {self.empty} empty, {counted(len(self.skipped), 'file')} skipped"]
-        lines += [f"  {failure.status}: {failure.doc_id}: {failure.reason}" for failure in self.failures]
-        lines += _listed("duplicate", [f"{twin.doc_id} is the same as {twin.same_as}" for twin in self.duplicates])
+        lines += first_lines([f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in self.failures])
+        twins = [f"{twin.doc_id} is the same as {twin.same_as}" for twin in self.duplicates]
+        lines += first_lines(twins, "  duplicate: ")
         lines += [f"  skipped {count}: {reason}" for reason, count in reasons(self.skipped)]
         lines += [f"  note: {warning}" for warning in self.warnings]
         return lines
@@ -163,11 +161,10 @@ class UpdateReport(Report):
         if self.reindexed:
             lines.append("  the stemmer has changed: every chunk was reindexed")
         for what in ("added", "changed", "removed"):
-            lines += _listed(what, getattr(self, what))
-        lines += _listed("renamed", [f"{rename.old} to {rename.new}" for rename in self.renamed])
-        lines += _listed(
-            "missing", [f"{doc_id} has no file any more, or is ignored; prune removes it" for doc_id in self.missing]
-        )
+            lines += first_lines(getattr(self, what), f"  {what}: ")
+        lines += first_lines([f"{rename.old} to {rename.new}" for rename in self.renamed], "  renamed: ")
+        gone = [f"{doc_id} has no file any more, or is ignored; prune removes it" for doc_id in self.missing]
+        lines += first_lines(gone, "  missing: ")
         return "\n".join([*lines, *self._details()])
 
     def _counts(self) -> str:
@@ -190,12 +187,6 @@ class Prepared:
     def __repr__(self) -> str:
         """Return the file and a summary of its contents."""
         return f"Prepared({str(self.path)!r}: {self.report.summary()})"
-
-
-def _listed(what: str, names: list[str]) -> list[str]:
-    """Return a line for each of the first names."""
-    more = [f"  {what}: {len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
-    return [f"  {what}: {name}" for name in names[:_LISTED]] + more
 
 
 def reasons(skipped: list[SkippedFile]) -> list[tuple[str, int]]:

@@ -46,7 +46,7 @@ from sqlrag.telemetry import measured, request, request_id_of
 from sqlrag.types import FILE_FIELDS, Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -365,17 +365,21 @@ class Run:
             ("tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
             ("metadata_fields", "metadata field", compared_fields(filters.metadata or {})),
         ):
-            if not names:
+            yield from self._unknown(kind, what, names)
+
+    def _unknown(self, kind: str, what: str, names: Iterable[str]) -> Iterator[str]:
+        """Yield a sentence for each of the names that no chunk has."""
+        if not names:
+            return
+        rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
+        known = [row["name"] for row in rows]
+        if kind == "metadata_fields":  # those of every chunk come last
+            known.sort(key=lambda name: name in FILE_FIELDS)
+        for name in dict.fromkeys(names):
+            if name in known or len(known) == _MOST_KNOWN:
                 continue
-            rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
-            known = [row["name"] for row in rows]
-            if kind == "metadata_fields":  # those of every chunk come last
-                known.sort(key=lambda name: name in FILE_FIELDS)
-            for name in dict.fromkeys(names):
-                if name in known or len(known) == _MOST_KNOWN:
-                    continue
-                there = meant_or_there(name, known)
-                yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
+            there = meant_or_there(name, known)
+            yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
 
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
@@ -396,6 +400,12 @@ class Run:
             self.notices.append(f"No {passing} has a cosine of {plan.min_similarity} or more.")
         if words_empty:
             self._explain_words(passing)
+
+    def _explain_collections(self) -> None:
+        """Say which of several collections is not there, where another one has let chunks pass."""
+        asked = self.plan.filters.parameters().get("collection") or ()
+        if len(asked) > 1 and not any("No chunk passes" in notice for notice in self.notices):
+            self.notices += self._unknown("collections", "collection", asked)
 
     def _explain_words(self, passing: str) -> None:
         """Say what no chunk holds, and whether that is so with the filters only."""
@@ -438,6 +448,7 @@ class Run:
         began = time.perf_counter()
         plan = self.plan
         self._explain_nothing()
+        self._explain_collections()
         self._explain_distance()
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)

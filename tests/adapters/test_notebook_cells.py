@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import duckdb
 import nbformat
+import pyarrow as pa
 import pytest
 from nbclient import NotebookClient
 
 import sqlrag
-from sqlrag import InputError, ModelUnavailableError, NotFoundError
+from sqlrag import InputError, ModelUnavailableError, NotFoundError, StoreLockedError
 from tests.support.helpers import ROOT, build
 from tests.support.stores import make_small_store
 
@@ -97,6 +99,45 @@ class TestIPython:
     def test_without_a_file_the_error_says_how_to_name_one(self, shell, cell):
         with pytest.raises(InputError, match=r"%sqlrag kb\.duckdb"):
             run(shell, "%load_ext sqlrag", cell)
+
+    def test_functions_that_write_say_how_to_close_it(self, shell):
+        frame = pa.table({"id": [1], "body": ["a pond"]})
+        options = {"key": "id", "text": "body", "progress": "off"}
+        run(shell, "%load_ext sqlrag", "con = %sqlrag kb.duckdb", "%search late")
+        for write in (
+            lambda: sqlrag.index_rows(frame, "kb.duckdb", collection="t", **options),
+            lambda: sqlrag.delete_documents("kb.duckdb", doc_ids=["late.md"]),
+            lambda: sqlrag.compact("kb.duckdb"),
+        ):
+            with pytest.raises(StoreLockedError, match=r"or %sqlrag in this process\. .*%sqlrag --close"):
+                write()
+            assert len(run(shell, "%search late")) == 2
+        assert run(shell, "%sqlrag --close") is None
+        assert sqlrag.index_rows(frame, "kb.duckdb", collection="t", **options).added == 1
+        sqlrag.compact("kb.duckdb")
+        for cell in ("%search late", "%%search\nlate", "%%sql\nSELECT 1", "%sqlrag", "%sqlrag --close"):
+            with pytest.raises(InputError, match=r"No file is open\. Name one: %sqlrag kb\.duckdb$"):
+                run(shell, cell)
+        run(shell, "con = %sqlrag kb.duckdb")
+        assert len(run(shell, "%search late")) == 3
+
+    @pytest.mark.parametrize(
+        "options", ["top_k := 5", "k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"]
+    )
+    def test_wrong_options_of_a_cell_are_named_with_those_that_are(self, shell, options):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        message = (
+            rf"%%search cannot take {re.escape(options)}: .*such as k := 5.*There are: .*collection, .*k, .*tags_any"
+        )
+        with pytest.raises(InputError, match=message) as caught:
+            run(shell, f"%%search {options}\nlate")
+        assert "Candidate macros" not in str(caught.value)
+        run(shell, "%sqlrag --close")
+
+    def test_a_connection_that_the_notebook_closed_is_named(self, shell, made):
+        run(shell, "%load_ext sqlrag", f"con = %sqlrag '{made}'", "con.close()")
+        with pytest.raises(InputError, match=rf"No file is open\. Name one: %sqlrag {made}$"):
+            run(shell, "%search late")
 
     @pytest.mark.slow
     def test_errors_are_those_of_sqlrag_where_they_are_its_own(self, shell, tmp_path):

@@ -253,3 +253,24 @@ def test_a_configuration_makes_new_files_of_tables_and_changes_none(tickets, kb,
     assert settings_of(kb)[:2] == ("porter", 512)
     assert run("build", tickets, "-o", "new.duckdb", *table).exit_code == 0
     assert settings_of(tmp_path / "new.duckdb")[:2] == ("german", 99)
+
+
+def test_long_lists_for_people_end_and_those_for_programs_do_not(tmp_path):
+    """Of failures, deleted and unknown documents the first 20 are shown, and how many more there are."""
+    table, kb = tmp_path / "t.csv", tmp_path / "kb.duckdb"
+    table.write_text("id,body\n0,a pond\n" + "".join(f"{number},\n" for number in range(1, 51)))
+    made = run("build", table, "-o", kb, "--key", "id", "--text", "body", *HASHING)
+    empty = [line for line in made.stderr.splitlines() if line.startswith("empty: ")]
+    assert len(empty) == 20
+    assert "… and 30 more" in made.stderr
+    quiet = run("update-rows", kb, "--quiet").stderr
+    assert (quiet.count("empty: "), "… and 30 more" in quiet) == (20, True)
+    shown = run("info", kb).stdout
+    assert (shown.count("  empty: "), "… and 30 more" in shown) == (20, True)
+    assert len(json.loads(run("info", kb, "-f", "json").stdout)["failures"]) == 50
+    (report,) = rows_of(run("update-rows", kb, "-f", "json"))
+    assert len(report["failures"]) == 50
+    unknown = [f"no{number}.md" for number in range(50)]
+    shown = run("delete", *unknown, "--db", kb)
+    assert (shown.stderr.count("unknown: no"), "unknown: … and 30 more" in shown.stderr) == (20, True)
+    assert json.loads(run("delete", *unknown, "--db", kb, "-f", "json").stdout)["unknown"] == unknown

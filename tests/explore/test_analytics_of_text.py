@@ -317,6 +317,14 @@ class TestNearDuplicates:
 
 
 class TestCluster:
+    def test_words_of_labels_are_spelled_as_they_are_written(self):
+        texts = ["stürzt Öffnen", "STÜRZT öffnen", "Rechnung fällig", "Rechnung fällig"]
+        frame = pd.DataFrame({"id": range(4), "body": texts})
+        rows = embed_rows(frame, key="id", text="body", embedder=HASHING, progress="off")
+        words = {word for row in cluster(rows, clusters=2) for word in row["label"].split(", ")}
+        assert {"stürzt", "öffnen"} <= words
+        assert not words & {"sturzt", "offnen", "fallig"}
+
     def test_clusters_are_counted_by_month(self):
         rows = embed_rows(TICKETS, key="id", text="body", columns=["day"], embedder=HASHING, progress="off")
         found = cluster(rows, clusters=2, by="day")
@@ -404,6 +412,39 @@ class TestCluster:
         none = rows_of([[1.0, 2]], day=pa.array([None], pa.date32()))
         with pytest.raises(InputError, match="No row of the given rows has a date in 'day'"):
             cluster(none, by="day")
+
+    @pytest.mark.parametrize(
+        ("values", "date"),
+        [
+            (["03.02.2024", "31.12.2024"], dt.date(2024, 2, 3)),
+            (["03.02.2024 10:30", "31.12.2024 00:00"], dt.date(2024, 2, 3)),
+            (["02/03/2024", "12/31/2024"], dt.date(2024, 2, 3)),
+            (["02/03/2024", "12/03/2024"], dt.date(2024, 3, 2)),
+            (["Feb 3, 2024", None], dt.date(2024, 2, 3)),
+            (["2024-02-03", "2024-12-31 10:00:00"], dt.date(2024, 2, 3)),
+            ([2023, 2024], dt.date(2023, 1, 1)),
+            ([1706918400, 1735603200], dt.date(2024, 2, 3)),
+            ([1706918400000, 1735603200000], dt.date(2024, 2, 3)),
+        ],
+    )
+    def test_the_remedy_for_dates_of_another_form_works(self, values, date):
+        frame = pd.DataFrame({"day": pd.Series(values, dtype=object if isinstance(values[0], str) else "int64")})
+        with pytest.raises(InputError, match="column day") as caught:
+            cluster(rows_of([[1.0, 2], [2.0, 1]], day=pa.Array.from_pandas(frame["day"])), by="day")
+        query = re.search(r'REPLACE \((.*) AS "day"\) FROM', str(caught.value))[1]
+        with duckdb.connect() as con:
+            made = con.sql(f"SELECT {query} AS day FROM frame").to_arrow_table()["day"]
+        assert cluster(rows_of([[1.0, 2], [2.0, 1]], day=made), by="day", period="day").periods[0]["period"] == date
+        remedy = re.search(r"frame\['day'\] = (.*)\.$", str(caught.value))[1]
+        if ":" not in str(values[1]):  # of two forms
+            assert eval(remedy, {"pandas": pd, "frame": frame})[0].date() == date
+
+    def test_a_file_with_dates_of_another_form_says_how_they_are_read(self, tmp_path):
+        kb = build(tmp_path, a_md="---\nday: 05.01.2024\n---\nzebra", b_md="---\nday: 31.03.2024\n---\nlion")
+        with pytest.raises(
+            InputError, match=r"strptime\(\"day\", '%d.%m.%Y'\).*pandas.to_datetime\(.*, format='%d.*again"
+        ):
+            cluster(kb, clusters=1, by="day")
 
     def test_a_missing_date_is_noticed_and_a_wrong_one_does_not_fill_the_memory(self):
         rows = rows_of([[1.0, 2], [2.0, 1]], day=pa.array([None, dt.date(2024, 1, 1)]))

@@ -8,6 +8,8 @@ from itertools import product
 
 import ir_measures
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -204,6 +206,11 @@ def test_it_is_text_a_frame_html_and_trec_files(small, tmp_path):
         (QUESTIONS, {"a": 3}, {}, "plan 'a'"),
         (QUESTIONS, {}, {}, "empty"),
         (QUESTIONS, LEXICAL, {"measures": ["gain"]}, "no measure 'gain'"),
+        (QUESTIONS, LEXICAL, {"measures": ["ndcg"]}, r"no measure 'ndcg'; did you mean 'nDCG@10'\?"),
+        (QUESTIONS, LEXICAL, {"measures": ["recal@5"]}, r"did you mean 'R@5'\?"),
+        (QUESTIONS, LEXICAL, {"measures": ["gain"]}, r"'gain'; use a name of ir-measures"),
+        (pd.DataFrame([{"query": "x", "relevant": ["b.md"]}]), LEXICAL, {}, r'frame.to_dict\("records"\), with.*query'),
+        (pl.DataFrame([{"query": "x", "relevant": ["b.md"]}]), LEXICAL, {}, r"frame.to_dicts\(\), with"),
         (QUESTIONS, LEXICAL, {"measures": ["nDCG@0"]}, "no measure 'nDCG@0'"),  # trec_eval would end the process
         (QUESTIONS, LEXICAL, {"measures": ["alpha_nDCG@10"]}, "'alpha_nDCG@10' cannot be computed here: .*pyndeval"),
         (QUESTIONS, LEXICAL, {"measures": ["nDCG@10", "BPM"]}, "'BPM' cannot be computed here"),

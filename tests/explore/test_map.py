@@ -94,6 +94,18 @@ class TestPlaces:
 
 
 class TestMap:
+    def test_words_of_labels_are_spelled_as_they_are_written(self, tmp_path):
+        kb = build(
+            tmp_path,
+            a_md="# Störung\n\nStürzt beim Öffnen",
+            b_md="café cafe café résumé naïve",
+        )
+        corpus_map(kb, clusters=2)
+        found = {row[0] for row in rows(kb, "SELECT DISTINCT unnest(string_split(label, ', ')) FROM corpus_map")}
+        assert {"café", "naïve", "résumé"} < found
+        assert len(found & {"störung", "öffnen", "stürzt"}) == 2
+        assert not found & {"cafe", "naive", "resume", "storung", "offnen", "sturzt"}
+
     @pytest.mark.slow
     def test_clusters_and_their_labels(self, path):
         drawn = corpus_map(path, clusters=3)

@@ -226,6 +226,29 @@ def test_files_of_another_kind_are_not_replaced(small, tmp_path):
         export_faiss_json(small, tmp_path / "metadata-c.json")
 
 
+def test_a_folder_stands_for_the_pair_in_it(small, tmp_path):
+    folder = tmp_path / "new" / "folder"
+    exported = export_faiss_json(small, folder)
+    assert sorted(one.name for one in folder.iterdir()) == ["metadata-given.json", "vectors-given.faiss"]
+    assert import_faiss_json(folder, tmp_path / "back.duckdb").documents == exported.documents
+    done = sqlrag.convert(folder, tmp_path / "again.duckdb")
+    assert (done.documents, done.chunks) == (exported.documents, exported.chunks)
+    facts = sqlrag.verify_file(folder)
+    assert (facts.format, facts.chunks, facts.size_bytes) == ("faiss_json", exported.chunks, exported.size_bytes)
+    shutil.copy(folder / "vectors-given.faiss", folder / "vectors-b.faiss")
+    for read in (import_faiss_json, sqlrag.convert):
+        with pytest.raises(InputError, match=r"several indexes: vectors-b.faiss, vectors-given.faiss\. Name one"):
+            read(folder, tmp_path / "no.duckdb")
+    with pytest.raises(InputError, match=r"There is no vectors-MODEL.faiss in the folder"):
+        import_faiss_json(tmp_path, tmp_path / "no.duckdb")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="does not name the other file"):
+        export_faiss_json(small, tmp_path / "file")
+    with pytest.raises(StoreError, match="Nothing was written"):
+        export_faiss_json(small, tmp_path / "file" / "below")
+    assert not (tmp_path / "no.duckdb").exists()
+
+
 def test_names(tmp_path):
     assert model_slug("BAAI/bge-small-en-v1.5") == "baai-bge-small-en-v1-5"
     assert model_slug("") == "default"

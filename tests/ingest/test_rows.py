@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -887,6 +889,150 @@ class TestBadInput:
         with pytest.raises(NotFoundError, match="There is no database"):
             build("FROM t", kb, collection="t", database=tmp_path / "b.duckdb")
 
+    @pytest.mark.parametrize(
+        ("suffix", "package"),
+        [(".xlsx", "openpyxl"), (".XLSM", "openpyxl"), (".xls", "xlrd"), (".xlsb", "pyxlsb"), (".ods", "odfpy")],
+    )
+    def test_spreadsheets(self, kb, tmp_path, suffix, package):
+        path = tmp_path / f"prices{suffix}"
+        path.write_bytes(b"PK")
+        remedy = (
+            rf"spreadsheet.* as CSV, or .*with {package}.*index_rows\(pandas.read_excel\('{re.escape(str(path))}'\), "
+            r"…, collection='prices'\)"
+        )
+        for source in (path, f"FROM read_xlsx('{path}')", f"FROM st_read('{path}')", f"FROM '{path}'"):
+            with pytest.raises(InputError, match=remedy):
+                build(source, kb, collection="t", title=None)
+        with (
+            duckdb.connect(config={"autoinstall_known_extensions": "false"}) as con,
+            pytest.raises(InputError, match=remedy),
+        ):
+            build(f"FROM read_xlsx('{path}')", kb, collection="t", title=None, database=con)
+
+    @pytest.mark.parametrize(
+        ("query", "extension"),
+        [
+            ("FROM sqlite_scan('a.db', 't')", "sqlite_scanner"),
+            ("FROM read_avro('a.avro')", "avro"),
+            ("FROM read_csv('https://example.org/a.csv')", "httpfs"),
+        ],
+    )
+    def test_functions_of_extensions(self, kb, query, extension):
+        self.refused(
+            kb, query, rf"con.execute\('INSTALL {extension}; LOAD {extension}'\), and index_rows.*database=con"
+        )
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ("id,body\n1,Hallo, Welt\n2,Guten Tag\n3\n", "Line 2 of .* has 3 fields between ',', the first 2"),
+            (
+                "id,body\n1,Hallo, Welt\n2,Guten, Tag\n3,x,y\n",
+                "Line 2 of .* has 3 fields between ',', the first 2",
+            ),
+            ('id;body\n1;"a\nb"\n2;a; b\n3;x\n', "Line 4 of .* has 3 fields between ';', the first 2"),
+            ("\ufeffid\tbody\n1\tx\n2\n3\tx\n", "Line 3 of .* has 1 field between '\\\\t', the first 2"),
+            ('id,body\n1,a\n2,"Hallo, Welt\n3,x\n', "In line 3 of .* a quote is not closed"),
+        ],
+    )
+    def test_lines_of_other_numbers_of_fields(self, kb, tmp_path, data, message):
+        path = tmp_path / "rows.csv"
+        path.write_text(data, "utf-8")
+        with pytest.raises(InputError, match=message) as caught:
+            build(path, kb, collection="t", title=None)
+        options = re.search(r"SELECT .* FROM read_csv\(.*\)", str(caught.value))
+        assert bool(options) == ("quote is" not in message)
+        if options and "x,y" not in data:  # which has no other lines
+            assert build(options[0], kb, collection="t", title=None).added >= 1
+
+    def test_a_frame_that_was_not_cut(self, kb):
+        self.refused(kb, pd.DataFrame({"id;body": ["1;a"]}), "'id;body' is a line that was not cut at ';'")
+
+    @pytest.mark.parametrize(
+        ("encoding", "mark", "named"),
+        [
+            ("utf-16-le", b"\xff\xfe", "utf-16"),
+            ("utf-16-le", b"", "utf-16"),
+            ("latin-1", b"", "latin-1"),
+            ("utf-16-be", b"\xfe\xff", "pandas"),
+            ("utf-16-be", b"", "pandas"),
+            ("utf-32-le", b"\xff\xfe\x00\x00", "pandas"),
+            ("cp1252", b"", "pandas"),
+            ("cp1251", b"", "pandas"),
+        ],
+    )
+    def test_the_encoding_that_is_named_works(self, kb, tmp_path, encoding, mark, named):
+        bodies = {"cp1252": "Grün für 3 €", "cp1251": "Зелёный насос стоит дорого а синий дешевле"}
+        body = bodies.get(encoding, "Grün und weiß")
+        data = mark + "id,body\n".encode(encoding) + f"1,{body}\n".encode(encoding)
+        path = tmp_path / ("rows.csv.gz" if mark else "rows.csv")
+        path.write_bytes(gzip.compress(data) if mark else data)
+        with pytest.raises(InputError, match="not valid Unicode") as caught:
+            build(path, kb, collection="t", title=None)
+        if named == "pandas":
+            source = eval(re.search(r"pandas\.(read_csv\(.*?\))", str(caught.value))[0], {"pandas": pd})
+        else:
+            source = re.search(r"SELECT .* FROM read_csv\(.*\)", str(caught.value))[0]
+            assert f"encoding = '{named}'" in source
+        build(source, kb, collection="t", title=None)
+        assert read(kb, "SELECT row_text FROM rows_of_t") == [(body,)]
+
+    TEXTS = (
+        ("313,23", "12", None, r"10 of its 10 values are numbers with a decimal comma, the first '313,23'\. .*"),
+        ("1.234,50", "0,1", "k. A.", r"9 of its 10 values are numbers with a decimal comma.*; 'k. A.' is not\. .*"),
+        ("1,234", "12", None, "10 of its 10 values are numbers with a comma, the first '1,234'"),
+        ("2024-01-02 08:00:00", "2024-02-03 10:00:00", "N/A", "9 of its 10 values are dates; 'N/A' is not"),
+        ("01.02.2024", "31.12.2024", "31.02.2024", "9 of its 10 values are dates; '31.02.2024' is not"),
+        ("1.5", "-2e3", "?", r"9 of its 10 values are numbers; '\?' is not"),
+        ("1.5", "it's", "?", ""),
+        ("abc, d", "12, e", None, ""),
+        ("2024", "late", None, ""),
+    )
+
+    @pytest.mark.parametrize("how", ["file", "query"])
+    @pytest.mark.parametrize(("first", "others", "odd", "note"), TEXTS)
+    def test_columns_that_nearly_are_numbers_or_dates(self, kb, tmp_path, first, others, odd, note, how):
+        path = tmp_path / "rows.csv"
+        values = [first, *[others] * 8, odd or others]
+        pd.DataFrame({"id": range(len(values)), "body": values, "name": values, "value": values}).to_csv(
+            path, index=False
+        )
+        source = path if how == "file" else f"FROM read_csv('{path}')"
+        report = build(source, kb, collection="t", title=None)
+        if not note:
+            assert report.warnings == []
+            return
+        assert len(report.warnings) == 2
+        for name, warning in zip(("name", "value"), report.warnings, strict=True):
+            assert re.search(f"The column {name} is text: {note}", warning)
+        assert read(kb, "SELECT DISTINCT typeof(value) FROM rows_of_t") == [("VARCHAR",)]
+        if how == "query":
+            assert "with read_csv(…, " in report.warnings[0]
+            return
+        query = re.search(r"SELECT .*?\)", report.warnings[0])[0]
+        again = build(query, kb, collection="t", title=None)
+        assert not [one for one in again.warnings if "is text" in one]
+        ((kind, missing),) = read(kb, "SELECT any_value(typeof(value)), count(*) FILTER (value IS NULL) FROM rows_of_t")
+        assert kind in {"DOUBLE", "DATE", "TIMESTAMP", "BIGINT"}
+        assert missing == (odd is not None)
+
+    def test_a_rare_value_is_found_in_all_rows_and_json_is_left_alone(self, kb, tmp_path):
+        value = "CASE WHEN i % 900 = 899 THEN 'N/A' ELSE i::VARCHAR END"
+        rows = f"SELECT i AS id, 'x' AS body, {value} AS n FROM range(3000) AS t(i)"
+        (note,) = build(write(tmp_path / "a.csv", rows), kb, title=None).warnings
+        assert "2,997 of its 3,000 values are numbers; 3 are not, the first 'N/A'" in note
+        assert update(kb).warnings == []
+        assert build(write(tmp_path / "b.jsonl", rows), kb, title=None).warnings == []
+
+    def test_a_mark_of_utf_8_is_no_matter(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        path.write_text("id,body\n1,Grün\n", "utf-8-sig")
+        assert build(path, kb, title=None).added == 1
+
+    def test_other_files_that_are_not_utf_8(self, kb, tmp_path):
+        for data in ('{"id": 1, "body": "Grün"}'.encode("utf-16"), '{"id": 1, "body": "Grün"}'.encode("latin-1")):
+            self.refused_file(kb, tmp_path / "rows.jsonl", data, r"not valid Unicode.*Save it as UTF-8\.$")
+
     def refused_file(self, kb, path, data, message):
         path.write_bytes(data)
         kb.unlink(missing_ok=True)
@@ -1151,6 +1297,12 @@ class TestEverywhere:
             "a.md": None,
             "tickets/4": 4,
         }
+
+    def test_the_view_has_a_comment(self, kb):
+        named = "FROM duckdb_views() WHERE view_name = 'rows_of_tickets'"
+        assert read(kb, f"SELECT comment {named}") == [
+            ("The rows of the collection tickets in their own types, with doc_id, their key and their text",)
+        ]
 
     def test_joined_back_in_sql(self, kb, tickets):
         with duckdb.connect() as con:

@@ -117,6 +117,9 @@ class TestPython:
             getattr(store, search)("zebra", top_kk=3, **extra)
 
     def test_a_function_takes_no_option_of_another_search(self, file):
+        for name, meant in {"filter": "metadata", "filters": "metadata", "where": "metadata", "limit": "top_k"}.items():
+            with pytest.raises(TypeError, match=rf"keyword argument '{name}'\. Did you mean '{meant}'\?"):
+                sqlrag.vector_query("zebra", file, **{name: 1})
         with pytest.raises(TypeError, match=r"vector_query\(\) got an unexpected keyword argument 'fusion'"):
             sqlrag.vector_query("zebra", file, fusion="rrf")
         with pytest.raises(TypeError, match="codes_pool"):

@@ -337,8 +337,15 @@ class TestNothingFound:
         ):
             (notice,) = sqlrag.lexical_query("zebra", path, **options).notices
             assert notice.split("}. ")[1].startswith(told)
-        # Of several, one that is there is enough.
-        assert sqlrag.lexical_query("zebra", path, collection=["guides", "guide"]).notices == []
+        # Of several, one that is there is enough to find something; the others are told all the same.
+        for search in (sqlrag.lexical_query, sqlrag.vector_query, sqlrag.hybrid_query):
+            for options, told in (
+                ({"collection": ["guides", "guide"]}, ["No chunk has the collection 'guide'; did you mean 'guides'?"]),
+                ({"collection": ["guides", "guides"]}, []),
+                ({"tags_any": ["howto", "howtos"]}, []),
+            ):
+                found = search("zebra", path, **options)
+                assert (found.notices, len(found)) == (told, 1)
 
     def test_plain_words(self, tmp_path):
         path = build(tmp_path, a_md="---\ntags: [a]\n---\nzebra", b_md="---\ntags: [b]\n---\nlion")

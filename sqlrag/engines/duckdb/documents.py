@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, first_lines
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql, run_script
@@ -547,9 +547,8 @@ class DeleteReport:
         """Return the report as lines for a terminal."""
         deleted = f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} deleted"
         lines = [f"{deleted}, {len(self.unknown):,} unknown"]
-        lines += [f"  deleted: {doc_id}" for doc_id in self.deleted]
-        lines += [f"  unknown: {doc_id}" for doc_id in self.unknown]
-        return "\n".join(lines)
+        lines += first_lines(self.deleted, "  deleted: ")
+        return "\n".join([*lines, *first_lines(self.unknown, "  unknown: ")])
 
 
 def delete_documents(

@@ -81,8 +81,8 @@ def failure(path: object, error: BaseException, consequence: str = "", temporary
     if is_damage(error):
         return StoreError(
             path,
-            f"{path} cannot be read, it may be damaged or cut short: {text}. {after}Copy it again, or rebuild it with "
-            "prepare_embeddings.",
+            f"{path} cannot be read, it may be damaged or cut short: {text}. {after}Copy it again, or rebuild it "
+            "(prepare_embeddings; index_rows for rows of tables).",
         )
     return StoreError(
         path,

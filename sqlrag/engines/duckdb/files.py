@@ -454,7 +454,13 @@ def _join(path: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(str(path))
     except duckdb.ConnectionException as error:
         how = "with settings of its own" if read_only else "for reading or with settings of its own"
-        raise held_here(path, f"open {how} through duckdb.connect", "Close that connection") from error
+        raise open_by_connection(path, f" {how}") from error
+
+
+def open_by_connection(path: Path, how: str = "") -> StoreLockedError:
+    """Return the error for a file that the program itself has open by a connection of DuckDB."""
+    remedy = "Close that connection (con.close(), or %sqlrag --close after %sqlrag in a notebook)"
+    return held_here(path, f"open{how} through duckdb.connect, sqlrag.connect or %sqlrag", remedy)
 
 
 def held_here(path: Path, how: str, remedy: str) -> StoreLockedError:

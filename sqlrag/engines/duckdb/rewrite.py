@@ -34,9 +34,9 @@ from sqlrag.engines.duckdb.files import (
     check_not_inherited,
     check_output,
     confine,
-    held_here,
     is_open_here,
     log_of,
+    open_by_connection,
     patiently,
     prepare_to_write,
     rights_of,
@@ -121,7 +121,7 @@ def check_not_open(path: Path) -> None:
     """Raise StoreLockedError for a file that this process has open by other means than a Database."""
     check_not_inherited(path)
     if path.exists() and is_open_here(path):
-        raise held_here(path, "open through duckdb.connect", "Close that connection")
+        raise open_by_connection(path)
 
 
 def steps_of(temporary: Path) -> Path:

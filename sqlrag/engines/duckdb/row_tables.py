@@ -124,11 +124,13 @@ def create(con: duckdb.DuckDBPyConnection, collection: str, columns: Mapping[str
 
 
 def _create_view(con: duckdb.DuckDBPyConnection, collection: str, key: str) -> None:
+    comment = f"The rows of the collection {collection} in their own types, with doc_id, their key and their text"
     con.execute(
         f"CREATE OR REPLACE VIEW {identifier(view_of(collection))} AS "  # noqa: S608 - quoted
         f"SELECT v.doc_id, v.{identifier(key)} AS row_key, v.* EXCLUDE (doc_id, row_hash), s.text AS row_text "
         f"FROM {identifier(table_of(collection))} AS v JOIN source_documents AS s ON s.doc_id = v.doc_id"
     )
+    con.execute(f"COMMENT ON VIEW {identifier(view_of(collection))} IS {quoted(comment)}")
 
 
 def restore_views(con: duckdb.DuckDBPyConnection) -> None:

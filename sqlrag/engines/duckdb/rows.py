@@ -440,7 +440,7 @@ def rows_of(path: Path | str, found: Mapping[str, dict[str, Any]], names: Sequen
         raise StoreError(
             path,
             f"{path} is damaged: its tables name {missing!r}, which it does not hold. Run sqlrag check; copy the file "
-            "again, or rebuild it with prepare_embeddings.",
+            "again, or rebuild it (prepare_embeddings; index_rows for rows of tables).",
         )
     return [found[name] for name in names]
 

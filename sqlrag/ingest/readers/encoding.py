@@ -10,7 +10,7 @@ from sqlrag.arguments import counted
 from sqlrag.errors import DocumentError
 
 # Longest first: the mark of UTF-32 LE begins with that of UTF-16 LE.
-_BYTE_ORDER_MARKS = (
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -90,7 +90,7 @@ def decode(data: bytes, doc_id: str) -> tuple[str, tuple[str, ...]]:
     DocumentError
         It is binary data, or no known encoding fits well enough.
     """
-    mark = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "")
+    mark = next((name for mark, name in BYTE_ORDER_MARKS if data.startswith(mark)), "")
     if mark.startswith(("utf-16", "utf-32")):
         try:
             return data.decode(mark), ()
@@ -106,7 +106,7 @@ def decode(data: bytes, doc_id: str) -> tuple[str, tuple[str, ...]]:
     start = data[:_JUDGED]
     controls = len(start) - len(start.translate(None, _CONTROLS))
     if 10 * controls > len(start):
-        encoding = _wide_encoding(data)
+        encoding = wide_encoding(data)
         if not encoding:
             raise DocumentError(doc_id, "the content is not text: it is binary data")
         return data.decode(encoding), _guessed(doc_id, encoding)
@@ -120,7 +120,7 @@ def decode(data: bytes, doc_id: str) -> tuple[str, tuple[str, ...]]:
         is_mostly_ascii = 10 * len(data.translate(None, _ASCII)) < len(data)
         if b"\x00" not in data and others > (2 * wrong - 1 if is_mostly_ascii else 10 * wrong):
             return text, (f"{doc_id}: {counted(wrong, 'wrong UTF-8 sequence')} became U+FFFD",)
-    encoding = _legacy_encoding(data) or (_wide_encoding(data) if len(data) >= _LEAST_CJK else "")
+    encoding = legacy_encoding(data) or (wide_encoding(data) if len(data) >= _LEAST_CJK else "")
     if not encoding:
         raise DocumentError(doc_id, "not UTF-8 text and no known encoding fits; save it as UTF-8")
     return data.decode(encoding), _guessed(doc_id, encoding)
@@ -137,7 +137,7 @@ def _decoded(data: bytes, encoding: str) -> str | None:
         return None
 
 
-def _wide_encoding(data: bytes) -> str:
+def wide_encoding(data: bytes) -> str:
     """Return the one of UTF-16 and UTF-32 that fits; "" if none does.
 
     Text of a language needs few of the 256-character pages of Unicode. With the bytes in the wrong order, each
@@ -165,7 +165,7 @@ def _seven_bit_encoding(data: bytes) -> str:
     return next((name for name, _ in _ranked(data, _SEVEN_BIT_NAMES) if _decoded(data, name) is not None), "")
 
 
-def _legacy_encoding(data: bytes) -> str:
+def legacy_encoding(data: bytes) -> str:
     """Return the encoding that fits best; "" if none does well enough."""
     evidence = data
     if len(data) > _EVIDENCE:

@@ -1,0 +1,34 @@
+-- What the values of text columns of a source look like: how many there are, how many are numbers, numbers with a
+-- comma, and dates or times, and the first one, by its row, that is none of each. $columns and $rows are put in.
+WITH cells AS (
+    UNPIVOT (SELECT rowid, $columns FROM source WHERE $rows) ON COLUMNS(* EXCLUDE (rowid)) INTO NAME name VALUE value
+), trimmed AS (
+    SELECT name, rowid AS place, trim(value) AS value FROM cells WHERE trim(value) <> ''
+), forms AS (
+    SELECT
+        *,
+        length(value) < 40 AS is_short,
+        is_short AND TRY_CAST(value AS DOUBLE) IS NOT NULL AS is_number,
+        is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(\.\d{3})*|\d+)(,\d+)?') AS is_comma_number,
+        is_short AND regexp_full_match(value, '[+-]?\d{1,3}(,\d{3})+(\.\d+)?') AS has_thousands,
+        is_short AND coalesce(
+            TRY_CAST(value AS TIMESTAMP), try_strptime(value, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d'])
+        ) IS NOT NULL AS is_date
+    FROM trimmed
+)
+SELECT
+    name,
+    count(*) AS present,
+    count(*) FILTER (is_number) AS numbers,
+    count(*) FILTER (is_comma_number) AS comma_numbers,
+    count(*) FILTER (is_comma_number AND contains(value, ',')) AS commas,
+    count(*) FILTER (is_comma_number AND contains(value, ',') AND NOT has_thousands) AS surely_decimal,
+    count(*) FILTER (is_comma_number AND contains(value, '.')) AS points,
+    count(*) FILTER (is_date) AS dates,
+    arg_min(value, place) FILTER (contains(value, ',')) AS first_comma,
+    arg_min(value, place) FILTER (NOT is_number) AS no_number,
+    arg_min(value, place) FILTER (NOT is_comma_number) AS no_comma_number,
+    arg_min(value, place) FILTER (NOT is_date) AS no_date
+FROM forms
+GROUP BY name
+ORDER BY name;

@@ -1,0 +1,286 @@
+"""Says why a source of rows cannot be read, or not as it was meant, and what helps."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import duckdb
+
+from sqlrag.arguments import counted, shortened
+from sqlrag.engines.duckdb.schema import read_sql
+from sqlrag.engines.duckdb.statements import identifier, quoted
+from sqlrag.errors import InputError, NotFoundError, StoreLockedError
+from sqlrag.ingest.readers.encoding import BYTE_ORDER_MARKS, legacy_encoding, wide_encoding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# What pandas reads them with.
+_SPREADSHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".xlsb": "pyxlsb", ".ods": "odfpy"}
+
+_SPREADSHEET_IN_SQL = re.compile(rf"'([^']*(?:{'|'.join(map(re.escape, _SPREADSHEETS))}))'", re.IGNORECASE)
+
+_EXTENSION = re.compile(r"(?:exists in the|requires the extension|required extension) '?(\w+)")
+
+_DELIMITERS = ",;\t|"
+
+_JUDGED = 1_000_000  # bytes of a file that tell its encoding
+
+# Of the encodings that DuckDB reads without an extension, by those of Python.
+_OF_DUCKDB = {"utf-16-le": "utf-16", "iso8859-1": "latin-1", "cp1252": "latin-1"}
+
+_LOOKED_AT = 2048  # rows at the beginning, of which text columns are judged before all are
+
+# From what share of the values that are there a column nearly is of another type: at the beginning, and in all rows.
+_LIKELY, _NEARLY = 0.8, 0.9
+
+_OF_CP1252_ALONE = re.compile(rb"[\x80-\x9f]")
+
+
+def spreadsheet_hint(path: str) -> str:
+    """Return how the rows of a spreadsheet are read; "" for any other path."""
+    package = next((package for end, package in _SPREADSHEETS.items() if path.lower().endswith(end)), "")
+    if not package:
+        return ""
+    return (
+        f"{path} is a spreadsheet, which DuckDB does not read by itself. Save the sheet as CSV, or read it in Python "
+        f"by pandas (with {package}): index_rows(pandas.read_excel({path!r}), …, collection={_stem(path)!r})."
+    )
+
+
+def unreadable(
+    error: Exception, name: str, *, kind: str, source: Sequence[str], database: str, key: str
+) -> InputError | NotFoundError | StoreLockedError:
+    """Return the error for a source of rows that cannot be read; ``name`` is how messages name it."""
+    said = " ".join(str(error).strip().partition("\n\n")[0].split())
+    if isinstance(error, duckdb.IOException) and "lock" in said.lower():
+        return StoreLockedError(
+            database or name, f"{database or name} is in use by another process: {said}. Close it there, or wait."
+        )
+    if "No files found" in said:
+        return NotFoundError(f"There is no file {name}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
+    if isinstance(error, duckdb.ConnectionException) or "closed" in said.lower():
+        return InputError(f"{name} cannot be read, because its connection is closed: {said}. Open it again.")
+    if hint := _extension_hint(said, source[0] if kind == "query" or (kind == "object" and source) else ""):
+        return InputError(f"{name} cannot be read: {said.rstrip('.')}. {hint}")
+    if "error when sniffing" in said.lower() and "invalid unicode" not in said.lower():
+        uneven = next(filter(None, (*map(_line_that_ends_otherwise, source), uneven_lines(source, key))), "")
+        why = uneven or "Often a quote is not closed, or the encoding is not UTF-8."
+        return InputError(
+            f"{name} cannot be read as CSV: DuckDB finds no delimiter and quotes that fit all lines. {why} Mend it, "
+            "or give options of read_csv in a query as the source, and its collection by name, which also updates "
+            "rows that are there: FROM read_csv('rows.csv', strict_mode = false)."
+        )
+    if "unicode" in said.lower() or "utf" in said.lower():
+        hint = _encoding_hint(source if kind == "files" else (), kind)
+        return InputError(f"{name} has text that is not valid Unicode, so nothing was read: {said.rstrip('.')}. {hint}")
+    return InputError(f"{name} cannot be read: {said}")
+
+
+def _extension_hint(said: str, query: str) -> str:
+    """Return what helps where a query needs an extension of DuckDB, or reads a spreadsheet; "" for other errors."""
+    missing = _EXTENSION.search(said.replace('"', ""))
+    unknown = missing or "does not exist" in said or "No extension found" in said
+    sheet = _SPREADSHEET_IN_SQL.search(query) if unknown else None
+    if sheet:
+        return spreadsheet_hint(sheet[1])
+    if missing:
+        return (
+            f"Load that extension in a connection of yours, in Python: con.execute('INSTALL {missing[1]}; LOAD "
+            f"{missing[1]}'), and index_rows(query, …, database=con); or save the rows as CSV or Parquet before."
+        )
+    return ""
+
+
+def _encoding_hint(paths: Sequence[str], kind: str) -> str:
+    """Return what reads texts that are not UTF-8: of the first file that is not, or of another source."""
+    if kind == "query":
+        return (
+            "Name its encoding in the query, 'latin-1' or 'utf-16': SELECT * FROM read_csv('rows.csv', encoding = "
+            "'latin-1')."
+        )
+    if kind != "files":
+        return "Mend these texts before."
+    path, encoding = next(((path, found) for path in _files(paths) if (found := _encoding_of(path))), ("", ""))
+    if not _is_csv(path) or not encoding:
+        return "Save it as UTF-8."
+    if not encoding.startswith("duckdb "):
+        return (
+            f"It is {encoding.upper()}, which DuckDB does not read: save it as UTF-8, or read it in Python by pandas: "
+            f"index_rows(pandas.read_csv({path!r}, encoding={encoding!r}), …, collection={_stem(path)!r})."
+        )
+    name = encoding.removeprefix("duckdb ")
+    return (
+        f"Save it as UTF-8, or name its encoding, {name}, by a query, and the collection: SELECT * FROM "  # noqa: S608 - a message
+        f"read_csv({quoted(path)}, encoding = '{name}')."
+    )
+
+
+def _encoding_of(path: str) -> str:
+    """Return what is not UTF-8 in Python's terms, or as "duckdb …" in DuckDB's where that reads it; "" for UTF-8."""
+    with suppress(OSError), _opened(path) as file:
+        data = file.read(_JUDGED)
+        data = data[: len(data) - len(data) % 4] if len(data) == _JUDGED else data
+        mark = next((name for mark, name in BYTE_ORDER_MARKS if data.startswith(mark)), "")
+        if mark == "utf-16":
+            return "duckdb utf-16" if data.startswith(b"\xff\xfe") else "utf-16"
+        if mark == "utf-32":
+            return mark
+        found = wide_encoding(data) if b"\x00" in data else ""
+        if not found and _is_utf_8(data + file.read()):
+            return ""
+        found = found or legacy_encoding(data) or "cp1252"
+        known = _OF_DUCKDB.get(found, "") if found == "utf-16-le" or not _OF_CP1252_ALONE.search(data) else ""
+        return f"duckdb {known}" if known else found
+    return ""
+
+
+def _is_utf_8(data: bytes) -> bool:
+    with suppress(UnicodeDecodeError):
+        data.decode("utf-8")
+        return True
+    return False
+
+
+def missing_column_hint(paths: Sequence[str], name: str, columns: Sequence[str]) -> str:
+    """Return why there is no column of a name though the first line of a CSV file has it; "" where that is not so."""
+    if uneven := uneven_lines(paths, name):
+        return f" {uneven}"
+    for column in columns:
+        for delimiter in _DELIMITERS:
+            if name.casefold() in (
+                one.strip().casefold() for one in column.split(delimiter)[: column.count(delimiter)]
+            ):
+                return (
+                    f" The column {column!r} is a line that was not cut at {delimiter!r}: name that, for instance by "
+                    f"read_csv('rows.csv', delim = {delimiter!r})."
+                )
+    return ""
+
+
+def uneven_lines(paths: Sequence[str], name: str) -> str:
+    """Return a sentence on the first line of a CSV file with more or fewer fields than its first, which has a name.
+
+    "" where there is none, or where no first line has a field of this name.
+    """
+    for path in filter(_is_csv, _files(paths)):
+        with suppress(OSError), _opened(path) as file:
+            lines = (
+                line.decode("utf-8-sig" if number == 0 else "utf-8", "replace") for number, line in enumerate(file)
+            )
+            first = next(lines, "")
+            for delimiter in _DELIMITERS:
+                fields = next(csv.reader([first], delimiter=delimiter), [])
+                if fields[1:] and name.casefold() in _folded(fields):
+                    return _first_uneven(path, lines, delimiter, len(fields))
+    return ""
+
+
+def _first_uneven(path: str, lines: Iterator[str], delimiter: str, expected: int) -> str:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    number = 2
+    try:
+        for fields in reader:
+            if fields and len(fields) != expected:
+                break
+            number = reader.line_num + 2
+        else:
+            return ""
+    except csv.Error:
+        return f"In line {number:,} of {path} a quote is not closed, or not doubled within a field: mend that line."
+    option = f"read_csv({quoted(path)}, delim = {delimiter!r}, header = true, "
+    remedy = (
+        f"Put a field that has a {delimiter!r} of its own in quotes, or leave such lines out by a query: SELECT * FROM "  # noqa: S608 - a message
+        f"{option}ignore_errors = true)."
+        if len(fields) > expected
+        else f"Fill it up, or take what is missing for NULL by a query: SELECT * FROM {option}null_padding = true)."  # noqa: S608 - a message
+    )
+    has = f"{len(fields)} field{'s' * (len(fields) != 1)}"
+    return f"Line {number:,} of {path} has {has} between {delimiter!r}, the first {expected}. {remedy}"
+
+
+def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path: str) -> list[str]:
+    """Return notes on the text columns of "source" that nearly are numbers or dates, with the options that help.
+
+    The columns are looked at as a whole where the first rows look so. ``path`` is the CSV file, "" where it is in a
+    query.
+    """
+    looked = columns
+    for rows, least in ((f"rowid < {_LOOKED_AT}", _LIKELY), ("true", _NEARLY)):
+        if not looked:
+            return []
+        statement = read_sql("rows/looks_like").replace("$columns", ", ".join(map(identifier, looked)))
+        reader = con.execute(statement.replace("$rows", rows))
+        names = [one[0] for one in reader.description or ()]
+        found = [dict(zip(names, row, strict=True)) for row in reader.fetchall()]
+        notes = {one["name"]: note for one in found if (note := _note_on_text(one, path, least))}
+        looked = [name for name in looked if name in notes]
+    return [notes[name] for name in looked]
+
+
+def _note_on_text(found: Mapping[str, Any], path: str, least: float) -> str:
+    present = found["present"]
+    options, what, count, other = [], "", 0, None
+    if found["commas"] and found["comma_numbers"] >= least * present:
+        what, count, other = "numbers with a comma", found["comma_numbers"], found["no_comma_number"]
+        options = ["thousands = ','"]
+        if found["surely_decimal"]:
+            what, options = "numbers with a decimal comma", ["decimal_separator = ','"]
+            options += ["thousands = '.'"] * bool(found["points"])
+    for kind in ("numbers", "dates"):
+        if not what and least * present <= found[kind] < present:
+            what, count, other = kind, found[kind], found[f"no_{kind[:-1]}"]
+    if not what:
+        return ""
+    first = f", the first {found['first_comma']!r}" * bool(options)
+    note = f"The column {found['name']} is text: {count:,} of its {counted(present, 'value')} are {what}{first}"
+    if other is not None:
+        shown = shortened(repr(other))
+        left = present - count
+        note += f"; {shown} is not" if left == 1 else f"; {left:,} are not, the first {shown}"
+        options.append(f"nullstr = ['', {quoted(other)}]")
+    given = ", ".join(options)
+    how = f"with read_csv(…, {given})"
+    if path:
+        how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
+    return f"{note}. Filters compare them as text. To have {what.partition(' ')[0]}, read it {how}, or mend the file."
+
+
+def _line_that_ends_otherwise(path: str) -> str:
+    """Return a sentence about the first line of a file that ends otherwise than its first one, or ""."""
+    ends = {b"\r\n": "CR LF", b"\n": "LF"}
+    with suppress(OSError), Path(path).open("rb") as file:
+        first = b""
+        for number, line in enumerate(file, 1):
+            end = b"\r\n" if line.endswith(b"\r\n") else line[-1:]
+            first = first or end
+            if end != first and end in ends and first in ends:
+                return f"Line {number:,} of {path} ends with {ends[end]}, the first with {ends[first]}."
+    return ""
+
+
+def _folded(fields: Sequence[str]) -> list[str]:
+    return [field.strip().casefold() for field in fields]
+
+
+def _files(paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        yield from [path] if Path(path).exists() else sorted(glob.glob(path))  # noqa: PTH207 - as DuckDB takes it
+
+
+def _is_csv(path: str) -> bool:
+    return re.search(r"\.[ct]sv(\.gz)?$", path.lower()) is not None
+
+
+def _opened(path: str) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path)) if path.lower().endswith(".gz") else Path(path).open("rb")
+
+
+def _stem(path: str) -> str:
+    return Path(path).name.partition(".")[0]
