@@ -186,8 +186,11 @@ def _write_several(
 def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
     """Print the lines of a report that were not printed as warnings; if ``quiet``, only the failures."""
     for line in [f"{f.status}: {f.doc_id}: {f.reason}" for f in report.failures] if quiet else lines:
-        if line.strip().removeprefix("note: ") not in noted:
+        told = line.strip().removeprefix("note: ")
+        if told not in noted:
             write_message(line.strip())
+        if told != line.strip():
+            noted.add(told)
 
 
 def write_reports(
@@ -313,9 +316,9 @@ def update(
         facts, text = _summary(apply_settings(path, **settings, bar_off=quiet), quiet)
         summaries.append(facts)
         lines.append(text)
-    read = {one.collection for one in wanted}
+    read, places_read = {one.collection for one in wanted}, {os.path.realpath(one.folder) for one in wanted}
     for left in known if config.in_force and not named and not collection and not quiet else ():
-        if left.collection not in read:
+        if left.collection not in read and os.path.realpath(left.path) not in places_read:
             write_message(
                 f"note: {config.in_force and config.in_force.path} has no collection {left.collection}, so its "
                 f"documents, of {left.path}, stay as they are. To remove them: "

@@ -196,3 +196,14 @@ def test_what_cannot_begin(tmp_path):
     done = sqlrag_process("watch", "docs", "--db", "kb.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
     assert done.returncode == 1
     assert "not a DuckDB" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_folder_under_a_second_collection_is_told(tmp_path):
+    kb = build(tmp_path, a_md="mango")
+    with watching("docs", "--db", kb, "--collection", "fruit", cwd=tmp_path) as watch:
+        watch.wait_for(r"note: The folder \S*docs is in \S+ as the collections 'default' and 'fruit'.* sqlrag delete")
+        write(tmp_path / "docs", b_md="plum")
+        watch.wait_for(r"1 added \(fruit:b\.md\)")
+        assert watch.text.count("is there twice") == 1
+        assert watch.end() == 0
