@@ -413,7 +413,7 @@ def _servers(values: dict[str, dict[str, Any]]) -> Iterator[_Finding]:
 
 def _file(place: Path) -> Iterator[_Finding]:
     """Yield the state of a file: whether it opens, what a quick check says, and whether its model is here."""
-    from sqlrag.embedders.base import models, short_name
+    from sqlrag.embedders.base import TWINS, models, short_name
     from sqlrag.engines.duckdb.check import check
     from sqlrag.ingest.update import folders_of, twice_read
     from sqlrag.search.open import open_one
@@ -446,10 +446,15 @@ def _file(place: Path) -> Iterator[_Finding]:
     model, provider = facts["embedding"]["model"], facts["embedding"]["provider"]
     known = models()
     state = next((one for one in known.providers if one.name == provider), None)
-    names = {short_name(one.model_name) for one in known.ready if one.provider == provider}
+    here = {one.provider for one in known.ready if short_name(one.model_name) == short_name(model)}
     served = state is not None and state.usable and provider in ("openai", "ollama", "hashing")
-    if served or short_name(model) in names:
+    reason, pip = state.reason if state else "", ""
+    if found := re.search(r"(?:: )?(pip install '[^']+')", reason):
+        reason, pip = reason.replace(found[0], "").removesuffix(" Install it with"), found[1]
+    if served or provider in here:
         yield _Finding(topic, "ok", f"its model {model} ({provider}) is here")
+    elif TWINS.get(provider) in here:
+        yield _Finding(topic, "ok", f"its model {model} ({provider}) is here by the provider {TWINS[provider]}", pip)
     else:
-        why = state.reason if state and state.reason else "it is not here yet, and is loaded when it is first used"
-        yield _Finding(topic, "note", f"its model {model} ({provider}): {why}", "sqlrag models")
+        why = reason or "it is not here yet, and is loaded when it is first used"
+        yield _Finding(topic, "note", f"its model {model} ({provider}): {why}", pip or "sqlrag models")

@@ -177,10 +177,11 @@ def test_without_the_default_model_the_installed_one_is_used_and_named(here, mon
         rows = sqlrag.embed_rows("t.csv", key="id", text="body")
     assert (rows.model, warned[0].filename) == (MINILM, __file__)
     assert any("which is installed" in notice for notice in rows.notices)
-    # A model or provider that was named is never replaced.
-    for named in (["--model", "BAAI/bge-small-en-v1.5"], ["--provider", "onnx"]):
-        done = run("build", "docs", "-o", "named.duckdb", *named)
-        assert (done.exit_code, "is not in the cache" in done.stderr) == (1, True)
+    done = run("build", "docs", "-o", "onnx.duckdb", "--provider", "onnx")
+    assert (done.exit_code, "which is installed" in done.stderr) == (0, True)
+    # A model that was named is never replaced.
+    done = run("build", "docs", "-o", "named.duckdb", "--model", "BAAI/bge-small-en-v1.5")
+    assert (done.exit_code, "is not in the cache" in done.stderr) == (1, True)
     monkeypatch.setattr("sqlrag.embedders.weights.bundle_is_installed", lambda: False)
     done = run("build", "docs", "-o", "named.duckdb")
     assert (done.exit_code, "Three ways out" in done.stderr) == (1, True)
@@ -578,3 +579,38 @@ def test_reembed_takes_the_model_that_is_installed(here):
     assert words(done).count(f"The model is {MINILM}, which is installed") == 1
     done = sqlrag_process("reembed", "kb.duckdb", "--model", "BAAI/bge-small-en-v1.5", cwd=here, **offline)
     assert (done.returncode, "cannot provide it" in done.stderr) == (1, True)
+
+
+def write_metadata(**values):
+    with duckdb.connect("kb.duckdb") as con:
+        con.executemany("UPDATE embedding_metadata SET value = $2 WHERE key = $1", [*values.items()])
+
+
+@pytest.mark.slow
+@needs_offline
+@pytest.mark.filterwarnings("default")
+def test_a_file_of_openvino_is_used_by_onnx_where_it_is_not_installed(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
+    assert run("build", "docs", "--model", MINILM, "--overwrite").exit_code == 0
+    write_metadata(embedding_provider="openvino")
+    told = "is loaded by the provider 'onnx': 'openvino', by which the file was built, is not installed here"
+    pip = "pip install 'sqlrag-duckdb[openvino]'"
+    done = run("search", "a question that is not in the file", "--mode", "vector", "--format", "json")
+    assert (done.exit_code, done.stderr.count(told), pip in done.stderr) == (0, 1, True)
+    (here / "docs" / "new.md").write_text("A new page.")
+    done = run("update")
+    assert (done.exit_code, done.stderr.count(told), "1 added" in done.stdout) == (0, 1, True)
+    findings = json.loads(run("doctor", "kb.duckdb", "--format", "json").stdout)
+    assert [(one["state"], one["remedy"]) for one in findings if "its model" in one["found"]] == [("ok", pip)]
+    # Its vectors are compared with the file's, as always.
+    with duckdb.connect("kb.duckdb") as con:
+        (stored,) = con.execute("SELECT value FROM embedding_metadata WHERE key = 'fingerprint'").fetchone()
+    write_metadata(fingerprint=json.dumps([-x for x in json.loads(stored)]))
+    done = run("search", "another question", "--mode", "vector")
+    assert (done.exit_code, "whose vectors differ: cosine -1.000" in done.stderr) == (1, True)
+    # A model that onnx does not have is missing as before.
+    write_metadata(embedding_model="nowhere")
+    done = run("search", "a third question", "--mode", "vector")
+    assert (done.exit_code, pip in done.stderr, told in done.stderr) == (1, True, False)
+    findings = json.loads(run("doctor", "kb.duckdb", "--format", "json").stdout)
+    assert [(one["state"], one["remedy"]) for one in findings if "its model" in one["found"]] == [("note", pip)]
