@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import re
@@ -21,11 +22,11 @@ from sqlrag import __version__
 from sqlrag.arguments import nearest, with_commands
 from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli import config, printing
-from sqlrag.cli.options import option
+from sqlrag.cli.options import option, with_wait
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.progress import shown
-from sqlrag.settings import TRUST
+from sqlrag.settings import TRUST, WAIT_SECONDS, seconds_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -212,11 +213,15 @@ def command(
     """
 
     def register(function: Callable[..., int | None]) -> Callable[..., None]:
+        takes_wait = "wait" in inspect.signature(function).parameters
+        function = with_wait(function)
+
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
             for given in arguments.keys() & {"query_text", "question"}:
                 arguments[given] = " ".join(arguments[given])
-            code = _run(function, arguments)
+            wait = None if takes_wait else arguments.pop("wait", None)
+            code = _run(function, arguments, wait)
             if code:
                 raise typer.Exit(code)
 
@@ -228,13 +233,13 @@ def command(
     return register
 
 
-def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
-    """Run a command and return its exit code."""
+def _run(function: Callable[..., int | None], arguments: dict[str, Any], wait: float | None = None) -> int:
+    """Run a command and return its exit code; every file that it opens is waited for as long as ``wait`` says."""
     noted.clear()
     with warnings.catch_warnings():
         warnings.showwarning = _note
         try:
-            with _work.under_way(), shown(not arguments.get("quiet")):
+            with _work.under_way(), shown(not arguments.get("quiet")), _waiting(wait):
                 return function(**arguments) or 0
         except (typer.Exit, typer.BadParameter):
             raise
@@ -243,6 +248,20 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
             return 0
         except (Exception, KeyboardInterrupt, Stopped) as error:
             return _explain(error, arguments)
+
+
+@contextmanager
+def _waiting(seconds: float | None) -> Iterator[None]:
+    """Have every file that the block opens waited for so many seconds, None for as long as the environment says."""
+    before = os.environ.get(WAIT_SECONDS)
+    if seconds is not None:
+        os.environ[WAIT_SECONDS] = str(seconds_to_wait(seconds))
+    try:
+        yield
+    finally:
+        if seconds is not None:
+            os.environ.pop(WAIT_SECONDS)
+            os.environ.update({WAIT_SECONDS: before} if before is not None else {})
 
 
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:

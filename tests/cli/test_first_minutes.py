@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sqlrag
-from sqlrag import Chunk, Store
+from sqlrag import Chunk, Store, settings
 from sqlrag.cli import app
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
 from tests.support.helpers import ROOT, build
@@ -614,3 +614,43 @@ def test_a_file_of_openvino_is_used_by_onnx_where_it_is_not_installed(here, monk
     assert (done.exit_code, pip in done.stderr, told in done.stderr) == (1, True, False)
     findings = json.loads(run("doctor", "kb.duckdb", "--format", "json").stdout)
     assert [(one["state"], one["remedy"]) for one in findings if "its model" in one["found"]] == [("note", pip)]
+
+
+OPENING = {
+    *("delete", "search", "explain", "evaluate", "ask", "prompt", "serve", "mcp", "shell", "attach-sql", "map", "info"),
+    *("doctor", "convert", "merge", "publish", "push", "get-source-documents", "embed", "check", "update"),
+}
+
+
+def test_every_command_that_opens_a_file_can_wait_for_it(here, monkeypatch):
+    from sqlrag.cli import config
+    from sqlrag.engines.duckdb import database
+
+    have = {name for name, function in config.commands.items() if "wait" in inspect.signature(function).parameters}
+    assert OPENING - have == set()
+    assert have & {"models", "init", "completion", "conformance", "prepare-embeddings"} == set()
+    monkeypatch.setenv("SQLRAG_WAIT_SECONDS", "1")
+    waited = []
+    seconds = settings.seconds_to_wait
+    monkeypatch.setattr(database, "seconds_to_wait", lambda given: waited.append(seconds(given)) or 0)
+    for arguments in (
+        ["info"],
+        ["search", "mango", "--mode", "lexical"],
+        ["delete", "nothing.md", "--db", "kb.duckdb"],
+    ):
+        waited.clear()
+        assert run(*arguments, "--wait", "7").exit_code == 0
+        assert {*waited} == {7.0}
+        waited.clear()
+        assert run(*arguments).exit_code == 0
+        assert {*waited} == {1.0}
+    done = run("info", "--wait", "-1")
+    assert (done.exit_code, "--wait must be a number of seconds from 0 to 86400, not -1" in done.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_command_says_how_to_wait_for_a_file(here):
+    with Store("kb.duckdb", read_only=False):
+        done = sqlrag_process("info", "kb.duckdb", "--wait", "0", cwd=here)
+    assert done.returncode == 1
+    assert "Wait until it is done (--wait 60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it" in done.stderr

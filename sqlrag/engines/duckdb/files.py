@@ -469,7 +469,7 @@ def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
     return StoreLockedError(
         path,
         f"{path} is in use by {who}, often a notebook kernel, a shell or a server: one process may write, or several "
-        "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment, waits for "
-        "it), or end it and try again.",
+        "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it "
+        "and try again.",
         pid,
     )
