@@ -370,6 +370,10 @@ def _with_httpfs(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
         raise failed from error
 
 
+# The last version of DuckDB whose extension is a package of Python as well.
+_LAST_HTTPFS = (1, 5, 5)
+
+
 def _load_httpfs(con: duckdb.DuckDBPyConnection, path: str) -> None:
     """Load the extension where DuckDB, or the package of that name, has it; nothing is installed."""
     try:
@@ -383,12 +387,13 @@ def _load_httpfs(con: duckdb.DuckDBPyConnection, path: str) -> None:
             if file.is_file():
                 con.execute(f"LOAD {quoted(str(file))}")
                 return
+        parts = tuple(int(part) for part in re.findall(r"\d+", duckdb.__version__)[:3])
+        package = f", or pip install duckdb-extension-httpfs=={duckdb.__version__}" if parts <= _LAST_HTTPFS else ""
         raise InputError(
             f"{path} is in an object store or on the web, and DuckDB {duckdb.__version__} reads it with its extension "
             'httpfs, which is not installed. Install it once, with a network: python -c "import duckdb; '
-            "duckdb.sql('INSTALL httpfs')\", or pip install "
-            f"duckdb-extension-httpfs=={duckdb.__version__}. Or copy the file here. See the handbook's page 'A corpus "
-            "in a lake'."
+            f"duckdb.sql('INSTALL httpfs')\"{package}. Or copy the file here. See the handbook's page 'A corpus in a "
+            "lake'."
         ) from error
 
 
