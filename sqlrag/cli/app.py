@@ -19,7 +19,7 @@ import typer
 import typer.core
 
 from sqlrag import __version__
-from sqlrag.arguments import nearest, with_commands
+from sqlrag.arguments import guessed, nearest, with_commands
 from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli import config, printing
 from sqlrag.cli.options import option, with_wait
@@ -45,17 +45,6 @@ _MORE = {
     "this machine": "init, doctor, models, completion, conformance",
 }
 
-# What people of other programs type first.
-_GUESSES = {
-    "search": ("query", "find", "retrieve"),
-    "build": ("index", "ingest", "create", "prepare", "import"),
-    "update": ("insert", "add", "upsert", "sync"),
-    "ask": ("chat",),
-    "serve": ("run", "server", "ui"),
-    "info": ("inspect", "stats", "status"),
-    "delete": ("remove", "rm"),
-}
-
 # The options that come first in the help of a command that has many, by the names of their parameters.
 _USUAL = (
     *("output", "db", "mode", "chat_model", "chat_base_url", "stream", "key", "text", "title", "model", "provider"),
@@ -77,8 +66,7 @@ class _Group(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            guessed = [verb for verb, guesses in _GUESSES.items() if name in guesses]
-            meant = guessed[0] if guessed else nearest(name, self.commands)
+            meant = nearest(name, [*self.commands, "--help", "--version"])
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {meant!r}?" if meant else ""))
         return super().resolve_command(ctx, args)
 
@@ -111,7 +99,23 @@ class _Command(config.Configured):
         except Exception as error:
             if getattr(error, "option_name", None) == "--db" and any(one.name == "output" for one in self.params):
                 error.message = f"{error.message.removesuffix('.')}. The file to write is named by -o."  # type: ignore[attr-defined]
+            elif getattr(error, "possibilities", False) is not False:
+                self._name_the_option(ctx, error)
             raise
+
+    def _name_the_option(self, ctx: Any, error: Any) -> None:
+        """Have an error for an unknown option name the one that was probably meant, and no other."""
+        params = self.get_params(ctx)
+        flags = {str(one.name): [flag for flag in one.opts if flag.startswith("--")] for one in params}
+        flags |= {flag[2:].replace("-", "_"): [flag] for one in params for flag in (*one.opts, *one.secondary_opts)}
+        name = error.option_name.lstrip("-").replace("-", "_")
+        meant = nearest(name, [name for name, own in flags.items() if own])
+        error.possibilities = None
+        if meant:
+            value = f" {name}" if meant == "form" and name in [*printing.Format] else ""
+            error.message = f"{error.message.removesuffix('.')}. Did you mean {flags[meant][-1]}{value}?"
+        elif guessed(name, [name for name, own in flags.items() if not own]):
+            error.message = f"{error.message.removesuffix('.')}. The question stands without an option."
 
     def invoke(self, ctx: Any) -> Any:
         flags: dict[str, tuple[str, str]] = {}

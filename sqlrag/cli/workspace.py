@@ -449,8 +449,8 @@ def _file(place: Path) -> Iterator[_Finding]:
     here = {one.provider for one in known.ready if short_name(one.model_name) == short_name(model)}
     served = state is not None and state.usable and provider in ("openai", "ollama", "hashing")
     reason, pip = state.reason if state else "", ""
-    if found := re.search(r"(?:: )?(pip install '[^']+')", reason):
-        reason, pip = reason.replace(found[0], "").removesuffix(" Install it with"), found[1]
+    if named := re.search(r"(?:: )?(pip install '[^']+')", reason):
+        reason, pip = reason.replace(named[0], "").removesuffix(" Install it with"), named[1]
     if served or provider in here:
         yield _Finding(topic, "ok", f"its model {model} ({provider}) is here")
     elif TWINS.get(provider) in here:

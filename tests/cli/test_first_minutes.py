@@ -328,6 +328,15 @@ def test_fault_U6_keywords_that_are_like_others(here):
         lambda: sqlrag.vector_query("x", "kb.duckdb", min_similarty=3): "vector_query.* mean 'min_similarity'",
         lambda: sqlrag.update_embeddings("docs", "kb.duckdb", pattern="x"): "update_embeddings.* mean 'patterns'",
         lambda: Store("kb.duckdb").hybrid_query("x", topk=3): "hybrid_query.* mean 'top_k'",
+        lambda: Store("kb.duckdb").hybrid_query("x", k=3): "hybrid_query.* mean 'top_k'",
+        lambda: Store("kb.duckdb").lexical_query("x", limit=3): "lexical_query.* mean 'top_k'",
+        lambda: Store("kb.duckdb").hybrid_query(q="x"): "hybrid_query.* mean 'query_text'",
+        lambda: sqlrag.vector_query("x", "kb.duckdb", topK=3): "vector_query.* mean 'top_k'",
+        lambda: sqlrag.hybrid_query("x", "kb.duckdb", where={}): "hybrid_query.* mean 'metadata'",
+        lambda: sqlrag.hybrid_query(question="x", db_path="kb.duckdb"): "hybrid_query.* mean 'query_text'",
+        lambda: sqlrag.hybrid_query("x", file="kb.duckdb"): "hybrid_query.* mean 'db_path'",
+        lambda: sqlrag.update_embeddings("docs", "kb.duckdb", exclude="x"): "update_embeddings.* mean 'ignore'",
+        lambda: sqlrag.answer("x", "kb.duckdb", model="x"): "answer.* mean 'chat_model'",
     }.items():
         with pytest.raises(TypeError, match=named):
             call()
@@ -366,6 +375,10 @@ def test_fault_U7_one_name_for_one_thing(here):
         ("ingest", "build"),
         ("create", "build"),
         ("serch", "search"),
+        ("export", "convert"),
+        ("ls", "info"),
+        ("help", "--help"),
+        ("version", "--version"),
     ],
 )
 def test_fault_U8_other_verbs_suggest_ours(guess, meant):
@@ -654,3 +667,48 @@ def test_a_command_says_how_to_wait_for_a_file(here):
         done = sqlrag_process("info", "kb.duckdb", "--wait", "0", cwd=here)
     assert done.returncode == 1
     assert "Wait until it is done (--wait 60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("search x --limit 3", "--top-k"),
+        ("search x --k 3", "--top-k"),
+        ("search x -n 3", "--top-k"),
+        ("search x --topk 3", "--top-k"),
+        ("search x --json", "--format json"),
+        ("search x --filter tag=shop", "--metadata"),
+        ("search x --threshold 0.5", "--min-similarity"),
+        ("build docs --exclude drafts", "--ignore"),
+        ("build docs --glob *.md", "--pattern"),
+        ("build docs --size 3", "--chunk-size"),
+        ("ask x --model m", "--chat-model"),
+        ("serve --prot 3", "--port"),
+        ("update --dry-run", None),
+        ("delete --all", None),
+    ],
+)
+def test_an_option_of_another_program_names_ours(arguments, meant, here):
+    done = run(*arguments.split())
+    assert (done.exit_code, "No such option" in done.stderr) == (2, True)
+    assert re.findall(r"Did you mean (.*)\?|Possible options", words(done)) == ([meant] if meant else [])
+
+
+def test_the_question_is_no_option(here):
+    assert "--query. The question stands without an option." in words(run("search", "--query", "mango"))
+
+
+def test_what_is_not_there_names_what_is(here):
+    meant = {
+        "search": "hybrid_query", "query": "hybrid_query", "ask": "answer", "build": "prepare_embeddings",
+        "ingest": "prepare_embeddings", "update": "update_embeddings", "delete": "delete_documents",
+    }  # fmt: skip
+    for name, function in meant.items():
+        # The modules of these names are there as soon as anything has imported them.
+        with pytest.raises((AttributeError, TypeError), match=rf"Did you mean \W?(sqlrag\.)?{function}\b"):
+            getattr(sqlrag, name)("x")
+        with Store("kb.duckdb") as store, pytest.raises(AttributeError, match=rf"mean '(sqlrag\.)?{function}'"):
+            getattr(store, name)("x")
+        assert callable(getattr(sqlrag, function))
+    with Store("kb.duckdb") as store, pytest.raises(AttributeError, match=r"'_nothing'$"):
+        store._nothing()
