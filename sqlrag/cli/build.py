@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sqlrag.arguments import meant_or_there, shown
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
@@ -451,15 +452,22 @@ def delete(
     tags_all: TagsAll = None,
     metadata: Metadata = None,
     form: FormatName = Format.table,
-) -> None:
+) -> int:
     """Delete the documents that meet all of the conditions, with their chunks, vectors and words.
 
-    Unknown documents are reported and are not a failure.
+    Where one is named that is not in the file, the others are deleted, and the exit code is 1.
     """
     from sqlrag.search.change import delete_documents
+    from sqlrag.search.open import open_store
 
+    file = one_file(None, db, or_here=False)
+    if not (doc_id or checksum or collection or tags_any or tags_all or metadata):
+        raise InputError(
+            "Nothing says what to delete. Name documents, or what they have in common: --checksum, --collection, "
+            "--tags-any, --tags-all or --metadata."
+        )
     report = delete_documents(
-        one_file(None, db, or_here=False),
+        file,
         doc_ids=doc_id or None,
         checksum=checksum,
         collection=collection or None,
@@ -471,6 +479,13 @@ def delete(
     for line in details if form is Format.table else ():
         write_message(line.strip())
     write_facts(vars(report), form, counts)
+    if not report.unknown:
+        return 0
+    with open_store(file) as store:
+        known = [row[0] for row in store.cursor().execute("SELECT doc_id FROM sources ORDER BY doc_id").fetchall()]
+    for unknown in report.unknown:
+        write_message(f"There is no document {shown(unknown)}{'; ' if known else '.'}{meant_or_there(unknown, known)}")
+    return 1
 
 
 def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:

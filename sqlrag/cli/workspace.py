@@ -22,7 +22,8 @@ from sqlrag import __version__
 from sqlrag.arguments import counted, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
-from sqlrag.cli.options import Db, DbsInstead, Files, FormatName, Ignore, Wait, from_environment, option
+from sqlrag.cli.build import one_file
+from sqlrag.cli.options import DbsInstead, Files, FormatName, Ignore, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
 from sqlrag.errors import (
     InputError,
@@ -118,7 +119,9 @@ _TICK_SECONDS, _LONGEST_WAIT = 1.0, 60.0
 
 @command("watch", "Keep a file up to date with its folders.", "sqlrag watch docs --db kb.duckdb", "sqlrag watch")
 def watch(
-    db: Db,
+    db: Annotated[
+        Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to update. [the only one here]")
+    ] = None,
     folder: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FOLDER]...", help="[the collections of sqlrag.toml]", show_default=False),
@@ -149,6 +152,7 @@ def watch(
     except ImportError as error:
         raise MissingExtraError("sqlrag watch", "watch") from error
 
+    db = one_file(None, db)
     if not db.exists():
         raise NotFoundError(f"{db} does not exist. Build it first: sqlrag build FOLDER -o {db}")
     places: list[Path | None] = [*(folder or ())] or [None]

@@ -649,7 +649,7 @@ def test_every_command_that_opens_a_file_can_wait_for_it(here, monkeypatch):
     for arguments in (
         ["info"],
         ["search", "mango", "--mode", "lexical"],
-        ["delete", "nothing.md", "--db", "kb.duckdb"],
+        ["delete", "--collection", "none", "--db", "kb.duckdb"],
     ):
         waited.clear()
         assert run(*arguments, "--wait", "7").exit_code == 0
@@ -712,3 +712,20 @@ def test_what_is_not_there_names_what_is(here):
         assert callable(getattr(sqlrag, function))
     with Store("kb.duckdb") as store, pytest.raises(AttributeError, match=r"'_nothing'$"):
         store._nothing()
+
+
+def test_delete_names_what_was_meant(here):
+    done = run("delete", "mango.mb", "pump.md", "--db", "kb.duckdb")
+    assert (done.exit_code, "There is no document 'mango.mb'; did you mean 'mango.md'?" in done.stderr) == (1, True)
+    assert done.stdout == "1 document with 1 chunk deleted, 1 unknown\n"
+    done = run("delete", "--db", "kb.duckdb")
+    assert done.exit_code == 2
+    assert "--checksum, --collection, --tags-any, --tags-all or --metadata" in words(done)
+    assert run("delete", "mango.md", "--db", "kb.duckdb").exit_code == 0
+    assert "There is no document 'mango.md'.\n" in run("delete", "mango.md", "--db", "kb.duckdb").stderr
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "https://host/db/kb/"])
+def test_a_server_is_no_file(url):
+    done = run("search", "mango", "--db", url)
+    assert (done.exit_code, f"{url} is a server and not a file" in done.stderr) == (2, True)

@@ -354,6 +354,11 @@ def _with_httpfs(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
     if re.search(r"['\"\\\x00-\x1f]", url):
         path = path.partition("?")[0]
         raise InputError(f"{path!r} is no address: write a quote in it as %27, a backslash as %5C.")
+    if re.fullmatch(r"https?://[^/]*/?(db/[^/.]+/?)?", path):
+        raise InputError(
+            f"{path} is a server and not a file, whose address would end in its name, such as kb.duckdb. What "
+            "`sqlrag serve` serves is asked by POST /hybrid_query there, see the handbook's page 'REST'."
+        )
     try:
         con = duckdb.connect()
         for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
