@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
+from types import ModuleType
 from typing import Any
 
 from sqlrag.errors import InputError
@@ -55,6 +56,70 @@ class Range:
         return whole(name, value, int(self.ge or 0), MOST if self.le is None else int(self.le))
 
 
+# What users of other programs call what is here, for commands, options, functions, parameters and fields alike. Of the
+# names that a guess stands at, the first is meant that there is.
+_GUESSES = {
+    # Functions and commands.
+    "hybrid_query": ("search", "query", "find", "retrieve", "similarity_search"),
+    "search": ("query", "find", "retrieve"),
+    "prepare_embeddings": ("build", "ingest", "create", "prepare", "import", "embed_documents"),
+    "build": ("index", "ingest", "create", "prepare", "import"),
+    "update_embeddings": ("update", "sync", "refresh"),
+    "update": ("insert", "add", "upsert", "sync", "refresh"),
+    "add_documents": ("insert", "add", "upsert", "upload"),
+    "answer": ("ask", "chat", "generate"),
+    "ask": ("chat", "answer", "generate"),
+    "delete_documents": ("delete", "remove"),
+    "delete": ("remove", "rm"),
+    "get_embedding_metadata": ("info", "stats", "describe"),
+    "info": ("inspect", "stats", "status", "describe", "list", "ls"),
+    "open_store": ("open", "load"),
+    "serve": ("run", "server", "ui"),
+    "convert": ("export",),
+    # Parameters, options and fields.
+    "query_text": ("query", "q", "text", "question", "query_string"),
+    "question": ("query", "q", "text", "query_text"),
+    "top_k": ("k", "n", "limit", "n_results", "num_results", "max_results", "results", "size", "count"),
+    "chunk_size": ("size", "max_chunk_size"),
+    "metadata": ("filter", "filters", "where", "query_filter"),
+    "tags_any": ("tag", "tags"),
+    "min_similarity": ("threshold", "score_threshold", "similarity_threshold", "min_score", "cutoff"),
+    "fusion": ("ranker", "hybrid"),
+    "mode": ("search_type", "query_type", "type"),
+    "form": ("json", "csv", "output_format"),
+    "ignore": ("exclude", "excludes"),
+    "patterns": ("pattern", "glob", "globs", "include"),
+    "pattern": ("patterns", "glob", "globs", "include"),
+    "embed_model_name": ("model", "model_name", "embedding_model"),
+    "model_name": ("model", "embedding_model"),
+    "chat_model": ("model", "model_name", "llm"),
+    "model": ("embed_model_name", "model_name", "embedding_model"),
+    "chunk_overlap": ("overlap",),
+    "db_path": ("db", "database", "store", "file", "path"),
+    "db": ("database", "store", "file", "path", "db_path"),
+    "overwrite": ("force", "replace"),
+    "prune": ("delete_missing", "cleanup"),
+    "files": ("file",),
+    # Nothing here does that.
+    "": ("all", "dry_run"),
+}
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def guessed(name: str, valid: Iterable[str]) -> str | None:
+    """Return the valid name for what users of other programs call otherwise, such as ``top_k`` for ``limit``.
+
+    Case, dashes and underscores do not matter. None where nothing is known, "" where it is known that nothing does it.
+    """
+    names, plain = list(valid), _plain(name)
+    same = [one for one in names if _plain(one) == plain]
+    meant = [ours for ours, guesses in _GUESSES.items() if plain in map(_plain, guesses)]
+    return next((one for one in (*same, *meant) if one in (*names, "")), None)
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name that was probably meant, such as ``embed_model_name`` for ``model``; None without one.
 
@@ -67,6 +132,9 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     if _OTHER_NAMES.get(name) in valid:
         return _OTHER_NAMES[name]
     names = sorted(valid, key=len)
+    known = guessed(name, names)
+    if known is not None:
+        return known or None
     alike = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return next(iter(alike + [one for one in names if name in one.split("_")]), None)
 
@@ -100,11 +168,26 @@ def refuse_unknown_names(function: str, valid: Iterable[str], given: Iterable[st
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}{hint}")
 
 
+class _Module(ModuleType):
+    """A module with the name of what people look for; a call of it says what is meant."""
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        package, _, name = self.__name__.rpartition(".")
+        meant = next(ours for ours, guesses in _GUESSES.items() if name in guesses)
+        raise TypeError(f"{self.__name__} is a module and no function. Did you mean {package}.{meant}?")
+
+
+def refuse_calls(module: str) -> None:
+    """Have a module that is called name the function that is meant, in place of "'module' object is not callable"."""
+    sys.modules[module].__class__ = _Module
+
+
 # Functions that remedies name, and the commands that do the same.
 _COMMANDS = (
     (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
     (r"convert\('([^' ]+)', '([^' ]+)'\)", r"sqlrag convert \1 \2"),
     (r"convert\(('[^']+'), ('[^']+')\)", r"sqlrag convert \1 \2"),
+    (r"delete_documents\(('[^']+'), collection=('[^']+')\)", r"sqlrag delete --collection \2 --db \1"),
     (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
     (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
     (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),

@@ -6,6 +6,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, ParamSpec
 
+from sqlrag.arguments import refuse_calls
 from sqlrag.ingest.build import prepare_file
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from sqlrag.adapters.llama_index import SqlragIndex
     from sqlrag.ingest.run import Prepared
+
+refuse_calls(__name__)
 
 P = ParamSpec("P")
 

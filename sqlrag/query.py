@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sqlrag.arguments import Range, counted, flag, whole
+from sqlrag.arguments import Range, counted, flag, refuse_calls, whole
 from sqlrag.embedders.base import same_model
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.ranking.fusion import reciprocal_rank_fusion as reciprocal_rank_fusion  # as in the published package
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from sqlrag.types import Around, Fusion
 
 log = logging.getLogger("sqlrag.query")
+
+refuse_calls(__name__)
 
 
 @public

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sqlrag import scratch, telemetry
-from sqlrag.arguments import nearest, shortened, shown, with_commands
+from sqlrag.arguments import guessed, nearest, shortened, shown, with_commands
 from sqlrag.cancellation import Work
 from sqlrag.errors import InputError, StoreLockedError
 from sqlrag.network import (
@@ -274,7 +274,13 @@ def wrong_fields(found: Sequence[Mapping[str, Any]], given: Any, schema: Mapping
     wrong: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in found:
         wrong.setdefault(_place(one, given), []).append(one)
-    return "; ".join(_told(place, errors, schema) for place, errors in list(wrong.items())[:_MOST_REPORTED])
+    told = {place: _told(place, errors, schema) for place, errors in list(wrong.items())[:_MOST_REPORTED]}
+    for place, text in told.items():
+        if text.endswith(" is missing") and len(place) == 1 and isinstance(given, Mapping):
+            name = str(place[0])
+            sent = [key for key in given if (key,) not in told and guessed(str(key), [name]) == name]  # of a form
+            told[place] += f"; there is no field {shortened(sent[0])} (did you mean {name}?)" if sent else ""
+    return "; ".join(told.values())
 
 
 def _place(error: Mapping[str, Any], given: Any) -> tuple[Any, ...]:
@@ -301,6 +307,8 @@ def _told(place: tuple[Any, ...], errors: Sequence[Mapping[str, Any]], schema: M
         meant = nearest(str(place[-1]), known)
         others = ", ".join(known[:_MOST_NAMED]) + (", …" if known[_MOST_NAMED:] else "")
         hint = f"did you mean {meant}?" if meant else f"the fields are {others}" if known else ""
+        if place[-1] == "mode" and "query_text" in known:
+            hint = "the mode is in the name: hybrid_query, vector_query, lexical_query"
         return f"there is no field {name}" + (f" ({hint})" if hint else "")
     ranges = [spec for spec in _specs(schema, place) if {"minimum", "maximum"} <= spec.keys()]
     phrases = list(dict.fromkeys(_phrase(one, ranges) for one in errors))

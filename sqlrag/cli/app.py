@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import re
@@ -18,14 +19,14 @@ import typer
 import typer.core
 
 from sqlrag import __version__
-from sqlrag.arguments import nearest, with_commands
+from sqlrag.arguments import guessed, nearest, with_commands
 from sqlrag.cancellation import Stopped, Work
 from sqlrag.cli import config, printing
-from sqlrag.cli.options import option
+from sqlrag.cli.options import option, with_wait
 from sqlrag.cli.printing import silence_broken_pipe, write, write_message
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.progress import shown
-from sqlrag.settings import TRUST
+from sqlrag.settings import TRUST, WAIT_SECONDS, seconds_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,17 +43,6 @@ _MORE = {
     "sharing": "mcp, shell, attach-sql, convert, merge, publish, push, pull",
     "the file": "check, repair, backup, compact, upgrade",
     "this machine": "init, doctor, models, completion, conformance",
-}
-
-# What people of other programs type first.
-_GUESSES = {
-    "search": ("query", "find", "retrieve"),
-    "build": ("index", "ingest", "create", "prepare", "import"),
-    "update": ("insert", "add", "upsert", "sync"),
-    "ask": ("chat",),
-    "serve": ("run", "server", "ui"),
-    "info": ("inspect", "stats", "status"),
-    "delete": ("remove", "rm"),
 }
 
 # The options that come first in the help of a command that has many, by the names of their parameters.
@@ -76,8 +66,7 @@ class _Group(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            guessed = [verb for verb, guesses in _GUESSES.items() if name in guesses]
-            meant = guessed[0] if guessed else nearest(name, self.commands)
+            meant = nearest(name, [*self.commands, "--help", "--version"])
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {meant!r}?" if meant else ""))
         return super().resolve_command(ctx, args)
 
@@ -110,7 +99,23 @@ class _Command(config.Configured):
         except Exception as error:
             if getattr(error, "option_name", None) == "--db" and any(one.name == "output" for one in self.params):
                 error.message = f"{error.message.removesuffix('.')}. The file to write is named by -o."  # type: ignore[attr-defined]
+            elif getattr(error, "possibilities", False) is not False:
+                self._name_the_option(ctx, error)
             raise
+
+    def _name_the_option(self, ctx: Any, error: Any) -> None:
+        """Have an error for an unknown option name the one that was probably meant, and no other."""
+        params = self.get_params(ctx)
+        flags = {str(one.name): [flag for flag in one.opts if flag.startswith("--")] for one in params}
+        flags |= {flag[2:].replace("-", "_"): [flag] for one in params for flag in (*one.opts, *one.secondary_opts)}
+        name = error.option_name.lstrip("-").replace("-", "_")
+        meant = nearest(name, [name for name, own in flags.items() if own])
+        error.possibilities = None
+        if meant:
+            value = f" {name}" if meant == "form" and name in [*printing.Format] else ""
+            error.message = f"{error.message.removesuffix('.')}. Did you mean {flags[meant][-1]}{value}?"
+        elif guessed(name, [name for name, own in flags.items() if not own]):
+            error.message = f"{error.message.removesuffix('.')}. The question stands without an option."
 
     def invoke(self, ctx: Any) -> Any:
         flags: dict[str, tuple[str, str]] = {}
@@ -212,11 +217,15 @@ def command(
     """
 
     def register(function: Callable[..., int | None]) -> Callable[..., None]:
+        takes_wait = "wait" in inspect.signature(function).parameters
+        function = with_wait(function)
+
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
             for given in arguments.keys() & {"query_text", "question"}:
                 arguments[given] = " ".join(arguments[given])
-            code = _run(function, arguments)
+            wait = None if takes_wait else arguments.pop("wait", None)
+            code = _run(function, arguments, wait)
             if code:
                 raise typer.Exit(code)
 
@@ -228,13 +237,13 @@ def command(
     return register
 
 
-def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
-    """Run a command and return its exit code."""
+def _run(function: Callable[..., int | None], arguments: dict[str, Any], wait: float | None = None) -> int:
+    """Run a command and return its exit code; every file that it opens is waited for as long as ``wait`` says."""
     noted.clear()
     with warnings.catch_warnings():
         warnings.showwarning = _note
         try:
-            with _work.under_way(), shown(not arguments.get("quiet")):
+            with _work.under_way(), shown(not arguments.get("quiet")), _waiting(wait):
                 return function(**arguments) or 0
         except (typer.Exit, typer.BadParameter):
             raise
@@ -243,6 +252,20 @@ def _run(function: Callable[..., int | None], arguments: dict[str, Any]) -> int:
             return 0
         except (Exception, KeyboardInterrupt, Stopped) as error:
             return _explain(error, arguments)
+
+
+@contextmanager
+def _waiting(seconds: float | None) -> Iterator[None]:
+    """Have every file that the block opens waited for so many seconds, None for as long as the environment says."""
+    before = os.environ.get(WAIT_SECONDS)
+    if seconds is not None:
+        os.environ[WAIT_SECONDS] = str(seconds_to_wait(seconds))
+    try:
+        yield
+    finally:
+        if seconds is not None:
+            os.environ.pop(WAIT_SECONDS)
+            os.environ.update({WAIT_SECONDS: before} if before is not None else {})
 
 
 def _explain(error: BaseException, arguments: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sqlrag.arguments import first_lines
+from sqlrag.arguments import first_lines, meant_or_there, shown
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
@@ -188,8 +188,11 @@ def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
     """Print the lines of a report that were not printed as warnings; if ``quiet``, only the failures."""
     failures = [f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in report.failures]
     for line in first_lines(failures) if quiet else lines:
-        if line.strip().removeprefix("note: ") not in noted:
+        told = line.strip().removeprefix("note: ")
+        if told not in noted:
             write_message(line.strip())
+        if told != line.strip():
+            noted.add(told)
 
 
 def write_reports(
@@ -315,9 +318,9 @@ def update(
         facts, text = _summary(apply_settings(path, **settings, bar_off=quiet), quiet)
         summaries.append(facts)
         lines.append(text)
-    read = {one.collection for one in wanted}
+    read, places_read = {one.collection for one in wanted}, {os.path.realpath(one.folder) for one in wanted}
     for left in known if config.in_force and not named and not collection and not quiet else ():
-        if left.collection not in read:
+        if left.collection not in read and os.path.realpath(left.path) not in places_read:
             write_message(
                 f"note: {config.in_force and config.in_force.path} has no collection {left.collection}, so its "
                 f"documents, of {left.path}, stay as they are. To remove them: "
@@ -450,15 +453,22 @@ def delete(
     tags_all: TagsAll = None,
     metadata: Metadata = None,
     form: FormatName = Format.table,
-) -> None:
+) -> int:
     """Delete the documents that meet all of the conditions, with their chunks, vectors and words.
 
-    Unknown documents are reported and are not a failure.
+    Where one is named that is not in the file, the others are deleted, and the exit code is 1.
     """
     from sqlrag.search.change import delete_documents
+    from sqlrag.search.open import open_store
 
+    file = one_file(None, db, or_here=False)
+    if not (doc_id or checksum or collection or tags_any or tags_all or metadata):
+        raise InputError(
+            "Nothing says what to delete. Name documents, or what they have in common: --checksum, --collection, "
+            "--tags-any, --tags-all or --metadata."
+        )
     report = delete_documents(
-        one_file(None, db, or_here=False),
+        file,
         doc_ids=doc_id or None,
         checksum=checksum,
         collection=collection or None,
@@ -470,6 +480,13 @@ def delete(
     for line in details if form is Format.table else ():
         write_message(line.strip())
     write_facts(vars(report), form, counts)
+    if not report.unknown:
+        return 0
+    with open_store(file) as store:
+        known = [row[0] for row in store.cursor().execute("SELECT doc_id FROM sources ORDER BY doc_id").fetchall()]
+    for unknown in report.unknown:
+        write_message(f"There is no document {shown(unknown)}{'; ' if known else '.'}{meant_or_there(unknown, known)}")
+    return 1
 
 
 def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:

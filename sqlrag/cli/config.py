@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from sqlrag.arguments import guessed
 from sqlrag.cli.printing import write_message
 from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ranking.plan import OPTIONS
@@ -282,7 +283,7 @@ def _refuse_unknown(config: Config, table: str, key: str, known: Mapping[str, An
             'variable and name that one, as in api_key_env = "MY_API_KEY".',
         )  # fmt: skip
     valid = sorted(known[table]) if table else sorted([*known, "collections"])
-    near = get_close_matches(key, valid, 1, 0.6)
+    near = [one for one in [guessed(key, valid)] if one] or get_close_matches(key, valid, 1, 0.6)
     homes = [f"[{name}]" for name in known if key in known[name]]
     hint = f"It belongs into {' or '.join(homes)}. " if homes else f"Did you mean {near[0]}? " if near else ""
     what = "key" if table else "table"

@@ -165,6 +165,15 @@ def _parameter(name: str) -> inspect.Parameter:
     )
 
 
+def with_wait(function: F) -> F:
+    """Add --wait to a command that opens a file and does not take it; what runs the command puts it into effect."""
+    own = _annotated(function)
+    if "wait" in own or not own.keys() & {"db", "file", "files", "source"}:
+        return function
+    wait = inspect.Parameter("wait", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Wait)
+    return _with_parameters(function, [*own.values(), wait])
+
+
 def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the functions take them: names for choices, None for empty lists, metadata as a mapping."""
 

@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 import typer
 
 from sqlrag import __version__
-from sqlrag.arguments import counted, first_lines
+from sqlrag.arguments import counted, first_lines, with_commands
 from sqlrag.cli import config
-from sqlrag.cli.app import command
-from sqlrag.cli.options import Db, DbsInstead, Files, FormatName, Ignore, Wait, from_environment, option
+from sqlrag.cli.app import command, noted
+from sqlrag.cli.build import one_file
+from sqlrag.cli.options import DbsInstead, Files, FormatName, Ignore, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
 from sqlrag.errors import (
     InputError,
@@ -68,9 +69,16 @@ def init(
                 f"# {one.help}",
                 f"file = {_toml(output.as_posix())}" if is_file else f"# {key} = {one.example(key)}",
             ]
+    stored, taken = _stored_collections(output), set[str]()
     for path in folder or [Path("docs")]:
-        mark = "" if folder else "# "
-        name = re.sub(r"[:#/]|[^\w. -]", "-", path.absolute().name) or "default"
+        name = stored.get(os.path.realpath(path)) or re.sub(r"[:#/]|[^\w. -]", "-", path.absolute().name) or "default"
+        mark = "" if folder and name not in taken else "# "
+        if name in taken:
+            write_message(
+                f"note: {path} is a comment only: {output} has it as the collection {name!r}, as it has another of "
+                "these folders, and a collection has one folder here."
+            )
+        taken.add(name)
         ids = [] if name == DEFAULT_COLLECTION else [f"# The ids of its documents begin with {_toml(f'{name}:')}"]
         lines += ["", f"{mark}[collections.{_toml(name)}]", *ids, f"{mark}folder = {_toml(path.as_posix())}"]
         lines += ['# pattern = ["*.md"]', '# ignore = ["drafts/"]']
@@ -81,6 +89,18 @@ def init(
     except FileExistsError as error:
         raise InputError(f"{target} exists. Edit it, or remove it first.") from error
     write(str(target))
+
+
+def _stored_collections(file: Path) -> dict[str, str]:
+    """Return the collections of the folders that a file was built from, by the real path of the folder."""
+    from sqlrag.ingest.update import folders_of
+
+    try:
+        known = folders_of(file)[0] if file.exists() else []
+    except SqlragError as error:
+        write_message(f"note: The collections of {file} cannot be looked up, so the folders' names are used. {error}")
+        known = []
+    return {os.path.realpath(one.path): one.collection for one in reversed(known)}
 
 
 def _toml(text: str) -> str:
@@ -99,7 +119,9 @@ _TICK_SECONDS, _LONGEST_WAIT = 1.0, 60.0
 
 @command("watch", "Keep a file up to date with its folders.", "sqlrag watch docs --db kb.duckdb", "sqlrag watch")
 def watch(
-    db: Db,
+    db: Annotated[
+        Path | None, option("--db", metavar="FILE", envvar="SQLRAG_DB", help="The file to update. [the only one here]")
+    ] = None,
     folder: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FOLDER]...", help="[the collections of sqlrag.toml]", show_default=False),
@@ -130,6 +152,7 @@ def watch(
     except ImportError as error:
         raise MissingExtraError("sqlrag watch", "watch") from error
 
+    db = one_file(None, db)
     if not db.exists():
         raise NotFoundError(f"{db} does not exist. Build it first: sqlrag build FOLDER -o {db}")
     places: list[Path | None] = [*(folder or ())] or [None]
@@ -253,6 +276,10 @@ class _Watched:
         fresh = sorted({*report.failures} - self._failures)
         for line in first_lines([f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in fresh], ""):
             write_message(line)
+        for note in report.warnings:
+            if note not in noted:
+                noted.add(note)
+                write_message(f"note: {note}")
         new, self._failures = {*report.failures} - self._failures, {*report.failures}
         lists: dict[str, list[Any]] = {what: getattr(report, what) for what in ("added", "changed", "removed")}
         lists["renamed"] = [f"{one.old} to {one.new}" for one in report.renamed]
@@ -391,14 +418,16 @@ def _servers(values: dict[str, dict[str, Any]]) -> Iterator[_Finding]:
 
 def _file(place: Path) -> Iterator[_Finding]:
     """Yield the state of a file: whether it opens, what a quick check says, and whether its model is here."""
-    from sqlrag.embedders.base import models, short_name
+    from sqlrag.embedders.base import TWINS, models, short_name
     from sqlrag.engines.duckdb.check import check
+    from sqlrag.ingest.update import folders_of, twice_read
     from sqlrag.search.open import open_one
 
     topic = str(place)
     try:
         with open_one(place) as store:
             facts = store.get_embedding_metadata()
+        twice = [] if is_address(place) else twice_read(place, folders_of(place)[0])
         problems = [] if is_address(place) else check(place, quick=True)
     except NotFoundError as error:
         yield _Finding(topic, "broken", str(error), f"sqlrag build FOLDER -o {place}")
@@ -416,13 +445,21 @@ def _file(place: Path) -> Iterator[_Finding]:
         yield _Finding(topic, "broken", found, f"sqlrag repair {place}")
     if not problems:
         yield _Finding(topic, "ok", "the quick check finds no problem; the word index is in step")
+    for note in twice:
+        found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove a collection: ")
+        yield _Finding(topic, "note", found, remedy)
     model, provider = facts["embedding"]["model"], facts["embedding"]["provider"]
     known = models()
     state = next((one for one in known.providers if one.name == provider), None)
-    names = {short_name(one.model_name) for one in known.ready if one.provider == provider}
+    here = {one.provider for one in known.ready if short_name(one.model_name) == short_name(model)}
     served = state is not None and state.usable and provider in ("openai", "ollama", "hashing")
-    if served or short_name(model) in names:
+    reason, pip = state.reason if state else "", ""
+    if named := re.search(r"(?:: )?(pip install '[^']+')", reason):
+        reason, pip = reason.replace(named[0], "").removesuffix(" Install it with"), named[1]
+    if served or provider in here:
         yield _Finding(topic, "ok", f"its model {model} ({provider}) is here")
+    elif TWINS.get(provider) in here:
+        yield _Finding(topic, "ok", f"its model {model} ({provider}) is here by the provider {TWINS[provider]}", pip)
     else:
-        why = state.reason if state and state.reason else "it is not here yet, and is loaded when it is first used"
-        yield _Finding(topic, "note", f"its model {model} ({provider}): {why}", "sqlrag models")
+        why = reason or "it is not here yet, and is loaded when it is first used"
+        yield _Finding(topic, "note", f"its model {model} ({provider}): {why}", pip or "sqlrag models")

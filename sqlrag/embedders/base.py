@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import os
 import sys
+import warnings
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -16,7 +17,7 @@ import numpy as np
 
 from sqlrag.arguments import not_blank, shown
 from sqlrag.embedders.batching import embed_texts
-from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError
+from sqlrag.errors import InputError, MissingExtraError, ModelMismatchError, ModelUnavailableError
 from sqlrag.locks import new_lock
 from sqlrag.network import scrub
 from sqlrag.normalize import without_surrogates
@@ -381,7 +382,7 @@ _ADDRESS = {"openai": "OPENAI_BASE_URL", "ollama": "OLLAMA_HOST"}
 
 
 def load_stored(path: Path | str, identity: ModelIdentity, remedy: str) -> Embedder:
-    """Load the model that a file names.
+    """Load the model that a file names; with a warning by another provider that has it, where its own lacks its extra.
 
     Raises
     ------
@@ -399,6 +400,8 @@ def load_stored(path: Path | str, identity: ModelIdentity, remedy: str) -> Embed
         )
     try:
         embedder = load_embedder(identity.model_name, provider=identity.provider, **_options(identity))
+    except MissingExtraError as error:
+        embedder = _from_twin(path, identity, error)
     except InputError as error:  # the caller named no provider: the file did
         raise ModelUnavailableError(f"{path} names a model that is not here: {error}") from error
     stored = (identity.query_prefix, identity.passage_prefix)
@@ -406,6 +409,27 @@ def load_stored(path: Path | str, identity: ModelIdentity, remedy: str) -> Embed
     if identity.fingerprint is not None and (embedder.query_prefix, embedder.passage_prefix) != stored:
         embedder = copy.copy(embedder)  # the weights are shared
         embedder.query_prefix, embedder.passage_prefix = stored
+    return embedder
+
+
+# The providers whose models another one has as well: the same names, files and prefixes.
+TWINS = {"openvino": "onnx"}
+
+
+def _from_twin(path: Path | str, identity: ModelIdentity, error: MissingExtraError) -> Embedder:
+    """Load a model by the provider that has it as well, or raise the error."""
+    twin = TWINS.get(identity.provider)
+    if twin is None:
+        raise error
+    try:
+        embedder = load_embedder(identity.model_name, provider=twin, **_options(identity))
+    except (InputError, ModelUnavailableError):
+        raise error from None
+    warnings.warn(
+        f"The model of {path}, {identity.model_name}, is loaded by the provider {twin!r}: {identity.provider!r}, by "
+        f"which the file was built, is not installed here (pip install 'sqlrag-duckdb[{error.extra}]').",
+        stacklevel=2,
+    )
     return embedder
 
 

@@ -743,7 +743,7 @@ def model_of_new_file(
     try:
         return load_embedder(model_name, provider=provider, **options)  # type: ignore[arg-type]
     except ModelUnavailableError:
-        if model_name is not None or provider != "auto" or not bundle_is_installed():
+        if model_name is not None or provider not in ("auto", "onnx", "openvino") or not bundle_is_installed():
             raise
     note = (
         f"The model is {MINILM}, which is installed: the default, {DEFAULT_MODEL}, is not in the cache and cannot be "
@@ -751,7 +751,7 @@ def model_of_new_file(
     )
     notes.append(note)
     warnings.warn(note, stacklevel=stacklevel)
-    return load_embedder(MINILM)
+    return load_embedder(MINILM, provider=provider)
 
 
 def check_suffix(output: Path) -> None:

@@ -319,12 +319,34 @@ def folders_of(
     with Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
         states, patterns, tables = read_states(con), metadata.patterns_of(con), row_tables.sources(con)
+    return _folders(states, patterns), tables
+
+
+def _folders(states: Mapping[str, SourceState], patterns: Mapping[str, list[str] | None]) -> list[Folder]:
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
     }
-    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)], tables
+    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)]
+
+
+def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder]) -> list[str]:
+    """Return a note for each folder whose documents are in a file under more than one collection."""
+    places: dict[str, set[str]] = {}
+    for one in folders:
+        places.setdefault(clean_name(os.path.realpath(one.path)), set()).add(one.collection)
+    twice = {
+        place: sorted(names, key=lambda name: (name != DEFAULT_COLLECTION, name))
+        for place, names in places.items()
+        if len(names) > 1
+    }
+    return [
+        f"The folder {place} is in {db_path} as the collections {' and '.join(map(repr, names))}, so each of its "
+        f"documents is there {'twice' if len(names) == 2 else f'{len(names)} times'}. To remove a collection: "
+        f"delete_documents({os.fspath(db_path)!r}, collection={names[0]!r})."
+        for place, names in twice.items()
+    ]
 
 
 _REEMBED = "reembed(db_path, model) gives a file another model."
@@ -472,6 +494,9 @@ def update_embeddings(
         update.run(plan, planner, stemmer, bar_is_off(progress, verbose=verbose))
         with run.timed("store"):
             update.finish(plan, planner)
+            if report.documents or report.unchanged:
+                same = [one for one in _folders(stored, {}) if os.path.realpath(one.path) == os.path.realpath(run.root)]
+                report.warnings += twice_read(db_path, [*same, Folder(collection, run.input_dir, None)])
         run.stop_if_down("What was finished stays; the next update does the rest.")
     return report
 

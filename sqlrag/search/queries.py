@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
@@ -45,6 +46,16 @@ if TYPE_CHECKING:
 @public
 class Queries:
     """What :class:`sqlrag.Store` can be asked; it changes nothing."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            methods = [one for one in dir(type(self)) if not one.startswith("_")]
+            meant = None if name.startswith("_") else arguments.nearest(name, methods)
+            if meant is None and (function := arguments.guessed(name, sys.modules["sqlrag"].__all__)):
+                meant = f"sqlrag.{function}"
+            hint = f". Did you mean {meant!r}?" if meant else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     path: Path | str
     paths: list[Path]

@@ -770,6 +770,16 @@ class TestSeveral:
             answer = client.get(path.replace("..", "%2E%2E"))
             assert (answer.status_code, answer.headers["content-type"]) == (404, PROBLEM)
 
+    def test_a_route_at_the_root_is_below_a_name(self, files):
+        with TestClient(create_app(files), base_url="http://127.0.0.1") as client:
+            for path in ("/hybrid_query", "/docs", "/db/none/hybrid_query"):
+                told = f"There is no route {path}. The routes are below /db/NAME/, where NAME is ducks or plums.2."
+                assert client.post(path).json()["detail"] == told
+            told = (
+                "There is no route /db/ducks/search. Did you mean POST /db/ducks/hybrid_query? GET /db/ducks/docs lists"
+            )
+            assert client.post("/db/ducks/search").json()["detail"] == f"{told} all."
+
     @pytest.mark.slow
     def test_the_checks_hold_for_each(self, files):
         app = create_app(files, ServerOptions(api_key=KEY, cors=("https://app.example.org",)))
@@ -1018,7 +1028,7 @@ def test_mistakes_in_parameters_and_forms_are_told_in_fields(asked):
 
     assert told(asked.get("/documents?limit=x")) == "limit must be a whole number, not 'x'."
     assert told(asked.get("/passage")) == "node_id is missing."
-    assert told(asked.post("/documents", files=[("file", ("x.md", b"x"))])) == "files is missing."
+    assert told(asked.post("/documents", files=[("doc", ("x.md", b"x"))])) == "files is missing."
     sent = {"data": {"skip_duplicates": "maybe"}, "files": [("files", ("x.md", b"x"))]}
     assert told(asked.post("/documents", **sent)) == "skip_duplicates must be true or false, not 'maybe'."
 
@@ -1027,3 +1037,44 @@ def test_a_file_whose_vectors_were_given_says_which_route_takes_more(asked):
     answer = asked.post("/documents", files=[("files", ("x.md", b"# x"))])
     assert answer.status_code == 501
     assert answer.json()["detail"].endswith("names no model to embed with. Index chunks with their vectors.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "detail"),
+    [
+        ("POST", "/search", 404, "There is no route /search. Did you mean POST /hybrid_query? GET /docs lists all."),
+        ("POST", "/ask/", 404, "There is no route /ask/. Did you mean POST /answer? GET /docs lists all."),
+        ("GET", "/document", 404, "There is no route /document. Did you mean GET or POST /documents? GET /docs lists"),
+        ("GET", "/xyz", 404, "There is no route /xyz. GET /docs lists all."),
+        ("GET", "/hybrid_query", 405, "/hybrid_query takes POST, not GET."),
+        ("PUT", "/documents", 405, "/documents takes GET or POST, not PUT."),
+    ],
+)
+def test_a_route_that_is_not_there_names_the_one_that_is(file, method, path, status, detail):
+    with client_of(file, write=True) as client:
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
+        assert answer.json()["detail"].startswith(detail)
+        if status == 405:
+            assert client.request(answer.headers["allow"].split(", ")[0], path).status_code != 405
+
+
+def test_fields_of_other_programs_name_ours(file):
+    with client_of(file, write=True) as client:
+        for given, meant in {"topK": "top_k", "limit": "top_k", "q": "query_text", "filter": "metadata"}.items():
+            told = client.post("/hybrid_query", json={"query_text": "x", given: 3}).json()["detail"]
+            assert f"there is no field {given} (did you mean {meant}?)" in told
+        told = client.post("/hybrid_query", json={"query_text": "x", "mode": "lexical"}).json()["detail"]
+        assert "there is no field mode (the mode is in the name: hybrid_query, vector_query, lexical_query)" in told
+        told = client.post("/documents", files={"file": ("a.md", b"x")}).json()["detail"]
+        assert told == "files is missing; there is no field file (did you mean files?)."
+        told = client.post("/documents", files={"files": ("a.md", b"x")}, data={"collections": "x"}).json()["detail"]
+        assert told == "There is no field collections; did you mean collection?"
+        told = client.get("/documents?limits=3").json()["detail"]
+        assert told.startswith("There is no parameter 'limits'; did you mean limit?")
+
+
+def test_summaries_are_plain_text(file):
+    with client_of(file) as client:
+        routes = client.get("/openapi.json").json()["paths"].values()
+        assert [one["summary"] for route in routes for one in route.values() if "`" in one["summary"]] == []

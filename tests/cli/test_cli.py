@@ -239,8 +239,9 @@ def test_delete_tells_what_went_and_what_is_unknown(kb, tmp_path):
     path = tmp_path / "kb.duckdb"
     path.write_bytes(kb.read_bytes())
     done = run("delete", "mango.md", "x' OR 1=1 --", "--db", path)
-    assert (done.exit_code, done.stdout) == (0, "1 document with 1 chunk deleted, 1 unknown\n")
-    assert done.stderr == "deleted: mango.md\nunknown: x' OR 1=1 --\n"
+    assert (done.exit_code, done.stdout) == (1, "1 document with 1 chunk deleted, 1 unknown\n")
+    assert done.stderr.startswith("deleted: mango.md\nunknown: x' OR 1=1 --\n")
+    assert 'There is no document "x\' OR 1=1 --"; there is ' in done.stderr
     assert rows_of("delete", "--db", path, "--metadata", "year=2023")["deleted"] == ["guides/pump.md"]
     check_failure(run("delete", "--db", path), "Nothing says what to delete", code=2)
 

@@ -102,7 +102,7 @@ class TestUse:
     def test_a_collection_that_is_no_longer_named_is_told_by_update(self, project):
         run("prepare-embeddings", cwd=project)
         assert "has no collection" not in run("update", "--prune", cwd=project).stderr
-        (project / "sqlrag.toml").write_text(WHOLE.replace("collections.machines", "collections.tools"))
+        (project / "sqlrag.toml").write_text(WHOLE.partition("[collections.machines]")[0])
         done = run("update", "--prune", cwd=project)
         assert f"sqlrag.toml has no collection machines, so its documents, of {project / 'guides'}" in done.stderr
         run("delete", "--collection", "machines", "--db", project / "kb.duckdb", cwd=project)
@@ -340,3 +340,49 @@ class TestInit:
         assert not re.search(r'^\w+ = (""|\[\]|null)', active, re.MULTILINE)
         path.write_text(active)
         config.load(path)
+
+    def test_a_folder_that_the_file_has_keeps_its_collection(self, tmp_path):
+        write(tmp_path, docs__mango_md="The mango is sweet.", guides__pump_md="A pump has a seal.")
+        hashing = ("--provider", "hashing", "--model", "hashing-64")
+        run("build", "docs", *hashing, cwd=tmp_path)
+        run("init", "docs", "guides", cwd=tmp_path)
+        assert tomllib.loads((tmp_path / "sqlrag.toml").read_text())["collections"] == {
+            "default": {"folder": "docs"},
+            "guides": {"folder": "guides"},
+        }
+        done = run("update", "--format", "json", cwd=tmp_path)
+        assert [(one["collection"], one["added"]) for one in json.loads(done.stdout)] == [
+            ("default", []),
+            ("guides", ["guides:pump.md"]),
+        ]
+        assert "twice" not in done.stderr
+
+    def test_two_folders_of_one_collection_and_a_file_that_cannot_be_read(self, tmp_path):
+        write(tmp_path, docs__mango_md="The mango is sweet.", guides__pump_md="A pump has a seal.")
+        run("build", "docs", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)
+        run("update", "guides", cwd=tmp_path)
+        done = run("init", "docs", "guides", cwd=tmp_path)
+        assert tomllib.loads((tmp_path / "sqlrag.toml").read_text())["collections"] == {"default": {"folder": "docs"}}
+        assert "guides is a comment only: kb.duckdb has it as the collection 'default'" in done.stderr
+        (tmp_path / "sqlrag.toml").unlink()
+        (tmp_path / "bad.duckdb").write_text("no store")
+        assert "bad.duckdb cannot be looked up" in run("init", "docs", "-o", "bad.duckdb", cwd=tmp_path).stderr
+        config.load(tmp_path / "sqlrag.toml")
+
+
+def test_a_folder_under_a_second_collection_is_told_everywhere(tmp_path):
+    write(tmp_path, docs__mango_md="The mango is sweet.")
+    run("build", "docs", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)
+    assert "twice" not in run("update", "docs", cwd=tmp_path).stderr
+    told = (
+        f"The folder {tmp_path / 'docs'} is in kb.duckdb as the collections 'default' and 'fruit', so each of its "
+        "documents is there twice"
+    )
+    remedy = "sqlrag delete --collection 'default' --db 'kb.duckdb'"
+    for arguments in (("docs", "--collection", "fruit"), ("docs",), ()):
+        done = run("update", *arguments, cwd=tmp_path)
+        assert done.stderr.count(f"note: {told}. To remove a collection: {remedy}.") == 1
+    findings = json.loads(run("doctor", "kb.duckdb", "--format", "json", cwd=tmp_path).stdout)
+    assert [one["remedy"] for one in findings if one["found"] == told] == [remedy]
+    run("delete", "--collection", "default", "--db", "kb.duckdb", cwd=tmp_path)
+    assert "twice" not in run("update", cwd=tmp_path).stderr

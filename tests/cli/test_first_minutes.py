@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sqlrag
-from sqlrag import Chunk, Store
+from sqlrag import Chunk, Store, settings
 from sqlrag.cli import app
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
 from tests.support.helpers import ROOT, build
@@ -177,10 +177,11 @@ def test_without_the_default_model_the_installed_one_is_used_and_named(here, mon
         rows = sqlrag.embed_rows("t.csv", key="id", text="body")
     assert (rows.model, warned[0].filename) == (MINILM, __file__)
     assert any("which is installed" in notice for notice in rows.notices)
-    # A model or provider that was named is never replaced.
-    for named in (["--model", "BAAI/bge-small-en-v1.5"], ["--provider", "onnx"]):
-        done = run("build", "docs", "-o", "named.duckdb", *named)
-        assert (done.exit_code, "is not in the cache" in done.stderr) == (1, True)
+    done = run("build", "docs", "-o", "onnx.duckdb", "--provider", "onnx")
+    assert (done.exit_code, "which is installed" in done.stderr) == (0, True)
+    # A model that was named is never replaced.
+    done = run("build", "docs", "-o", "named.duckdb", "--model", "BAAI/bge-small-en-v1.5")
+    assert (done.exit_code, "is not in the cache" in done.stderr) == (1, True)
     monkeypatch.setattr("sqlrag.embedders.weights.bundle_is_installed", lambda: False)
     done = run("build", "docs", "-o", "named.duckdb")
     assert (done.exit_code, "Three ways out" in done.stderr) == (1, True)
@@ -327,6 +328,15 @@ def test_fault_U6_keywords_that_are_like_others(here):
         lambda: sqlrag.vector_query("x", "kb.duckdb", min_similarty=3): "vector_query.* mean 'min_similarity'",
         lambda: sqlrag.update_embeddings("docs", "kb.duckdb", pattern="x"): "update_embeddings.* mean 'patterns'",
         lambda: Store("kb.duckdb").hybrid_query("x", topk=3): "hybrid_query.* mean 'top_k'",
+        lambda: Store("kb.duckdb").hybrid_query("x", k=3): "hybrid_query.* mean 'top_k'",
+        lambda: Store("kb.duckdb").lexical_query("x", limit=3): "lexical_query.* mean 'top_k'",
+        lambda: Store("kb.duckdb").hybrid_query(q="x"): "hybrid_query.* mean 'query_text'",
+        lambda: sqlrag.vector_query("x", "kb.duckdb", topK=3): "vector_query.* mean 'top_k'",
+        lambda: sqlrag.hybrid_query("x", "kb.duckdb", where={}): "hybrid_query.* mean 'metadata'",
+        lambda: sqlrag.hybrid_query(question="x", db_path="kb.duckdb"): "hybrid_query.* mean 'query_text'",
+        lambda: sqlrag.hybrid_query("x", file="kb.duckdb"): "hybrid_query.* mean 'db_path'",
+        lambda: sqlrag.update_embeddings("docs", "kb.duckdb", exclude="x"): "update_embeddings.* mean 'ignore'",
+        lambda: sqlrag.answer("x", "kb.duckdb", model="x"): "answer.* mean 'chat_model'",
     }.items():
         with pytest.raises(TypeError, match=named):
             call()
@@ -365,6 +375,10 @@ def test_fault_U7_one_name_for_one_thing(here):
         ("ingest", "build"),
         ("create", "build"),
         ("serch", "search"),
+        ("export", "convert"),
+        ("ls", "info"),
+        ("help", "--help"),
+        ("version", "--version"),
     ],
 )
 def test_fault_U8_other_verbs_suggest_ours(guess, meant):
@@ -578,3 +592,140 @@ def test_reembed_takes_the_model_that_is_installed(here):
     assert words(done).count(f"The model is {MINILM}, which is installed") == 1
     done = sqlrag_process("reembed", "kb.duckdb", "--model", "BAAI/bge-small-en-v1.5", cwd=here, **offline)
     assert (done.returncode, "cannot provide it" in done.stderr) == (1, True)
+
+
+def write_metadata(**values):
+    with duckdb.connect("kb.duckdb") as con:
+        con.executemany("UPDATE embedding_metadata SET value = $2 WHERE key = $1", [*values.items()])
+
+
+@pytest.mark.slow
+@needs_offline
+@pytest.mark.filterwarnings("default")
+def test_a_file_of_openvino_is_used_by_onnx_where_it_is_not_installed(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
+    assert run("build", "docs", "--model", MINILM, "--overwrite").exit_code == 0
+    write_metadata(embedding_provider="openvino")
+    told = "is loaded by the provider 'onnx': 'openvino', by which the file was built, is not installed here"
+    pip = "pip install 'sqlrag-duckdb[openvino]'"
+    done = run("search", "a question that is not in the file", "--mode", "vector", "--format", "json")
+    assert (done.exit_code, done.stderr.count(told), pip in done.stderr) == (0, 1, True)
+    (here / "docs" / "new.md").write_text("A new page.")
+    done = run("update")
+    assert (done.exit_code, done.stderr.count(told), "1 added" in done.stdout) == (0, 1, True)
+    findings = json.loads(run("doctor", "kb.duckdb", "--format", "json").stdout)
+    assert [(one["state"], one["remedy"]) for one in findings if "its model" in one["found"]] == [("ok", pip)]
+    # Its vectors are compared with the file's, as always.
+    with duckdb.connect("kb.duckdb") as con:
+        (stored,) = con.execute("SELECT value FROM embedding_metadata WHERE key = 'fingerprint'").fetchone()
+    write_metadata(fingerprint=json.dumps([-x for x in json.loads(stored)]))
+    done = run("search", "another question", "--mode", "vector")
+    assert (done.exit_code, "whose vectors differ: cosine -1.000" in done.stderr) == (1, True)
+    # A model that onnx does not have is missing as before.
+    write_metadata(embedding_model="nowhere")
+    done = run("search", "a third question", "--mode", "vector")
+    assert (done.exit_code, pip in done.stderr, told in done.stderr) == (1, True, False)
+    findings = json.loads(run("doctor", "kb.duckdb", "--format", "json").stdout)
+    assert [(one["state"], one["remedy"]) for one in findings if "its model" in one["found"]] == [("note", pip)]
+
+
+OPENING = {
+    *("delete", "search", "explain", "evaluate", "ask", "prompt", "serve", "mcp", "shell", "attach-sql", "map", "info"),
+    *("doctor", "convert", "merge", "publish", "push", "get-source-documents", "embed", "check", "update"),
+}
+
+
+def test_every_command_that_opens_a_file_can_wait_for_it(here, monkeypatch):
+    from sqlrag.cli import config
+    from sqlrag.engines.duckdb import database
+
+    have = {name for name, function in config.commands.items() if "wait" in inspect.signature(function).parameters}
+    assert OPENING - have == set()
+    assert have & {"models", "init", "completion", "conformance", "prepare-embeddings"} == set()
+    monkeypatch.setenv("SQLRAG_WAIT_SECONDS", "1")
+    waited = []
+    seconds = settings.seconds_to_wait
+    monkeypatch.setattr(database, "seconds_to_wait", lambda given: waited.append(seconds(given)) or 0)
+    for arguments in (
+        ["info"],
+        ["search", "mango", "--mode", "lexical"],
+        ["delete", "--collection", "none", "--db", "kb.duckdb"],
+    ):
+        waited.clear()
+        assert run(*arguments, "--wait", "7").exit_code == 0
+        assert {*waited} == {7.0}
+        waited.clear()
+        assert run(*arguments).exit_code == 0
+        assert {*waited} == {1.0}
+    done = run("info", "--wait", "-1")
+    assert (done.exit_code, "--wait must be a number of seconds from 0 to 86400, not -1" in done.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_command_says_how_to_wait_for_a_file(here):
+    with Store("kb.duckdb", read_only=False):
+        done = sqlrag_process("info", "kb.duckdb", "--wait", "0", cwd=here)
+    assert done.returncode == 1
+    assert "Wait until it is done (--wait 60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("search x --limit 3", "--top-k"),
+        ("search x --k 3", "--top-k"),
+        ("search x -n 3", "--top-k"),
+        ("search x --topk 3", "--top-k"),
+        ("search x --json", "--format json"),
+        ("search x --filter tag=shop", "--metadata"),
+        ("search x --threshold 0.5", "--min-similarity"),
+        ("build docs --exclude drafts", "--ignore"),
+        ("build docs --glob *.md", "--pattern"),
+        ("build docs --size 3", "--chunk-size"),
+        ("ask x --model m", "--chat-model"),
+        ("serve --prot 3", "--port"),
+        ("update --dry-run", None),
+        ("delete --all", None),
+    ],
+)
+def test_an_option_of_another_program_names_ours(arguments, meant, here):
+    done = run(*arguments.split())
+    assert (done.exit_code, "No such option" in done.stderr) == (2, True)
+    assert re.findall(r"Did you mean (.*)\?|Possible options", words(done)) == ([meant] if meant else [])
+
+
+def test_the_question_is_no_option(here):
+    assert "--query. The question stands without an option." in words(run("search", "--query", "mango"))
+
+
+def test_what_is_not_there_names_what_is(here):
+    meant = {
+        "search": "hybrid_query", "query": "hybrid_query", "ask": "answer", "build": "prepare_embeddings",
+        "ingest": "prepare_embeddings", "update": "update_embeddings", "delete": "delete_documents",
+    }  # fmt: skip
+    for name, function in meant.items():
+        # The modules of these names are there as soon as anything has imported them.
+        with pytest.raises((AttributeError, TypeError), match=rf"Did you mean \W?(sqlrag\.)?{function}\b"):
+            getattr(sqlrag, name)("x")
+        with Store("kb.duckdb") as store, pytest.raises(AttributeError, match=rf"mean '(sqlrag\.)?{function}'"):
+            getattr(store, name)("x")
+        assert callable(getattr(sqlrag, function))
+    with Store("kb.duckdb") as store, pytest.raises(AttributeError, match=r"'_nothing'$"):
+        store._nothing()
+
+
+def test_delete_names_what_was_meant(here):
+    done = run("delete", "mango.mb", "pump.md", "--db", "kb.duckdb")
+    assert (done.exit_code, "There is no document 'mango.mb'; did you mean 'mango.md'?" in done.stderr) == (1, True)
+    assert done.stdout == "1 document with 1 chunk deleted, 1 unknown\n"
+    done = run("delete", "--db", "kb.duckdb")
+    assert done.exit_code == 2
+    assert "--checksum, --collection, --tags-any, --tags-all or --metadata" in words(done)
+    assert run("delete", "mango.md", "--db", "kb.duckdb").exit_code == 0
+    assert "There is no document 'mango.md'.\n" in run("delete", "mango.md", "--db", "kb.duckdb").stderr
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "https://host/db/kb/"])
+def test_a_server_is_no_file(url):
+    done = run("search", "mango", "--db", url)
+    assert (done.exit_code, f"{url} is a server and not a file" in done.stderr) == (2, True)

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 from sqlrag import Store
+from sqlrag.cli import app
 from tests.cli.test_cli import sqlrag_process
 from tests.support.embedding_server import Answer, EmbeddingServer, serving
 from tests.support.helpers import ROOT, build, write
@@ -196,3 +198,24 @@ def test_what_cannot_begin(tmp_path):
     done = sqlrag_process("watch", "docs", "--db", "kb.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
     assert done.returncode == 1
     assert "not a DuckDB" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_folder_under_a_second_collection_is_told(tmp_path):
+    kb = build(tmp_path, a_md="mango")
+    with watching("docs", "--db", kb, "--collection", "fruit", cwd=tmp_path) as watch:
+        watch.wait_for(r"note: The folder \S*docs is in \S+ as the collections 'default' and 'fruit'.* sqlrag delete")
+        write(tmp_path / "docs", b_md="plum")
+        watch.wait_for(r"1 added \(fruit:b\.md\)")
+        assert watch.text.count("is there twice") == 1
+        assert watch.end() == 0
+
+
+def test_the_only_file_here_is_taken(tmp_path, monkeypatch):
+    build(tmp_path, a_md="mango")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SQLRAG_DB", raising=False)
+    done = CliRunner().invoke(app, ["watch", "nowhere"])
+    assert done.exit_code == 1
+    assert "note: the file is kb.duckdb, the only one here" in done.stderr
+    assert "nowhere is not a folder" in done.stderr

@@ -362,3 +362,20 @@ def test_without_the_extension_the_error_says_how_to_get_it(url):
 )  # fmt: skip
 def test_what_is_secret_in_addresses_is_left_out(text, wanted):
     assert shown_address(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "is_named"), [("1.4.2", True), ("1.5.5", True), ("1.5.6", False), ("2.0.1", False)]
+)
+def test_the_package_of_the_extension_is_named_for_versions_that_have_one(monkeypatch, version, is_named):
+    class Without:
+        def execute(self, statement):
+            if statement.startswith("LOAD"):
+                raise duckdb.IOException("no extension")
+            return duckdb.sql(statement)
+
+    monkeypatch.setattr(duckdb, "__version__", version)
+    monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="INSTALL httpfs") as raised:
+        files._load_httpfs(Without(), "s3://bucket/kb.duckdb")
+    assert (f"duckdb-extension-httpfs=={version}" in str(raised.value)) == is_named

@@ -145,7 +145,7 @@ def _several(apps: dict[str, FastAPI], options: ServerOptions) -> FastAPI:
             Middleware(AsProblems, most_bytes=lambda _: options.max_body_bytes),
         ],
     )
-    problems.install(home)
+    problems.install(home, names=tuple(apps))
     pages.add_health(home, *(weakref.proxy(service) for service in services))
 
     @home.get("/")

@@ -19,7 +19,7 @@ from sqlrag.adapters.rest import table
 from sqlrag.adapters.rest.routes import PROBLEMS, UNFINISHED, described, refuse_to_change, summary, typed, with_etag
 from sqlrag.adapters.rest.schemas import Plain, model_of, request_model, to_plain, to_python
 from sqlrag.adapters.server import Refused, as_json
-from sqlrag.arguments import shortened
+from sqlrag.arguments import nearest, shortened
 from sqlrag.engines.duckdb.originals import keep, original_of
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.formats.ragfile import write_ragfile
@@ -314,7 +314,9 @@ def original(store: Store, checksum: str) -> Path | None:
 def _refuse_other_fields(form: Iterable[str]) -> None:
     known = ("files", "doc_ids", "collection", "skip_duplicates")
     if unknown := sorted(set(form) - set(known)):
-        raise Refused(422, f"There is no field {shortened(', '.join(unknown))}; the fields are {', '.join(known)}.")
+        meant = nearest(unknown[0], known)
+        hint = f"did you mean {meant}?" if meant else f"the fields are {', '.join(known)}."
+        raise Refused(422, f"There is no field {shortened(', '.join(unknown))}; {hint}")
 
 
 def _names_of(files: Sequence[UploadFile], doc_ids: Sequence[str] | None) -> Sequence[str]:

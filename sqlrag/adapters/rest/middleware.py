@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 import sqlrag
 from sqlrag.adapters.server import Refused, as_json, foreign
+from sqlrag.arguments import nearest
 from sqlrag.errors import FormatError
 from sqlrag.strict_json import strict_json
 from sqlrag.telemetry import current_request
@@ -63,8 +64,10 @@ def refuse_unknown_parameters(request: Request) -> None:
     known = [param.alias for param in route.dependant.query_params]
     unknown = sorted(set(request.query_params) - set(known))
     if unknown and route.include_in_schema:
-        what = f"the parameters are {', '.join(known)}" if known else "this route takes none"
-        raise Refused(422, f"There is no parameter {', '.join(unknown)[:200]!a}; {what}.")
+        meant = nearest(unknown[0], known)
+        what = f"the parameters are {', '.join(known)}." if known else "this route takes none."
+        what = f"did you mean {meant}?" if meant else what
+        raise Refused(422, f"There is no parameter {', '.join(unknown)[:200]!a}; {what}")
 
 
 DEEPEST = 100

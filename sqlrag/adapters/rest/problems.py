@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import duckdb
 from fastapi.exceptions import RequestValidationError
@@ -14,10 +16,12 @@ from starlette.responses import PlainTextResponse
 from sqlrag import errors
 from sqlrag.adapters.rest.schemas import to_plain
 from sqlrag.adapters.server import Refused, for_clients, problem, wrong_fields
+from sqlrag.arguments import nearest, shortened
 from sqlrag.telemetry import current_request
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from fastapi import FastAPI
     from starlette.requests import Request
@@ -57,8 +61,34 @@ def status_of(error: BaseException) -> int:
     return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
 
 
-def install(app: FastAPI, *folders: str | os.PathLike[str]) -> None:
-    """Convert every error of an application into a problem that shows no path of these folders."""
+def _no_route(request: Request, names: Sequence[str]) -> tuple[str, list[str]]:
+    """Return what there is in place of a route that there is not, and the methods that its path takes."""
+    path = request.scope["path"]
+    takes: dict[str, set[str]] = {}
+    allowed: set[str] = set()
+    for route in request.scope["app"].routes:
+        methods = {*(getattr(route, "methods", None) or ())} - {"HEAD"}
+        if methods and route.path_regex.match(path):
+            allowed |= methods
+        if getattr(route, "include_in_schema", False) and "{" not in route.path:
+            takes.setdefault(route.path[1:], set()).update(methods)
+    whole = unquote(request.scope.get("raw_path", b"").decode("latin-1"))
+    below = whole.removesuffix(path) if whole.endswith(path) else ""  # such as /db/NAME
+    if allowed:
+        return f"{shortened(below + path)} takes {' or '.join(sorted(allowed))}, not {request.method}.", sorted(allowed)
+    told = f"There is no route {shortened(below + path)}."
+    if names:
+        return f"{told} The routes are below /db/NAME/, where NAME is {' or '.join(names)}.", []
+    meant = nearest(path.strip("/"), filter(None, takes))
+    hint = f" Did you mean {' or '.join(sorted(takes[meant]))} {below}/{meant}?" if meant else ""
+    return f"{told}{hint} GET {below}/docs lists all.", []
+
+
+def install(app: FastAPI, *folders: str | os.PathLike[str], names: Sequence[str] = ()) -> None:
+    """Convert every error of an application into a problem that shows no path of these folders.
+
+    ``names`` are those of the stores that it has below ``/db/``.
+    """
 
     async def refused(_: Request, error: Any) -> Response:
         return problem(error.status, error.detail, error.headers)
@@ -71,7 +101,11 @@ def install(app: FastAPI, *folders: str | os.PathLike[str]) -> None:
         more = {} if report is None else {"report": to_plain(report)}
         return problem(status, for_clients(error, *folders), **more)
 
-    async def http(_: Request, error: Any) -> Response:
+    async def http(request: Request, error: Any) -> Response:
+        if error.detail == HTTPStatus(error.status_code).phrase and error.status_code in (404, 405):
+            detail, allowed = _no_route(request, names)
+            headers = {"Allow": ", ".join(allowed)} if allowed else None
+            return PlainTextResponse(detail, error.status_code, headers)  # for AsProblems
         return PlainTextResponse(str(error.detail), error.status_code, error.headers)  # for AsProblems
 
     async def invalid(request: Request, error: Any) -> Response:

@@ -277,8 +277,8 @@ def _row_model() -> type[Plain]:
 
 
 def summary(name: str) -> str:
-    """Return the first line of a docstring."""
-    return adapters.lead(getattr(sqlrag, name)).partition("\n")[0]
+    """Return the first line of a docstring, as plain text."""
+    return described(name).partition("\n")[0].replace("`", "")
 
 
 def described(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from sqlrag.arguments import refuse_unknown_names
+from sqlrag.arguments import guessed, refuse_unknown_names
 from sqlrag.errors import NotAStoreError, NotFoundError, SchemaVersionError, StoreError
 from sqlrag.network import is_remote, shown_address
 
@@ -241,12 +241,13 @@ def public(what: F) -> F:
 def _guarded(function: F) -> F:
     code = function.__code__
     known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    takes_any = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    positional = code.co_varnames[: code.co_argcount]
+    takes_any = bool(code.co_flags & inspect.CO_VARKEYWORDS)  # what else they may be is checked by the function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not takes_any:
-            refuse_unknown_names(function.__qualname__, known, kwargs)
+        given = [name for name in kwargs if not takes_any or (name not in known and guessed(name, positional))]
+        refuse_unknown_names(function.__qualname__, known, given)
         try:
             return function(*args, **kwargs)
         except BrokenPipeError:

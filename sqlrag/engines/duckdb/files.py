@@ -354,6 +354,11 @@ def _with_httpfs(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
     if re.search(r"['\"\\\x00-\x1f]", url):
         path = path.partition("?")[0]
         raise InputError(f"{path!r} is no address: write a quote in it as %27, a backslash as %5C.")
+    if re.fullmatch(r"https?://[^/]*/?(db/[^/.]+/?)?", path):
+        raise InputError(
+            f"{path} is a server and not a file, whose address would end in its name, such as kb.duckdb. What "
+            "`sqlrag serve` serves is asked by POST /hybrid_query there, see the handbook's page 'REST'."
+        )
     try:
         con = duckdb.connect()
         for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
@@ -370,6 +375,10 @@ def _with_httpfs(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
         raise failed from error
 
 
+# The last version of DuckDB whose extension is a package of Python as well.
+_LAST_HTTPFS = (1, 5, 5)
+
+
 def _load_httpfs(con: duckdb.DuckDBPyConnection, path: str) -> None:
     """Load the extension where DuckDB, or the package of that name, has it; nothing is installed."""
     try:
@@ -383,12 +392,13 @@ def _load_httpfs(con: duckdb.DuckDBPyConnection, path: str) -> None:
             if file.is_file():
                 con.execute(f"LOAD {quoted(str(file))}")
                 return
+        parts = tuple(int(part) for part in re.findall(r"\d+", duckdb.__version__)[:3])
+        package = f", or pip install duckdb-extension-httpfs=={duckdb.__version__}" if parts <= _LAST_HTTPFS else ""
         raise InputError(
             f"{path} is in an object store or on the web, and DuckDB {duckdb.__version__} reads it with its extension "
             'httpfs, which is not installed. Install it once, with a network: python -c "import duckdb; '
-            "duckdb.sql('INSTALL httpfs')\", or pip install "
-            f"duckdb-extension-httpfs=={duckdb.__version__}. Or copy the file here. See the handbook's page 'A corpus "
-            "in a lake'."
+            f"duckdb.sql('INSTALL httpfs')\"{package}. Or copy the file here. See the handbook's page 'A corpus in a "
+            "lake'."
         ) from error
 
 
@@ -475,7 +485,7 @@ def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
     return StoreLockedError(
         path,
         f"{path} is in use by {who}, often a notebook kernel, a shell or a server: one process may write, or several "
-        "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment, waits for "
-        "it), or end it and try again.",
+        "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it "
+        "and try again.",
         pid,
     )
