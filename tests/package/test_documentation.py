@@ -237,7 +237,8 @@ def test_options_that_are_named_exist():
         "--no-markdown-chunking",
         "--no-header-weighting",
         "--only",
-    }  # of other tools
+        "--close",
+    }  # of other tools, and of %sqlrag
     for page in [README, *pages(), *HANDBOOK.glob("*.txt")]:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8")))
         assert named <= known | others, page.name
