@@ -234,15 +234,22 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, _TEXT_TYPES):
         return normalize(str(value))
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
-        return _scalar(value.item())
+        return _moment(value) if value.dtype.kind == "M" else _scalar(value.item())
     raise InputError(
         f"metadata value of type {type(value).__name__} cannot be stored as JSON; pass a string or a number"
     )
 
 
+def _moment(value: Any) -> str | None:
+    """Return a numpy time as text: in nanoseconds its item() is an integer."""
+    return None if value != value else str(value)  # NaT
+
+
 def _decimal(value: decimal.Decimal) -> Any:
     if not value.is_finite():
         return None
+    if abs(value) < 2**_INT64 and value == value.to_integral_value():
+        return int(value)
     number = float(value)
     if not math.isfinite(number) or decimal.Decimal(repr(number)) != value:
         return str(value)

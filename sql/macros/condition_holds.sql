@@ -1,7 +1,7 @@
 -- Whether a JSON value (NULL: there is none) meets a condition: $eq, $in (equal to one of a list, or a
 -- list that holds one), $contains (a list that holds the
 -- value), $any and $all (a list that holds one, or all, of a list), $gt, $gte, $lt, $lte (numbers with numbers, text with text,
--- by code points, dates and times as json_value_key has them), $text_match and $text_match_insensitive (text that has the operand in it), $exists (there, and not null)
+-- by code points, dates and times as json_value_key has them and with no other text that has a letter or digit), $text_match and $text_match_insensitive (text that has the operand in it), $exists (there, and not null)
 -- and $empty (nothing, null, "" or []). wanted_keys are the json_value_key of the operand, or of each of its values.
 CREATE OR REPLACE MACRO condition_holds(found, operator_name, operand, wanted_keys) AS
     CASE
@@ -17,7 +17,10 @@ CREATE OR REPLACE MACRO condition_holds(found, operator_name, operand, wanted_ke
                  THEN sign(CAST(found AS HUGEINT) - CAST(operand AS HUGEINT))
                  WHEN json_type(found) IN ('BIGINT', 'UBIGINT', 'DOUBLE') AND json_type(operand) IN ('BIGINT', 'UBIGINT', 'DOUBLE')
                  THEN sign(CAST(found AS DOUBLE) - CAST(operand AS DOUBLE))
-                 WHEN json_type(found) = 'VARCHAR' AND json_type(operand) = 'VARCHAR'
+                 WHEN json_type(found) = 'VARCHAR' AND json_type(operand) = 'VARCHAR' AND (
+                     NOT regexp_matches((found ->> '$') || chr(10) || (operand ->> '$'), '(?m)^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?$')
+                     OR (regexp_full_match(found ->> '$', '[0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ].*)?)?)?|[^\pL\pN]*')
+                         AND regexp_full_match(operand ->> '$', '[0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ].*)?)?)?|[^\pL\pN]*')))
                  THEN list_transform(
                      [{'it': CAST(json_value_key(found) AS JSON) ->> '$', 'other': CAST(wanted_keys[1] AS JSON) ->> '$'}],
                      lambda compared: CASE WHEN compared.it > compared.other THEN 1 WHEN compared.it < compared.other THEN -1 ELSE 0 END)[1]

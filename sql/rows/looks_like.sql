@@ -1,9 +1,9 @@
 -- What the values of text columns of a source look like: how many there are, how many are numbers, numbers with a
--- comma, and dates or times, and the first one, by its row, that is none of each. $columns and $rows are put in.
+-- comma, and dates or times, and the first one, by its row, that is none of each. Columns and rows are put in.
 WITH cells AS (
     UNPIVOT (SELECT rowid, $columns FROM source WHERE $rows) ON COLUMNS(* EXCLUDE (rowid)) INTO NAME name VALUE value
 ), trimmed AS (
-    SELECT name, rowid AS place, trim(value) AS value FROM cells WHERE trim(value) <> ''
+    SELECT name, rowid AS place, trim(value) AS value, value AS cell FROM cells WHERE trim(value) <> ''
 ), forms AS (
     SELECT
         *,
@@ -25,10 +25,14 @@ SELECT
     count(*) FILTER (is_comma_number AND contains(value, ',') AND NOT has_thousands) AS surely_decimal,
     count(*) FILTER (is_comma_number AND contains(value, '.')) AS points,
     count(*) FILTER (is_date) AS dates,
+    count(*) FILTER (is_number AND regexp_matches(value, '^[+-]?0[0-9]')) AS zeros,
+    count(DISTINCT cell) FILTER (NOT is_number) AS kinds_numbers,
+    count(DISTINCT cell) FILTER (NOT is_comma_number) AS kinds_comma_numbers,
+    count(DISTINCT cell) FILTER (NOT is_date) AS kinds_dates,
     arg_min(value, place) FILTER (contains(value, ',')) AS first_comma,
-    arg_min(value, place) FILTER (NOT is_number) AS no_number,
-    arg_min(value, place) FILTER (NOT is_comma_number) AS no_comma_number,
-    arg_min(value, place) FILTER (NOT is_date) AS no_date
+    arg_min(cell, place) FILTER (NOT is_number) AS no_number,
+    arg_min(cell, place) FILTER (NOT is_comma_number) AS no_comma_number,
+    arg_min(cell, place) FILTER (NOT is_date) AS no_date
 FROM forms
 GROUP BY name
 ORDER BY name;

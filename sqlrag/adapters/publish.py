@@ -349,7 +349,7 @@ def _find(package: _Package, assets: str | os.PathLike[str] | None) -> Path:
     where = "node_modules of the current folder or of one above it" if assets is None else str(assets)
     raise NotFoundError(
         f"The package {package.name} is not in {where}. Install the libraries there: {INSTALL}. "
-        "Or let readers load them from a CDN: --cdn, cdn=True."
+        "Or let readers load them from a CDN: cdn=True."
     )
 
 

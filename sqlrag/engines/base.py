@@ -93,8 +93,12 @@ class Engine(Protocol):
         """Return whether any chunk passes the filters."""
         ...
 
-    def first_values(self, names: Collection[str]) -> dict[str, Any]:
-        """Return by name the value of each metadata field in the first chunk that has one."""
+    def date_fields(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, str]:
+        """Return the fields, of these, whose texts in some collections are all ISO 8601 dates, each with the least."""
+        ...
+
+    def first_values(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, Any]:
+        """Return by name the value of each metadata field in the first chunk, of some collections, that has one."""
         ...
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:

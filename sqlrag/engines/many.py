@@ -378,9 +378,13 @@ class ManyEngine:
     def any_passes(self, filters: dict[str, Any]) -> bool:
         return any(self._each(lambda place, part: part.any_passes(_of_file(filters, place))))
 
-    def first_values(self, names: Collection[str]) -> dict[str, Any]:
+    def date_fields(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, str]:
+        each = self._ask(lambda _, con: legs.date_fields(con, names, collection))
+        return {name: date for found in reversed(each) for name, date in found.items()}
+
+    def first_values(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, Any]:
         first: dict[str, Any] = {}
-        for found in self._ask(lambda _, con: legs.first_values(con, names)):
+        for found in self._ask(lambda _, con: legs.first_values(con, names, collection)):
             first = {**found, **first}
         return first
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, shown
 from sqlrag.embedders.base import SAME_MODEL_COSINE, as_embedder, same_model
 from sqlrag.engines.contents import (
     SETTINGS,
@@ -29,7 +29,7 @@ from sqlrag.engines.duckdb.database import Database, check_replaceable
 from sqlrag.engines.duckdb.documents import CHUNK_SCHEMA, SOURCE_SCHEMA
 from sqlrag.engines.duckdb.failures import reported
 from sqlrag.engines.duckdb.files import check_output, real_path
-from sqlrag.engines.duckdb.legs import first_values
+from sqlrag.engines.duckdb.legs import date_fields
 from sqlrag.engines.duckdb.metadata import (
     chunk_policy,
     default_metadata,
@@ -85,7 +85,7 @@ def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator
     try:
         with server.snapshot() as con:
             settings = read_settings(con)
-            check_dates(filters.metadata, PostgresEngine(server, settings, con).first_values)
+            check_dates(filters, PostgresEngine(server, settings, con).date_fields)
             values = {**conditions.values, "collection": named.get("collection")}
             chosen = [(str(doc_id), int(chunks)) for doc_id, chunks in con.execute(statement, values).fetchall()]
             ((newest,),) = con.execute("SELECT max(created_at) FROM documents").fetchall()
@@ -182,11 +182,13 @@ def stored_contents(
     *,
     absolute_paths: bool = False,
     batch_chunks: int = BATCH_CHUNKS,
+    may_be_none: bool = False,
 ) -> Iterator[Contents]:
     """Open a file, or a store in Postgres by its URL, and yield its contents.
 
-    These are whole documents of which the document or a chunk passes the filters. ``absolute_paths`` is for a file:
-    the paths of its documents begin at the root, not below the folder that they were read from.
+    These are whole documents of which the document or a chunk passes the filters; unless ``may_be_none`` some has to.
+    ``absolute_paths`` is for a file: the paths of its documents begin at the root, not below the folder that they were
+    read from.
 
     Everything is read in one transaction: concurrent writes are not visible.
 
@@ -194,6 +196,8 @@ def stored_contents(
     ------
     InputError
         A filter has a wrong type.
+    FormatError
+        No document passes the filters.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be read, or has chunks without a document.
     """
@@ -203,6 +207,11 @@ def stored_contents(
         raise InputError("Only one store can be read, not several files. Name one of them, or merge them: sqlrag merge")
     paths = {"absolute_paths": True} if absolute_paths else {}
     with loaded(backend.contents)(db_path, filters, batch_chunks, **paths) as contents:
+        if not contents.documents and filters.parameters() and not may_be_none:
+            raise FormatError(
+                f"No document of {db_path} passes the filters: {shown(filters.parameters())}. sqlrag info shows its "
+                "collections and tags."
+            )
         yield contents
 
 
@@ -216,7 +225,7 @@ def file_contents(
     with Database.open(db_path) as database:
         values = required_metadata(database)
         with snapshot(database) as con:
-            check_dates(filters.metadata, partial(first_values, con))
+            check_dates(filters, partial(date_fields, con))
             chosen = con.execute(read_sql("exchange/chosen_documents"), conditions).fetchall()
             ((newest,),) = con.execute("SELECT max(created_at) FROM source_documents").fetchall()
             # Reported here: where it is called, a file is being written to.

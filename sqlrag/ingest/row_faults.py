@@ -6,6 +6,7 @@ import csv
 import glob
 import gzip
 import re
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -65,7 +66,7 @@ def unreadable(
         )
     if "No files found" in said:
         return NotFoundError(f"There is no file {name}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
-    if isinstance(error, duckdb.ConnectionException) or "closed" in said.lower():
+    if isinstance(error, duckdb.ConnectionException) or re.search(r"connection\b[^.]*\bclosed", said.lower()):
         return InputError(f"{name} cannot be read, because its connection is closed: {said}. Open it again.")
     if hint := _extension_hint(said, source[0] if kind == "query" or (kind == "object" and source) else ""):
         return InputError(f"{name} cannot be read: {said.rstrip('.')}. {hint}")
@@ -124,7 +125,7 @@ def _encoding_hint(paths: Sequence[str], kind: str) -> str:
 
 def _encoding_of(path: str) -> str:
     """Return what is not UTF-8 in Python's terms, or as "duckdb …" in DuckDB's where that reads it; "" for UTF-8."""
-    with suppress(OSError), _opened(path) as file:
+    with suppress(OSError, EOFError, zlib.error), _opened(path) as file:
         data = file.read(_JUDGED)
         data = data[: len(data) - len(data) % 4] if len(data) == _JUDGED else data
         mark = next((name for mark, name in BYTE_ORDER_MARKS if data.startswith(mark)), "")
@@ -170,7 +171,7 @@ def uneven_lines(paths: Sequence[str], name: str) -> str:
     "" where there is none, or where no first line has a field of this name.
     """
     for path in filter(_is_csv, _files(paths)):
-        with suppress(OSError), _opened(path) as file:
+        with suppress(OSError, EOFError, zlib.error, csv.Error), _opened(path) as file:
             lines = (
                 line.decode("utf-8-sig" if number == 0 else "utf-8", "replace") for number, line in enumerate(file)
             )
@@ -192,7 +193,9 @@ def _first_uneven(path: str, lines: Iterator[str], delimiter: str, expected: int
             number = reader.line_num + 2
         else:
             return ""
-    except csv.Error:
+    except csv.Error as error:
+        if "limit" in str(error):  # a field longer than Python's csv takes, which is no fault
+            return ""
         return f"In line {number:,} of {path} a quote is not closed, or not doubled within a field: mend that line."
     option = f"read_csv({quoted(path)}, delim = {delimiter!r}, header = true, "
     remedy = (
@@ -205,51 +208,70 @@ def _first_uneven(path: str, lines: Iterator[str], delimiter: str, expected: int
     return f"Line {number:,} of {path} has {has} between {delimiter!r}, the first {expected}. {remedy}"
 
 
-def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path: str) -> list[str]:
+def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path: str | None, points: bool) -> list[str]:
     """Return notes on the text columns of "source" that nearly are numbers or dates, with the options that help.
 
-    The columns are looked at as a whole where the first rows look so. ``path`` is the CSV file, "" where it is in a
-    query.
+    The columns are looked at as a whole where the first rows look so; those with the same remedy share a note. ``path``
+    is the CSV file, "" where it is in a query, None for a data frame; ``points`` says whether other columns have
+    numbers with a decimal point.
     """
-    looked = columns
+    looked, notes = columns, dict[str, tuple[str, str]]()
     for rows, least in ((f"rowid < {_LOOKED_AT}", _LIKELY), ("true", _NEARLY)):
         if not looked:
             return []
-        statement = read_sql("rows/looks_like").replace("$columns", ", ".join(map(identifier, looked)))
-        reader = con.execute(statement.replace("$rows", rows))
+        statement = read_sql("rows/looks_like").replace("$rows", rows)
+        reader = con.execute(statement.replace("$columns", ", ".join(map(identifier, looked))))
         names = [one[0] for one in reader.description or ()]
         found = [dict(zip(names, row, strict=True)) for row in reader.fetchall()]
-        notes = {one["name"]: note for one in found if (note := _note_on_text(one, path, least))}
+        notes = {one["name"]: note for one in found if (note := _note_on_text(one, path, least, points))}
         looked = [name for name in looked if name in notes]
-    return [notes[name] for name in looked]
+    alike: dict[str, list[str]] = {}
+    for name in looked:
+        alike.setdefault(notes[name][1], []).append(name)
+    return [_with_others(notes[first][0], others, remedy) for remedy, (first, *others) in alike.items()]
 
 
-def _note_on_text(found: Mapping[str, Any], path: str, least: float) -> str:
+def _with_others(told: str, others: Sequence[str], remedy: str) -> str:
+    """Return a note on one column that also names others."""
+    also = f" So {'is' if len(others) == 1 else 'are'} {shortened(', '.join(others))}." * bool(others)
+    return f"{told}.{also} Filters compare them as text. {remedy}"
+
+
+def _note_on_text(found: Mapping[str, Any], path: str | None, least: float, points: bool) -> tuple[str, str] | None:
+    """Return what is said of a column, and what helps."""
     present = found["present"]
-    options, what, count, other = [], "", 0, None
+    options, what, kind = [], "", ""
     if found["commas"] and found["comma_numbers"] >= least * present:
-        what, count, other = "numbers with a comma", found["comma_numbers"], found["no_comma_number"]
-        options = ["thousands = ','"]
+        what, kind, options = "numbers with a comma", "comma_numbers", ["thousands = ','"]
         if found["surely_decimal"]:
             what, options = "numbers with a decimal comma", ["decimal_separator = ','"]
             options += ["thousands = '.'"] * bool(found["points"])
-    for kind in ("numbers", "dates"):
-        if not what and least * present <= found[kind] < present:
-            what, count, other = kind, found[kind], found[f"no_{kind[:-1]}"]
+    for one in ("numbers", "dates"):
+        # With leading zeros they are codes, which numbers would change.
+        if not what and least * present <= found[one] < present and not (one == "numbers" and found["zeros"]):
+            what = kind = one
     if not what:
-        return ""
+        return None
     first = f", the first {found['first_comma']!r}" * bool(options)
-    note = f"The column {found['name']} is text: {count:,} of its {counted(present, 'value')} are {what}{first}"
-    if other is not None:
+    told = f"The column {found['name']} is text: {found[kind]:,} of its {counted(present, 'value')} are {what}{first}"
+    left = present - found[kind]
+    several = found[f"kinds_{kind}"]
+    if left:
+        other = found[f"no_{kind[:-1]}"]
         shown = shortened(repr(other))
-        left = present - count
-        note += f"; {shown} is not" if left == 1 else f"; {left:,} are not, the first {shown}"
+        told += f"; {shown} is not" if left == 1 else f"; {left:,} are not, the first {shown}"
         options.append(f"nullstr = ['', {quoted(other)}]")
+    to_have = f"To have {what.partition(' ')[0]},"
+    if path is None:
+        how = "to_datetime with its format" if kind == "dates" else "to_numeric, after the comma is a point"
+        return told, f"{to_have} convert the column before it is indexed: in pandas by {how}."
+    if several > 1 or (points and kind == "comma_numbers"):  # no option of the reader is right for all of them
+        return told, f"{to_have} mend the file."
     given = ", ".join(options)
     how = f"with read_csv(…, {given})"
     if path:
         how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
-    return f"{note}. Filters compare them as text. To have {what.partition(' ')[0]}, read it {how}, or mend the file."
+    return told, f"{to_have} read it {how}, or mend the file."
 
 
 def _line_that_ends_otherwise(path: str) -> str:

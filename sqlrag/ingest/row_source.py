@@ -543,14 +543,17 @@ class Staging:
         return None if found[0][0] is None else str(found[0][0])
 
     def notes_on_texts(self) -> list[str]:
-        """Return notes on columns of a CSV file that are text although nearly all of their values are not."""
+        """Return notes on columns of CSV or a data frame that are text although nearly all of their values are not."""
         source = self.definition.source
+        is_object = self.definition.kind == "object"
         is_csv = self.definition.kind == "files" and _reader_of(source[0]) == "read_csv"
-        if not is_csv and not any("csv" in one.lower() for one in source):
+        if not is_object and not is_csv and not any("csv" in one.lower() for one in source):
             return []
         others = {self.key, self.title, self.tags}
         texts = [name for name, kind in self.columns.items() if kind == "VARCHAR" and name not in others]
-        return row_faults.notes_on_texts(self.con, texts, source[0] if is_csv and not source[1:] else "")
+        points = any(kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) for kind in self.columns.values())
+        path = None if is_object else source[0] if is_csv and not source[1:] else ""
+        return row_faults.notes_on_texts(self.con, texts, path, points)
 
     def first_that_is_no(self, kind: str, column: str) -> str | None:
         """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""

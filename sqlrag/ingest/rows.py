@@ -470,8 +470,8 @@ class _RowUpdate(Update):
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
                     f"{collection} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of it, "
-                    f"more than half: they are not in {definition}. If that is right, use force; prune then removes "
-                    "them."
+                    f"more than half: they are not in {definition}. To add these rows and keep those, use force; with "
+                    "prune it removes those."
                 )
             if source is not None:
                 report.warnings += _changed_columns(con, source, staging, definition)

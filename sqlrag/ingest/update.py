@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -336,15 +337,18 @@ def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder]) -> li
     places: dict[str, set[str]] = {}
     for one in folders:
         places.setdefault(clean_name(os.path.realpath(one.path)), set()).add(one.collection)
+    held = Counter(one.collection for one in folders)
     twice = {
-        place: sorted(names, key=lambda name: (name != DEFAULT_COLLECTION, name))
+        place: sorted(names, key=lambda name: (held[name] > 1, name != DEFAULT_COLLECTION, name))
         for place, names in places.items()
         if len(names) > 1
     }
     return [
         f"The folder {place} is in {db_path} as the collections {' and '.join(map(repr, names))}, so each of its "
-        f"documents is there {'twice' if len(names) == 2 else f'{len(names)} times'}. To remove a collection: "
-        f"delete_documents({os.fspath(db_path)!r}, collection={names[0]!r})."
+        f"documents is there {'twice' if len(names) == 2 else f'{len(names)} times'}."
+        # Where each holds other folders as well, no deletion of a whole collection is right.
+        + f" To remove a collection: delete_documents({os.fspath(db_path)!r}, collection={names[0]!r})."
+        * (held[names[0]] == 1)
         for place, names in twice.items()
     ]
 

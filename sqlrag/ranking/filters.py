@@ -18,7 +18,7 @@ from sqlrag.normalize import clean_metadata, clean_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    FirstValues = Callable[[Collection[str]], Mapping[str, Any]]
+    DateFields = Callable[[Collection[str], Sequence[str] | None], Mapping[str, str]]
 
 LISTS = ("$in", "$nin", "$any", "$all")
 
@@ -36,8 +36,8 @@ GROUPS = ("$and", "$or", "$not")
 KEYS = ("$doc_id", "$node_id")
 
 # A date as metadata have it, with or without a time; and what may be compared with one, such as 2025 or 2025-01.
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
-_PART_OF_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2}([T ].*)?)?)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
+_PART_OF_DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ].*)?)?)?")
 
 _RESERVED = re.compile(r"\$[A-Za-z_]+")
 
@@ -118,23 +118,24 @@ def holds_for_any(metadata: Mapping[str, Any]) -> bool:
     return any(all(one.holds_without_field() for one in conditions) for conditions in _of_object(metadata))
 
 
-def check_dates(metadata: Mapping[str, Any] | None, first_values: FirstValues) -> None:
-    """Raise InputError where a text that is no ISO 8601 date is said to be before or after what a field of dates holds.
+def check_dates(filters: Filters, date_fields: DateFields) -> None:
+    """Raise InputError where a text that is no ISO 8601 date is said to be before or after those that a field holds.
 
-    ``first_values`` returns for names of fields the value that each has in the first chunk with it.
+    ``date_fields`` returns, of these names, the fields whose texts in some collections are all dates, each with the
+    least of them. Texts without a letter or digit, such as "", are bounds of any text.
     """
-    conditions = chain.from_iterable(_of_object(metadata or {}))
+    conditions = chain.from_iterable(_of_object(filters.metadata or {}))
     odd = {
         one.field: one
         for one in conditions
         if one.operator in ORDERS and isinstance(one.operand, str) and not _PART_OF_DATE.fullmatch(one.operand)
+        if any(map(str.isalnum, one.operand))
     }
-    for name, value in first_values(list(odd)).items() if odd else ():
-        if isinstance(value, str) and _DATE.fullmatch(value):
-            raise InputError(
-                f"{odd[name].operator} of the metadata filter for {shown(name)} compares with dates such as {value!r}. "
-                f"Write {shown(odd[name].operand)} like that, by year, month and day."
-            )
+    for name, date in date_fields(list(odd), filters.parameters().get("collection")).items() if odd else ():
+        raise InputError(
+            f"{odd[name].operator} of the metadata filter for {shown(name)} compares with dates such as {date!r}. "
+            f"Write {shown(odd[name].operand)} like that, by year, month and day."
+        )
 
 
 def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -225,6 +226,8 @@ def _operand(key: str, sign: str, value: Any) -> Any:
             raise InputError(f"{where} needs at least one value.")
         return [_cleaned(key, one) for one in values]
     cleaned = _cleaned(key, value)
+    if sign in ORDERS and isinstance(value, decimal.Decimal) and isinstance(cleaned, str):
+        cleaned = float(value)  # it has more digits than a number, and is compared with numbers
     if sign in TEXTS and not isinstance(cleaned, str):
         raise InputError(f"{where} must be text, not {shown(value)}.")
     if sign in ORDERS and (isinstance(cleaned, bool) or not isinstance(cleaned, (int, float, str))):
@@ -236,9 +239,6 @@ def _cleaned(key: str, value: Any) -> Any:
     """Return a value as the stored metadata have it, so that a date or a nested object finds its like."""
     if key in KEYS and isinstance(value, str):
         return clean_name(value)
-    if isinstance(value, decimal.Decimal) and value.is_finite():
-        exponent = value.as_tuple().exponent
-        value = int(value) if exponent == 0 else float(value)
     try:
         cleaned = clean_metadata({"value": value})["value"]
     except InputError as error:
@@ -252,7 +252,7 @@ def _listed(what: str, value: Any) -> Sequence[Any]:
     if isinstance(value, Set):
         value = sorted(value, key=lambda one: (str(type(one)), str(one)))
     elif hasattr(value, "tolist"):  # an array
-        value = value.tolist()
+        value = list(value) if getattr(getattr(value, "dtype", None), "kind", "") == "M" else value.tolist()
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise InputError(f"{what} must be a list, not {shown(value)}.")
     return value
@@ -354,33 +354,40 @@ def strings(name: str, values: Sequence[str] | None) -> list[str] | None:
     return [clean_name(value) for value in values]
 
 
-def filter_hints(metadata: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
+def filter_hints(
+    metadata: Mapping[str, Any], first: Mapping[str, Any], any_passes: Callable[[Mapping[str, Any]], bool]
+) -> list[str]:
     """Return what may be wrong with a metadata filter that no chunk passes: values that are not like those of a field.
 
-    ``first`` has the value of each field in the first chunk with it.
+    ``first`` has the value of each field in the first chunk with it; ``any_passes`` says whether any chunk passes a
+    filter: a condition that some chunk meets is not to blame.
     """
-    hints = []
-    for condition in chain.from_iterable(_of_object(metadata)):
-        name, operator, operand = condition.field, condition.operator, condition.operand
-        if name not in first or operator in FLAGS:
-            continue
-        found, listed = first[name], operator in LISTS and operator != "$all"
-        if isinstance(found, list):
-            if operator == "$eq" and not isinstance(operand, list):
-                hints.append(f"The metadata field {name!r} is a list; $contains looks for a value in it.")
-        elif operator == "$eq" and isinstance(operand, list):
-            hints.append(f"The metadata field {name!r} is no list; $in looks for one of several values.")
-        elif operator not in ("$contains", "$any", "$all"):
-            wanted = [one for one in (operand if listed else [operand]) if one is not None]
-            if wanted and not any(_alike(one, found) for one in wanted):
-                hints.append(f"The metadata field {name!r} holds {_kind(found)}; {shown(wanted[0])} is none.")
-    return list(dict.fromkeys(hints))
+    conditions = [one for one in chain.from_iterable(_of_object(metadata)) if one.field in first]
+    hints = [(one, hint) for one in conditions if (hint := _hint(one, first[one.field]))]
+    return list(dict.fromkeys(hint for one, hint in hints if not any_passes({one.field: one.as_object()})))
+
+
+def _hint(condition: Condition, found: Any) -> str:
+    """Return why a condition may not hold for a field that has such a value, or ""."""
+    name, operator, operand = condition.field, condition.operator, condition.operand
+    if condition.negated or operator not in ("$eq", "$in", *ORDERS):
+        return ""
+    if isinstance(found, list):
+        is_one = operator == "$eq" and not isinstance(operand, list)
+        return f"The metadata field {name!r} is a list; $contains looks for a value in it." if is_one else ""
+    if operator == "$eq" and isinstance(operand, list):
+        return f"The metadata field {name!r} is no list; $in looks for one of several values."
+    wanted = [one for one in (operand if operator == "$in" else [operand]) if one is not None]
+    if not wanted or any(_alike(one, found) for one in wanted):
+        return ""
+    return f"The metadata field {name!r} holds {_kind(found)}; {shown(wanted[0])} is none."
 
 
 def _alike(one: Any, other: Any) -> bool:
     """Return whether two values may be equal: of one type, and both dates if the other is."""
     if isinstance(one, str) and isinstance(other, str):
-        return not _DATE.fullmatch(other) or _PART_OF_DATE.fullmatch(one) is not None
+        both = (one, other)
+        return not any(map(_DATE.fullmatch, both)) or all(map(_PART_OF_DATE.fullmatch, both))
     numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other)]
     return all(numbers) or type(one) is type(other)
 

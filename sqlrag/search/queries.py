@@ -247,7 +247,7 @@ class Queries:
         """
         ids = strings("node_ids", node_ids)
         filters = Filters(metadata=metadata).parameters()
-        check_dates(metadata, self._engine.first_values)
+        check_dates(Filters(metadata=metadata), self._engine.date_fields)
         return self._engine.read_chunks({**filters, "node_ids": ids})
 
     def _chosen(self, function: str, taken: type, options: Mapping[str, Any], **others: Any) -> SearchOptions:

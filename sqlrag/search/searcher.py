@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.filters import compared_fields, filter_hints
+from sqlrag.ranking.filters import Filters, compared_fields, filter_hints
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from sqlrag.engines.base import Engine
     from sqlrag.ranking.explanation import Explanation
-    from sqlrag.ranking.filters import Filters
     from sqlrag.ranking.plan import SearchOptions
     from sqlrag.search.query_log import QueryLog
     from sqlrag.types import Embedder, ModelIdentity
@@ -392,7 +391,8 @@ class Run:
         if not any_passes:
             metadata = plan.filters.metadata or {}
             hints = list(self._unknown_names(plan.filters))
-            hints += filter_hints(metadata, self.engine.first_values(compared_fields(metadata)))
+            first = self.engine.first_values(compared_fields(metadata), self.asked_filters.get("collection"))
+            hints += filter_hints(metadata, first, self._any_passes)
             self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"
@@ -400,6 +400,11 @@ class Run:
             self.notices.append(f"No {passing} has a cosine of {plan.min_similarity} or more.")
         if words_empty:
             self._explain_words(passing)
+
+    def _any_passes(self, metadata: Mapping[str, Any]) -> bool:
+        """Return whether any chunk, of the collections that are asked for, passes a filter by metadata alone."""
+        filters = Filters(self.plan.filters.collection, metadata=metadata)
+        return self.engine.any_passes(self.engine.passing_filters(filters))
 
     def _explain_collections(self) -> None:
         """Say which of several collections is not there, where another one has let chunks pass."""

@@ -297,7 +297,7 @@ class Writes(Queries):
         if ids is None:
             refuse_lack(metadata, "chunk", "node_ids")
         filters = Filters(metadata=metadata).parameters()
-        check_dates(metadata, self._engine.first_values)
+        check_dates(Filters(metadata=metadata), self._engine.date_fields)
         return self._changed(lambda rows: chunks.delete_chunks(rows, {**filters, "node_ids": ids}))
 
     def delete_documents(
@@ -313,6 +313,7 @@ class Writes(Queries):
         """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
         checksum = None if checksum is None else without_surrogates(arguments.text("checksum", checksum))
         ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
-        filters = Filters(collection, tags_any, tags_all, metadata).to_delete_by(ids, checksum)
-        check_dates(metadata, self._engine.first_values)
+        chosen = Filters(collection, tags_any, tags_all, metadata)
+        filters = chosen.to_delete_by(ids, checksum)
+        check_dates(chosen, self._engine.date_fields)
         return self._delete_documents(ids, checksum, filters)

@@ -986,6 +986,7 @@ class TestBadInput:
         ("1.5", "-2e3", "?", r"9 of its 10 values are numbers; '\?' is not"),
         ("1.5", "it's", "?", ""),
         ("abc, d", "12, e", None, ""),
+        ("00123", "04567", "SW1A 1AA", ""),
         ("2024", "late", None, ""),
     )
 
@@ -1002,19 +1003,52 @@ class TestBadInput:
         if not note:
             assert report.warnings == []
             return
-        assert len(report.warnings) == 2
-        for name, warning in zip(("name", "value"), report.warnings, strict=True):
-            assert re.search(f"The column {name} is text: {note}", warning)
+        (warning,) = report.warnings
+        assert re.search(f"The column name is text: {note}", warning)
+        assert "So is value." in warning
         assert read(kb, "SELECT DISTINCT typeof(value) FROM rows_of_t") == [("VARCHAR",)]
         if how == "query":
-            assert "with read_csv(…, " in report.warnings[0]
+            assert "with read_csv(…, " in warning
             return
-        query = re.search(r"SELECT .*?\)", report.warnings[0])[0]
+        query = re.search(r"SELECT .*?\)", warning)[0]
         again = build(query, kb, collection="t", title=None)
         assert not [one for one in again.warnings if "is text" in one]
         ((kind, missing),) = read(kb, "SELECT any_value(typeof(value)), count(*) FILTER (value IS NULL) FROM rows_of_t")
         assert kind in {"DOUBLE", "DATE", "TIMESTAMP", "BIGINT"}
         assert missing == (odd is not None)
+
+    @pytest.mark.parametrize("value", [["n/a", "X"], ["n/a ", "n/a"]])
+    def test_values_of_several_kinds_have_no_option(self, kb, tmp_path, value):
+        frame = pd.DataFrame({"id": range(40), "body": "x", "n": [*map(str, range(38)), *value]})
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        (note,) = build(tmp_path / "rows.csv", kb, title=None).warnings
+        assert note.endswith(
+            f"2 are not, the first {value[0]!r}. Filters compare them as text. To have numbers, mend the file."
+        )
+
+    def test_a_decimal_comma_beside_decimal_points(self, kb, tmp_path):
+        frame = pd.DataFrame({"id": range(20), "body": "x", "comma": "1,5", "point": 1.5})
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        (note,) = build(tmp_path / "rows.csv", kb, title=None).warnings
+        assert note.endswith("To have numbers, mend the file.")
+
+    def test_frames(self, kb):
+        days = [f"{day:02}.01.2024" for day in range(1, 28)]
+        frame = pd.DataFrame({"id": range(28), "body": "x", "day": [*days, "unbekannt"], "n": "129,23"})
+        notes = build(frame, kb, collection="t", title=None).warnings
+        assert [note.partition(":")[0] for note in notes] == ["The column day is text", "The column n is text"]
+        assert "in pandas by to_datetime with its format" in notes[0]
+
+    @pytest.mark.parametrize("name", ["a\n; DROP TABLE source; --", "a$rows", "x$columns", 'a"b', "a\nb"])
+    def test_names_of_columns_are_names(self, kb, tmp_path, name):
+        frame = pd.DataFrame({"id": range(20), "body": "x", name: ["1,5"] * 20})
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        report = build(tmp_path / "rows.csv", kb, title=None)
+        assert (report.added, len(report.warnings)) == (20, 1)
+
+    def test_a_column_called_closed_is_no_closed_connection(self, kb, tmp_path):
+        data = "id;body;closed\n1;Müller;ja\n".encode("latin-1")
+        self.refused_file(kb, tmp_path / "rows.csv", data, "not valid Unicode.*latin-1")
 
     def test_a_rare_value_is_found_in_all_rows_and_json_is_left_alone(self, kb, tmp_path):
         value = "CASE WHEN i % 900 = 899 THEN 'N/A' ELSE i::VARCHAR END"

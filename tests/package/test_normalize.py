@@ -109,7 +109,7 @@ def test_integers_beyond_64_bits_become_strings():
     [("1.50", 1.5), ("3", 3), ("3.00", 3), ("1E+2", 100), ("-0.1", -0.1), ("NaN", None), ("Infinity", None)]
     # What a float would change.
     + [(text, text) for text in ("0.12345678901234567890", "12345678901234567890.5", "1E+400")]
-    + [(str(2**53), float(2**53)), ("1E-30", 1e-30)],
+    + [(str(2**53), 2**53), (f"{10**17}.0", 10**17), (str(2**63), str(2**63)), ("1E-30", 1e-30)],
 )
 def test_decimals_become_numbers_that_have_all_of_their_digits(text, stored):
     found = clean_metadata({"n": decimal.Decimal(text)})["n"]

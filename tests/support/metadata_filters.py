@@ -58,6 +58,15 @@ def moment(value):
     return read.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".").removesuffix("T00:00:00")
 
 
+def are_ordered(*texts):
+    """Return whether texts stand in an order: dates with dates, their beginnings, and what has no letter or digit."""
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    beside = r"\d{4}(-\d\d(-\d\d([T ].*)?)?)?|[^\w]*"
+    dates = [re.fullmatch(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", text) for text in texts]
+    return not any(dates) or all(re.fullmatch(beside, text) for text in texts)
+
+
 def equal(a, b):
     a, b = (None if value is MISSING else moment(value) for value in (a, b))
     if is_number(a) and is_number(b):
@@ -69,7 +78,7 @@ def holds(value, sign, operand):
     """Return whether a value meets one operator, as the handbook's table says."""
     elements = value if isinstance(value, list) else []
     if sign in ORDERS:
-        comparable = (is_number(value) and is_number(operand)) or (isinstance(value, str) and isinstance(operand, str))
+        comparable = (is_number(value) and is_number(operand)) or are_ordered(value, operand)
         return comparable and ORDERS[sign](moment(value), moment(operand))
     return {
         "$eq": lambda: equal(value, operand),

@@ -138,9 +138,9 @@ function holding(wanted, options) {
 let described = null; // the metadata of every chunk, once there is a filter
 
 /** Return a bit for each rid, as the macro passing_chunks does: 1 where the metadata of the chunk meet a filter. */
-function passing(wanted) {
-  described ??= select("SELECT rid, doc_id, node_id, CAST(metadata_ AS VARCHAR) AS metadata FROM documents ORDER BY rid").map((row) => ({ ...row, metadata: JSON.parse(row.metadata) }));
-  checkDates(described, wanted);
+function passing(wanted, collection) {
+  described ??= select("SELECT rid, doc_id, node_id, collection, CAST(metadata_ AS VARCHAR) AS metadata FROM documents ORDER BY rid").map((row) => ({ ...row, metadata: JSON.parse(row.metadata) }));
+  checkDates(collection ? described.filter((chunk) => collection.includes(chunk.collection)) : described, wanted);
   const bits = Array(described.at(-1).rid + 1).fill("0");
   for (const chunk of described) if (matches(chunk, wanted)) bits[chunk.rid] = "1";
   return bits.join("");
@@ -195,7 +195,7 @@ function search(text, mode, vector, options) {
   for (const [name, value, least] of [["top_k", k, 1], ["per_document", most ?? 0, 0]])
     if (!Number.isInteger(value) || value < least) throw new Problem(422, `${name} cannot be ${value}`, `It is a whole number of ${least} or more.`);
   const filters = Object.fromEntries(FILTERS.map((name) => [name, typeof options[name] === "string" ? [options[name]] : options[name]]));
-  if (options.metadata) filters.passing = passing(options.metadata);
+  if (options.metadata) filters.passing = passing(options.metadata, filters.collection);
   const deep = most ? Math.max(k, DEEPER) : k;
   let hits;
   if (mode === "hybrid") {

@@ -4,6 +4,9 @@ import { Problem } from "./rpc.js";
 
 const TIME = /^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d+))?(Z|([+-])(\d\d):?(\d\d)?)?$/;
 
+const DATE = /^\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?$/;
+const PART_OF_DATE = /^\d{4}(-\d\d(-\d\d([T ].*)?)?)?$/;
+
 /** Return a text of its own for each moment, in UTC, and other texts as they are; see `json_value_key`. */
 function moment(text) {
   let [whole, day, minute, seconds = "", fraction = "", , sign, hours, minutes] = TIME.exec(text) ?? [];
@@ -30,6 +33,7 @@ const lower = (text) => Array.from(text, (one) => (one === "İ" ? "i" : one.toLo
 function order(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;
   if (typeof a !== "string" || typeof b !== "string") return NaN;
+  if ([a, b].some((text) => DATE.test(text)) && ![a, b].every((text) => PART_OF_DATE.test(text) || !/[\p{L}\p{N}]/u.test(text))) return NaN;
   const [one, other] = [a, b].map((text) => Array.from(moment(text), (character) => character.codePointAt(0)));
   const place = one.findIndex((code, at) => code !== other[at]);
   return place < 0 ? one.length - other.length : one[place] - (other[place] ?? -1);
@@ -72,19 +76,16 @@ function holds(value, wanted) {
   });
 }
 
-const DATE = /^\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?$/;
-const PART_OF_DATE = /^\d{4}(-\d\d(-\d\d([T ].*)?)?)?$/;
-
-/** Refuse to order text that is no date beside the dates of a field, as Python does: by the first of the chunks that has one. */
+/** Refuse to order text that is no date beside a field whose texts are all dates, as Python does. */
 export function checkDates(chunks, wanted) {
   for (const [name, one] of Object.entries(typeOf(wanted) === "object" ? wanted : {})) {
     if (name === "$and" || name === "$or") for (const part of elements(one)) checkDates(chunks, part);
     else if (name === "$not") checkDates(chunks, one);
     else if (typeOf(one) === "object") {
       if (one.$not) checkDates(chunks, { [name]: one.$not });
-      const odd = ["$gt", "$gte", "$lt", "$lte"].find((sign) => typeof one[sign] === "string" && !PART_OF_DATE.test(one[sign]));
-      const first = odd && chunks.find(({ metadata }) => Object.hasOwn(metadata, name) && metadata[name] !== null)?.metadata[name];
-      if (typeof first === "string" && DATE.test(first)) refuse(`${odd} of ${name} compares with dates such as "${first}". Write "${one[odd]}" like that, by year, month and day.`);
+      const odd = ["$gt", "$gte", "$lt", "$lte"].find((sign) => typeof one[sign] === "string" && !PART_OF_DATE.test(one[sign]) && /[\p{L}\p{N}]/u.test(one[sign]));
+      const texts = odd ? chunks.map(({ metadata }) => metadata[name]).filter((value) => typeof value === "string") : [];
+      if (texts.length && texts.every((text) => DATE.test(text))) refuse(`${odd} of ${name} compares with dates such as "${texts.sort()[0]}". Write "${one[odd]}" like that, by year, month and day.`);
     }
   }
 }

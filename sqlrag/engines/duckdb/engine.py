@@ -114,8 +114,11 @@ class FileEngine:
     def any_passes(self, filters: dict[str, Any]) -> bool:
         return legs.any_passes(self.cursor(), filters)
 
-    def first_values(self, names: Collection[str]) -> dict[str, Any]:
-        return legs.first_values(self.cursor(), names)
+    def date_fields(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, str]:
+        return legs.date_fields(self.cursor(), names, collection)
+
+    def first_values(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, Any]:
+        return legs.first_values(self.cursor(), names, collection)
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
         chunks, pool = self.chunks(), None

@@ -20,7 +20,7 @@ from sqlrag.ranking.terms import boosted, idf
 from sqlrag.ranking.vectors import query_code, unit_vector
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import duckdb
     from numpy.typing import NDArray
@@ -163,7 +163,7 @@ def passing_filters(con: duckdb.DuckDBPyConnection, filters: Filters) -> dict[st
     named = filters.parameters()
     metadata = named.pop("metadata", None)
     if metadata is not None:
-        check_dates(filters.metadata, partial(first_values, con))
+        check_dates(filters, partial(date_fields, con))
         # "0" where there are no chunks at all; None would be no condition.
         named["passing"] = con.execute("SELECT passing_chunks($1)", [metadata]).fetchall()[0][0] or "0"
     return named
@@ -179,15 +179,27 @@ def any_passes(con: duckdb.DuckDBPyConnection, filters: dict[str, Any]) -> bool:
     return bool(con.execute(statement, {**named, **filters}).fetchall())
 
 
-def first_values(con: duckdb.DuckDBPyConnection, names: Collection[str]) -> dict[str, Any]:
-    """Return the value of each metadata field in the first chunk that has one, if any has."""
-    values = {}
+def date_fields(
+    con: duckdb.DuckDBPyConnection, names: Collection[str], collection: Sequence[str] | None
+) -> dict[str, str]:
+    """Return the fields, of these, whose texts in some collections are all ISO 8601 dates, each with the least."""
+    return {name: rows[0][0] for name, rows in _of_fields(con, "date_field", names, collection) if rows}
+
+
+def first_values(
+    con: duckdb.DuckDBPyConnection, names: Collection[str], collection: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the value of each metadata field in the first chunk, of some collections, that has one."""
+    return {name: json.loads(rows[0][0]) for name, rows in _of_fields(con, "first_value", names, collection) if rows}
+
+
+def _of_fields(
+    con: duckdb.DuckDBPyConnection, statement: str, names: Collection[str], collection: Sequence[str] | None
+) -> Iterator[tuple[str, list[Any]]]:
     for name in names:
         place = "/" + name.replace("~", "~0").replace("/", "~1")
-        found = con.execute(read_sql("serving/first_value"), {"place": place}).fetchall()
-        if found:
-            values[name] = json.loads(found[0][0])
-    return values
+        named = {"place": place, "collection": collection}
+        yield name, con.execute(read_sql(f"serving/{statement}"), named).fetchall()
 
 
 def pair_scores(

@@ -23,6 +23,9 @@ _INDEXED = ("$eq", "$in", "$contains", "$any", "$all")
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
 
+_ONE_DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?$"
+_BESIDE_DATES = "^([0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ].*)?)?)?|[^[:alnum:]]*)$"
+
 _TEXT = "/* text */ ''"  # the placeholder of time_in_utc.sql
 
 _MOST_INDEXED = 20  # more make a long statement, and probably match most chunks
@@ -174,8 +177,13 @@ def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
         return f"NOT EXISTS (SELECT FROM unnest({wanted}) AS w(v) WHERE {missing})"
     if operator in _ORDERS and isinstance(operand, str):
         there, wanted = _moment(f"({value} #>> '{{}}')"), _moment(f"{found.bind(operand)}::text")
+        found_text, plain = f"({value} #>> '{{}}')", f"{found.bind(operand)}::text"
+        comparable = (
+            f"(NOT ({found_text} ~ '{_ONE_DATE}' OR {plain} ~ '{_ONE_DATE}') OR "
+            f"({found_text} ~ '{_BESIDE_DATES}' AND {plain} ~ '{_BESIDE_DATES}'))"
+        )
         return (
-            f"CASE WHEN jsonb_typeof({value}) = 'string' THEN ({there}) COLLATE \"C\" "
+            f"CASE WHEN jsonb_typeof({value}) = 'string' AND {comparable} THEN ({there}) COLLATE \"C\" "
             f'{_ORDERS[operator]} ({wanted}) COLLATE "C" END'
         )
     if operator in _ORDERS:

@@ -137,7 +137,7 @@ class PostgresEngine(Engine):
         named = filters.parameters()
         metadata = named.pop("metadata", None)
         if metadata is not None:
-            check_dates(filters.metadata, self.first_values)
+            check_dates(filters, self.date_fields)
             named["alternatives"] = parsed(metadata)
         return {"where": where(**named)} if named else {}
 
@@ -147,8 +147,12 @@ class PostgresEngine(Engine):
     def _passing(self, filters: dict[str, Any], most: int) -> int:
         return int(self._rows("passing", {"most": most}, filters.get("where", Where()))[0][0])
 
-    def first_values(self, names: Collection[str]) -> dict[str, Any]:
-        found = {name: self._rows("first_value", {"field": name}) for name in names}
+    def date_fields(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, str]:
+        found = {name: self._rows("date_field", {"field": name, "collection": collection}) for name in names}
+        return {name: rows[0][0] for name, rows in found.items() if rows}
+
+    def first_values(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, Any]:
+        found = {name: self._rows("first_value", {"field": name, "collection": collection}) for name in names}
         return {name: rows[0][0] for name, rows in found.items() if rows}
 
     # The legs.

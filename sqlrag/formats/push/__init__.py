@@ -157,7 +157,9 @@ def push(
     collections: set[str] = set()
     with (
         stored_contents(
-            db_path, collection, tags_any, tags_all, metadata, batch_chunks=size or target.batch_chunks
+            *(db_path, collection, tags_any, tags_all, metadata),
+            batch_chunks=size or target.batch_chunks,
+            may_be_none=True,
         ) as contents,
         progress_shown(not bar_off),
     ):
