@@ -167,7 +167,7 @@ def test_dates_and_other_text_in_one_field(tmp_path):
 
         assert asked({"$gte": "v1"}) == (["soft0"], [])
         assert asked({"$gte": "v1"}, "soft") == (["soft0"], [])
-        assert asked({"$gte": "2024-06"}) == (["new1"], [])
+        assert asked({"$gte": "2024-06-01"}) == (["new1"], [])
         assert asked({"$gt": ""}, "new") == asked({"$lt": "~"}, "new") == (["new0", "new1"], [])
         none, (notice,) = asked({"$gte": "2024-06-01"}, "old")
         assert none == []
