@@ -209,8 +209,7 @@ def stored_contents(
     with loaded(backend.contents)(db_path, filters, batch_chunks, **paths) as contents:
         if not contents.documents and filters.parameters() and not may_be_none:
             raise FormatError(
-                f"No document of {db_path} passes the filters: {shown(filters.parameters())}. sqlrag info shows its "
-                "collections and tags."
+                f"There is no document to export: none of {db_path} passes the filters {shown(filters.parameters())}."
             )
         yield contents
 

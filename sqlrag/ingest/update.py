@@ -332,16 +332,16 @@ def _folders(states: Mapping[str, SourceState], patterns: Mapping[str, list[str]
     return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)]
 
 
-def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder]) -> list[str]:
-    """Return a note for each folder whose documents are in a file under more than one collection."""
+def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:
+    """Return a note for each folder, or one, whose documents are in a file under more than one collection."""
     places: dict[str, set[str]] = {}
     for one in folders:
         places.setdefault(clean_name(os.path.realpath(one.path)), set()).add(one.collection)
-    held = Counter(one.collection for one in folders)
+    held = Counter(name for names in places.values() for name in names)  # the folders of each collection
     twice = {
         place: sorted(names, key=lambda name: (held[name] > 1, name != DEFAULT_COLLECTION, name))
         for place, names in places.items()
-        if len(names) > 1
+        if len(names) > 1 and (of is None or place == clean_name(os.path.realpath(of)))
     }
     return [
         f"The folder {place} is in {db_path} as the collections {' and '.join(map(repr, names))}, so each of its "
@@ -499,8 +499,8 @@ def update_embeddings(
         with run.timed("store"):
             update.finish(plan, planner)
             if report.documents or report.unchanged:
-                same = [one for one in _folders(stored, {}) if os.path.realpath(one.path) == os.path.realpath(run.root)]
-                report.warnings += twice_read(db_path, [*same, Folder(collection, run.input_dir, None)])
+                folders = [*_folders(stored, {}), Folder(collection, run.input_dir, None)]
+                report.warnings += twice_read(db_path, folders, run.input_dir)
         run.stop_if_down("What was finished stays; the next update does the rest.")
     return report
 

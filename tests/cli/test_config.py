@@ -384,5 +384,12 @@ def test_a_folder_under_a_second_collection_is_told_everywhere(tmp_path):
         assert done.stderr.count(f"note: {told}. To remove a collection: {remedy}.") == 1
     findings = json.loads(run("doctor", "kb.duckdb", "--format", "json", cwd=tmp_path).stdout)
     assert [one["remedy"] for one in findings if one["found"] == told] == [remedy]
+    # No collection is named that has another folder as well.
+    write(tmp_path, other__kiwi_md="The kiwi is green.")
+    for taken, remedies in (("default", 1), ("fruit", 0)):
+        run("update", "other", "--collection", taken, cwd=tmp_path)
+        done = run("update", "docs", cwd=tmp_path)
+        assert done.stderr.count("--collection 'fruit' --db") == remedies
+        assert done.stderr.count("--collection 'default' --db") == 0
     run("delete", "--collection", "default", "--db", "kb.duckdb", cwd=tmp_path)
     assert "twice" not in run("update", cwd=tmp_path).stderr
