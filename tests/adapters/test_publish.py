@@ -392,7 +392,7 @@ class TestCdn:
 
     def test_what_is_not_installed_can_be_loaded(self, tmp_path):
         path = build(tmp_path, a_md="# Ducks\n\nA pond.")
-        with pytest.raises(NotFoundError, match=r"npm install .* --cdn"):
+        with pytest.raises(NotFoundError, match=r"npm install .* cdn=True"):
             publish(path, tmp_path / "site", parts="words", assets=tmp_path)
 
     @pytest.mark.skipif(libraries() is None, reason=f"needs the libraries of npm: {publishing.INSTALL}")

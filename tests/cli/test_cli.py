@@ -368,7 +368,8 @@ def test_timings_and_notices_go_to_stderr(kb):
     assert "no words" not in run("hybrid-query", "???", "--db", kb).stdout
 
 
-def test_the_file_may_come_from_the_environment(kb, monkeypatch):
+def test_the_file_may_come_from_the_environment(kb, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # where there is no file, such as that of sqlrag demo
     monkeypatch.setenv("SQLRAG_DB", str(kb))
     assert run("lexical-query", "mango").exit_code == 0
     assert run("info").exit_code == 0
