@@ -210,7 +210,7 @@ def pull(
             wanted.update(digests(batch))
             yield batch
 
-    with stored_contents(url, collection, tags_any, tags_all, metadata) as contents:
+    with stored_contents(url, collection, tags_any, tags_all, metadata, may_be_none=True) as contents:
         observed = replace(contents, batches=recorded(iter(contents.batches)))
         imported = write_store(observed, output_db, embedder=embedder, overwrite=overwrite)
     with stored_contents(imported.path) as contents:
