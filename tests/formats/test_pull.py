@@ -312,7 +312,7 @@ class TestPulling:
             ]
         ):
             path = pull(url, tmp_path / f"{number}.duckdb", **filters).path
-            with stored_contents(path) as here, stored_contents(kb, **filters) as there:
+            with stored_contents(path) as here, stored_contents(kb, **filters, may_be_none=True) as there:
                 found = [doc for batch in here.batches for doc in batch.sources["doc_id"].to_pylist()]
                 assert (
                     found == [doc for batch in there.batches for doc in batch.sources["doc_id"].to_pylist()] == wanted
