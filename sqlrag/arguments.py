@@ -19,12 +19,6 @@ from sqlrag.normalize import is_blank
 
 MOST = 2**31 - 1  # results, and so chunks in a file
 
-# What other libraries call our parameters.
-_OTHER_NAMES = {
-    **dict.fromkeys(("filter", "filters", "where", "metadata_filter", "metadata_filters"), "metadata"),
-    **dict.fromkeys(("k", "limit", "n_results", "top_n"), "top_k"),
-}
-
 _LISTED = 20  # items of a list for people
 
 _LONGEST = 200  # characters of a value in a message
@@ -79,9 +73,9 @@ _GUESSES = {
     # Parameters, options and fields.
     "query_text": ("query", "q", "text", "question", "query_string"),
     "question": ("query", "q", "text", "query_text"),
-    "top_k": ("k", "n", "limit", "n_results", "num_results", "max_results", "results", "size", "count"),
+    "top_k": ("k", "n", "limit", "n_results", "top_n", "num_results", "max_results", "results", "size", "count"),
     "chunk_size": ("size", "max_chunk_size"),
-    "metadata": ("filter", "filters", "where", "query_filter"),
+    "metadata": ("filter", "filters", "where", "query_filter", "metadata_filter", "metadata_filters"),
     "tags_any": ("tag", "tags"),
     "min_similarity": ("threshold", "score_threshold", "similarity_threshold", "min_score", "cutoff"),
     "fusion": ("ranker", "hybrid"),
@@ -128,9 +122,6 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     >>> nearest("where", ["top_k", "metadata"]), nearest("limit", ["top_k", "metadata"]), nearest("limit", ["k1"])
     ('metadata', 'top_k', None)
     """
-    valid = list(valid)
-    if _OTHER_NAMES.get(name) in valid:
-        return _OTHER_NAMES[name]
     names = sorted(valid, key=len)
     known = guessed(name, names)
     if known is not None:
