@@ -27,6 +27,7 @@ from sqlrag.cli.options import (
     metadata_fields,
     only_file_here,
     option,
+    place,
     where,
 )
 from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
@@ -461,6 +462,8 @@ def delete(
     from sqlrag.search.change import delete_documents
     from sqlrag.search.open import open_store
 
+    if doc_id and doc_id[0].endswith(".duckdb") and Path(doc_id[0]).is_file():  # as other commands take it
+        db, doc_id = one_file(place(doc_id[0]), db), doc_id[1:]
     file = one_file(None, db, or_here=False)
     if not (doc_id or checksum or collection or tags_any or tags_all or metadata):
         raise InputError(

@@ -190,6 +190,10 @@ def build(
     of a table are added to a file that exists.
     """  # noqa: D205
     given = {name: value for name, value in options.items() if value != _DEFAULTS[name]}
+    made = [source for source in sources or () if source.endswith(".duckdb")]
+    if len(made) == 1 and "output" not in given:  # as update takes it
+        given["output"] = Path(made[0])
+        sources = [source for source in sources or () if source not in made]
     configured = bool(config.in_force and config.in_force.collections)
     folders = [source for source in sources or () if Path(source).expanduser().is_dir()]
     of_rows = {"query", "key", "text"} & given.keys() or all(source.endswith(_TABLES) for source in sources or [""])

@@ -314,6 +314,10 @@ class Filters:
         }
         return {name: value for name, value in named.items() if value is not None}
 
+    def as_written(self) -> dict[str, Any]:
+        """Return the parameters with the metadata filter as its author wrote it, for messages."""
+        return {**self.parameters(), **({"metadata": self.metadata} if "metadata" in self.parameters() else {})}
+
     def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
         filters = self.parameters()

@@ -232,9 +232,7 @@ class Run:
         self.engine = engine
         self.query_text = query_text
         self.plan = plan
-        self.asked_filters = plan.filters.parameters()
-        if "metadata" in self.asked_filters:  # as its author wrote it
-            self.asked_filters["metadata"] = plan.filters.metadata
+        self.asked_filters = plan.filters.as_written()
         self.filters: dict[str, Any] = {}
         self.vector_hits = Leg()
         self.lexical_hits = Leg()
@@ -356,30 +354,6 @@ class Run:
             self.trust = Trust.of(sample, self.terms.known)
         return self.trust
 
-    def _unknown_names(self, filters: Filters) -> Iterator[str]:
-        """Yield a sentence for each collection, tag and metadata field of the filters that no chunk has."""
-        asked = filters.parameters()
-        for kind, what, names in (
-            ("collections", "collection", asked.get("collection", ())),
-            ("tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
-            ("metadata_fields", "metadata field", compared_fields(filters.metadata or {})),
-        ):
-            yield from self._unknown(kind, what, names)
-
-    def _unknown(self, kind: str, what: str, names: Iterable[str]) -> Iterator[str]:
-        """Yield a sentence for each of the names that no chunk has."""
-        if not names:
-            return
-        rows = counted_names(lambda name, **values: self.engine.select(name, values), kind, _MOST_KNOWN, files=1)
-        known = [row["name"] for row in rows]
-        if kind == "metadata_fields":  # those of every chunk come last
-            known.sort(key=lambda name: name in FILE_FIELDS)
-        for name in dict.fromkeys(names):
-            if name in known or len(known) == _MOST_KNOWN:
-                continue
-            there = meant_or_there(name, known)
-            yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
-
     def _explain_nothing(self) -> None:
         """Say why a leg found nothing, where its words, the filters or the least cosine are the cause."""
         plan = self.plan
@@ -389,11 +363,7 @@ class Run:
             return
         any_passes = not self.filters or self.engine.any_passes(self.filters)
         if not any_passes:
-            metadata = plan.filters.metadata or {}
-            hints = list(self._unknown_names(plan.filters))
-            first = self.engine.first_values(compared_fields(metadata), self.asked_filters.get("collection"))
-            hints += filter_hints(metadata, first, self._any_passes)
-            self.notices.append(" ".join([f"No chunk passes the filters: {shown(self.asked_filters)}.", *hints]))
+            self.notices.append(why_nothing_passes(self.engine, plan.filters))
             return
         passing = "chunk that passes the filters" if self.filters else "chunk"
         if vector_empty and plan.min_similarity is not None:
@@ -401,16 +371,11 @@ class Run:
         if words_empty:
             self._explain_words(passing)
 
-    def _any_passes(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether any chunk, of the collections that are asked for, passes a filter by metadata alone."""
-        filters = Filters(self.plan.filters.collection, metadata=metadata)
-        return self.engine.any_passes(self.engine.passing_filters(filters))
-
     def _explain_collections(self) -> None:
         """Say which of several collections is not there, where another one has let chunks pass."""
         asked = self.plan.filters.parameters().get("collection") or ()
         if len(asked) > 1 and not any("No chunk passes" in notice for notice in self.notices):
-            self.notices += self._unknown("collections", "collection", asked)
+            self.notices += _unknown(self.engine, "collections", "collection", asked)
 
     def _explain_words(self, passing: str) -> None:
         """Say what no chunk holds, and whether that is so with the filters only."""
@@ -559,6 +524,38 @@ def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHi
 
 # Beyond so many names it is not said that one is unknown.
 _MOST_KNOWN = 10_000
+
+
+def why_nothing_passes(engine: Engine, filters: Filters) -> str:
+    """Say that no chunk passes the filters, and which of their names and values no chunk has."""
+    asked, metadata = filters.as_written(), filters.metadata or {}
+    compared = compared_fields(metadata)
+    hints = [
+        *_unknown(engine, "collections", "collection", asked.get("collection", ())),
+        *_unknown(engine, "tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
+        *_unknown(engine, "metadata_fields", "metadata field", compared),
+        *filter_hints(
+            metadata,
+            engine.first_values(compared, asked.get("collection")),
+            lambda one: engine.any_passes(engine.passing_filters(Filters(filters.collection, metadata=one))),
+        ),
+    ]
+    return " ".join([f"No chunk passes the filters: {shown(asked)}.", *hints])
+
+
+def _unknown(engine: Engine, kind: str, what: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each of the names that no chunk has."""
+    if not names:
+        return
+    rows = counted_names(lambda name, **values: engine.select(name, values), kind, _MOST_KNOWN, files=1)
+    known = [row["name"] for row in rows]
+    if kind == "metadata_fields":  # those of every chunk come last
+        known.sort(key=lambda name: name in FILE_FIELDS)
+    for name in dict.fromkeys(names):
+        if name in known or len(known) == _MOST_KNOWN:
+            continue
+        there = meant_or_there(name, known)
+        yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
 
 
 def _unknown_words(unknown: Mapping[str, Sequence[str]], *, all_told: bool) -> list[str]:

@@ -18,6 +18,7 @@ from sqlrag.normalize import clean_metadata, clean_name, is_blank, without_surro
 from sqlrag.ranking.filters import Filters, check_dates, refuse_lack, strings
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.search.queries import Queries
+from sqlrag.search.searcher import why_nothing_passes
 from sqlrag.types import Chunk, Document
 
 if TYPE_CHECKING:
@@ -316,4 +317,7 @@ class Writes(Queries):
         chosen = Filters(collection, tags_any, tags_all, metadata)
         filters = chosen.to_delete_by(ids, checksum)
         check_dates(chosen, self._engine.date_fields)
-        return self._delete_documents(ids, checksum, filters)
+        report = self._delete_documents(ids, checksum, filters)
+        if filters and not report.deleted and not self._engine.any_passes(self._engine.passing_filters(chosen)):
+            report.notices.append(why_nothing_passes(self._engine, chosen))
+        return report

@@ -725,6 +725,32 @@ def test_delete_names_what_was_meant(here):
     assert "There is no document 'mango.md'.\n" in run("delete", "mango.md", "--db", "kb.duckdb").stderr
 
 
+def test_a_deletion_of_nothing_says_why(here):
+    nothing = "0 documents with 0 chunks deleted, 0 unknown\n"
+    for condition, said in {
+        ("--collection", "nowhere"): "No chunk has the collection 'nowhere'; there is 'default'.",
+        ("--tags-any", "x"): "No chunk has the tag 'x'.",
+        ("--metadata", "file_nam=x"): "No chunk has the metadata field 'file_nam'; did you mean 'file_name', 'file_path'?",
+    }.items():
+        done = run("delete", "--db", "kb.duckdb", *condition)
+        assert (done.exit_code, done.stdout, said in done.stderr) == (0, nothing, True), done.stderr
+    (notice,) = sqlrag.delete_documents("kb.duckdb", metadata={"file_name": 3}).notices
+    assert "The metadata field 'file_name' holds text such as 'mango.md'; 3 is none." in notice
+    assert sqlrag.delete_documents("kb.duckdb", doc_ids="x").notices == []
+
+
+def test_a_file_stands_in_any_place(here):
+    assert run("build", "docs", "n.duckdb", *HASHING).exit_code == 0
+    assert run("build", "o.duckdb", "docs", *HASHING).exit_code == 0
+    assert run("delete", "n.duckdb", "pump.md").stdout == "1 document with 1 chunk deleted, 0 unknown\n"
+    with Store("o.duckdb") as store:
+        assert store.get_embedding_metadata()["chunks"]["total_chunks"] == 2
+    done = run("delete", "n.duckdb", "mango.md", "--db", "o.duckdb")
+    assert (done.exit_code, "Two files are named" in words(done)) == (2, True)
+    done = run("build", "docs", "n.duckdb", "-o", "p.duckdb")
+    assert (done.exit_code, "Name one folder" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "https://host/db/kb/"])
 def test_a_server_is_no_file(url):
     done = run("search", "mango", "--db", url)

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -535,20 +535,22 @@ def _chunk_metadata(
 class DeleteReport:
     """What :func:`sqlrag.delete_documents` did: the ids of the deleted documents, and of those not in the file.
 
-    ``chunks`` is how many chunks were deleted with them, ``run_id`` names the run in ``ingest_log``.
+    ``chunks`` is how many chunks were deleted with them, ``run_id`` names the run in ``ingest_log``, ``notices`` say
+    why no document met the conditions.
     """
 
     deleted: list[str]
     unknown: list[str]
     chunks: int
     run_id: str
+    notices: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """Return the report as lines for a terminal."""
         deleted = f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} deleted"
         lines = [f"{deleted}, {len(self.unknown):,} unknown"]
         lines += first_lines(self.deleted, "  deleted: ")
-        return "\n".join([*lines, *first_lines(self.unknown, "  unknown: ")])
+        return "\n".join([*lines, *first_lines(self.unknown, "  unknown: "), *(f"  {one}" for one in self.notices)])
 
 
 def delete_documents(

@@ -340,7 +340,7 @@ class TestWriting:
             {"checksum": "sum of pump.md"},
         ):
             reports = [one.delete_documents(**asked) for one in (store, twin)]
-            assert len({(*r.deleted, *r.unknown, r.chunks) for r in reports}) == 1
+            assert len({(*r.deleted, *r.unknown, r.chunks, *r.notices) for r in reports}) == 1
             assert store.chunks() == twin.chunks()
         assert store.chunks() == []
         assert store.check() == []
