@@ -285,8 +285,10 @@ class Results(list[dict[str, Any]]):
             lines.append("  ".join(part for part in parts if part))
         if len(self) > _ROWS_OF_REPR:
             lines.append(f"    and {len(self) - _ROWS_OF_REPR} more")
-        lines += [f"Note: {clean(notice)}" for notice in self.notices]
-        return "\n".join(cut(line, _WIDTH) for line in lines)
+        lines = [cut(line, _WIDTH) for line in lines]
+        for notice in self.notices:  # whole, since a remedy comes last
+            lines += wrapped(f"Note: {clean(notice)}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         optional = [name for name, known in _COLUMNS_WHERE_KNOWN.items() if any(known(row) for row in self)]

@@ -392,6 +392,9 @@ def test_repr_is_short(results):
     assert len(repr(many).splitlines()) == 12
     assert repr(many).endswith("and 30 more")
     assert repr(Results(query_text="x")) == "Results for 'x': none"
+    notice = "word " * 40 + "and the remedy."
+    lines = repr(Results(query_text="x", notices=[notice])).splitlines()[1:]
+    assert (" ".join(lines), max(map(len, lines)) <= 100) == (f"Note: {notice}", True)
 
 
 def test_print_results(results, capsys):
