@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.support.structure import cycles, floors, graph, upward
@@ -48,3 +51,14 @@ def test_cycles_and_upward_imports_are_found(tmp_path):
     }
     assert cycles(edges) == [["house.high", "house.low"]]
     assert upward(edges, [["low"], ["high", "other"], ["house"]]) == ["house.low -> house.high"]
+
+
+def test_nothing_else_stands_at_the_top():
+    root = Path(__file__).parents[2]
+    done = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("needs git, and a checkout")
+    top = {name.partition("/")[0] for name in done.stdout.splitlines()}
+    assert {name for name in top if not name.startswith(".")} == {
+        *("README.md", "data", "notebooks", "pyproject.toml", "sql", "sqlrag", "tests")
+    }
