@@ -730,7 +730,7 @@ def test_a_deletion_of_nothing_says_why(here):
     for condition, said in {
         ("--collection", "nowhere"): "No chunk has the collection 'nowhere'; there is 'default'.",
         ("--tags-any", "x"): "No chunk has the tag 'x'.",
-        ("--metadata", "file_nam=x"): "No chunk has the metadata field 'file_nam'; did you mean 'file_name', 'file_path'?",
+        ("--metadata", "file_nam=x"): "metadata field 'file_nam'; did you mean 'file_name', 'file_path'?",
     }.items():
         done = run("delete", "--db", "kb.duckdb", *condition)
         assert (done.exit_code, done.stdout, said in done.stderr) == (0, nothing, True), done.stderr
