@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +11,16 @@ import duckdb
 
 from sqlrag.adapters.connection import connect, interruptible
 from sqlrag.engines.duckdb.database import existing_file
-from sqlrag.errors import InputError
+from sqlrag.errors import InputError, SqlragError
+from sqlrag.query import hybrid_query
 from sqlrag.ranking.results import frames
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ONE_QUESTION = "There is no question: write it after %search, or in the cell below %%search."
+
+_OPTION = re.compile(r"\s*\w+\s*:=")
 
 
 def load(shell: Any) -> None:
@@ -89,16 +94,22 @@ class _Magics:
     def search(self, line: str, cell: str | None = None) -> pd.DataFrame:
         """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
 
-        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``.
+        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. What
+        :func:`sqlrag.hybrid_query` would note is printed.
         """
         con = self._connection()
         frames("pandas", "%search")
         question, options = (line, "") if cell is None else (cell.strip(), line.strip())
         if not question.strip():
             raise InputError(_ONE_QUESTION)
+        if cell is None and _OPTION.match(line):
+            raise InputError(
+                "Options of %search stand in the first line of a cell, the question below: %%search k := 5, and in the "
+                "next line late delivery."
+            )
         statement = f"FROM search($1{', ' * bool(options)}{options})"
         try:
-            return interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+            frame = interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
         except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
             if not options:
                 raise
@@ -108,6 +119,9 @@ class _Magics:
                 "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
                 f"{_options(con)}."
             ) from error
+        for notice in _notices(con, question.strip(), options):
+            print(f"Note: {notice}")  # noqa: T201 - of the notebook, whose cell shows it above the frame
+        return frame
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._con is not None:
@@ -118,6 +132,20 @@ class _Magics:
         if self._con is None:
             raise InputError(f"No file is open. Name one: %sqlrag {shlex.quote(self._name)}")
         return self._con
+
+
+def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> list[str]:
+    """Return what a search in Python notes of the question, for which a macro has no place."""
+    given = con.execute(f"SELECT struct_pack({options})").fetchall()[0][0] if options else {}
+    filters = {name: given[name] for name in ("collection", "tags_any", "tags_all", "metadata") if given.get(name)}
+    if "metadata" in filters:
+        filters["metadata"] = json.loads(filters["metadata"])
+    here = "FROM duckdb_databases() WHERE database_name = current_database()"
+    ((path, vector),) = con.execute(f"SELECT path, embed($1) {here}", [question]).fetchall()
+    try:
+        return hybrid_query(question, path, top_k=given.get("k", 10), query_vector=vector, **filters).notices
+    except SqlragError as error:  # such as for a filter that SQL takes, and that nothing can meet
+        return [str(error)]
 
 
 def _options(con: duckdb.DuckDBPyConnection) -> str:

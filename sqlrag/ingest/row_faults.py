@@ -223,7 +223,8 @@ def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path:
         reader = con.execute(statement.replace("$columns", ", ".join(map(identifier, looked))))
         names = [one[0] for one in reader.description or ()]
         found = [dict(zip(names, row, strict=True)) for row in reader.fetchall()]
-        notes = {one["name"]: note for one in found if (note := _note_on_text(one, path, least, points))}
+        some = least == _LIKELY  # of which all may be what only a later row is not
+        notes = {one["name"]: note for one in found if (note := _note_on_text(one, path, least, points, some=some))}
         looked = [name for name in looked if name in notes]
     alike: dict[str, list[str]] = {}
     for name in looked:
@@ -237,8 +238,10 @@ def _with_others(told: str, others: Sequence[str], remedy: str) -> str:
     return f"{told}.{also} Filters compare them as text. {remedy}"
 
 
-def _note_on_text(found: Mapping[str, Any], path: str | None, least: float, points: bool) -> tuple[str, str] | None:
-    """Return what is said of a column, and what helps."""
+def _note_on_text(
+    found: Mapping[str, Any], path: str | None, least: float, points: bool, *, some: bool
+) -> tuple[str, str] | None:
+    """Return what is said of a column, and what helps; ``some`` says that only some rows were looked at."""
     present = found["present"]
     options, what, kind = [], "", ""
     if found["commas"] and found["comma_numbers"] >= least * present:
@@ -248,7 +251,7 @@ def _note_on_text(found: Mapping[str, Any], path: str | None, least: float, poin
             options += ["thousands = '.'"] * bool(found["points"])
     for one in ("numbers", "dates"):
         # With leading zeros they are codes, which numbers would change.
-        if not what and least * present <= found[one] < present and not (one == "numbers" and found["zeros"]):
+        if not what and least * present <= found[one] < present + some and not (one == "numbers" and found["zeros"]):
             what = kind = one
     if not what:
         return None
@@ -272,6 +275,50 @@ def _note_on_text(found: Mapping[str, Any], path: str | None, least: float, poin
     if path:
         how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
     return told, f"{to_have} read it {how}, or mend the file."
+
+
+def notes_on_dates(con: duckdb.DuckDBPyConnection, columns: Mapping[str, str], paths: Sequence[str]) -> list[str]:
+    """Return notes on date columns of "source", of CSV, that could be read in another order of day, month and year."""
+    first = next(_files(paths), None)
+    if not columns or first is None:
+        return []
+    (formats,) = con.execute(
+        "SELECT DateFormat, TimestampFormat FROM sniff_csv($1, sample_size = -1)", [first]
+    ).fetchall()
+    notes: dict[str, str] = {}
+    for option, form in zip(("dateformat", "timestampformat"), formats, strict=True):
+        kind = "DATE" if option == "dateformat" else "TIMESTAMP"
+        wanted = [name for name in columns if columns[name] == kind]
+        for other in _other_orders(form or "") if wanted else ():
+            sql = read_sql("rows/date_orders").replace("$columns", ", ".join(map(identifier, wanted)))
+            for name, cell, date in con.execute(sql, {"format": form, "other": other}).fetchall():
+                told = f"The column {name} is read as {_in_words(form)}: {cell!r} is {date}. All of its values could be"
+                read = f"read_csv({quoted(first) if not paths[1:] else '…'}, {option} = {quoted(other)})"
+                query = f"SELECT * FROM {read}"  # noqa: S608 - a message
+                notes.setdefault(name, f"{told} {_in_words(other)}; if they are, read it by a query: {query}.")
+    return [notes[name] for name in columns if name in notes]
+
+
+_DATE_PARTS = {"%d": "day", "%m": "month", "%Y": "year", "%y": "year"}
+
+
+def _other_orders(form: str) -> list[str]:
+    """Return the formats with day, month and year in other usual orders.
+
+    >>> _other_orders("%d/%m/%Y"), _other_orders("%y.%m.%d"), _other_orders("%Y-%m-%d")
+    (['%m/%d/%Y'], ['%d.%m.%y', '%m.%d.%y'], [])
+    """
+    parts = re.findall("%[dmYy]", form)
+    usual = [("%d", "%m", "%Y"), ("%m", "%d", "%Y"), ("%d", "%m", "%y"), ("%m", "%d", "%y"), ("%y", "%m", "%d")]
+    if tuple(parts) not in usual:
+        return []
+    others = [order for order in usual if sorted(order) == sorted(parts) and order != tuple(parts)]
+    first, second, third, last = re.split("%[dmYy]", form)
+    return [f"{first}{one}{second}{two}{third}{three}{last}" for one, two, three in others]
+
+
+def _in_words(form: str) -> str:
+    return ", ".join(_DATE_PARTS[part] for part in re.findall("%[dmYy]", form))
 
 
 def _line_that_ends_otherwise(path: str) -> str:

@@ -542,8 +542,8 @@ class Staging:
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
-    def notes_on_texts(self) -> list[str]:
-        """Return notes on columns of CSV or a data frame that are text although nearly all of their values are not."""
+    def notes_on_types(self) -> list[str]:
+        """Return notes on columns of CSV or a data frame whose type may be another than was meant: texts and dates."""
         source = self.definition.source
         is_object = self.definition.kind == "object"
         is_csv = self.definition.kind == "files" and _reader_of(source[0]) == "read_csv"
@@ -553,7 +553,9 @@ class Staging:
         texts = [name for name, kind in self.columns.items() if kind == "VARCHAR" and name not in others]
         points = any(kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) for kind in self.columns.values())
         path = None if is_object else source[0] if is_csv and not source[1:] else ""
-        return row_faults.notes_on_texts(self.con, texts, path, points)
+        dates = {name: kind for name, kind in self.columns.items() if kind in ("DATE", "TIMESTAMP")}
+        notes = row_faults.notes_on_dates(self.con, dates, source) if is_csv else []
+        return row_faults.notes_on_texts(self.con, texts, path, points) + notes
 
     def first_that_is_no(self, kind: str, column: str) -> str | None:
         """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""

@@ -476,7 +476,7 @@ class _RowUpdate(Update):
             if source is not None:
                 report.warnings += _changed_columns(con, source, staging, definition)
             if source is None or Definition.of(source) != definition:
-                report.warnings += staging.notes_on_texts()
+                report.warnings += staging.notes_on_types()
         if found.get("added") or found.get("changed"):
             self._model()  # before anything is written
         if not self.is_new and (options.policy or options.stemmer):

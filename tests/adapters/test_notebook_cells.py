@@ -121,6 +121,30 @@ class TestIPython:
         run(shell, "con = %sqlrag kb.duckdb")
         assert len(run(shell, "%search late")) == 3
 
+    def test_a_question_prints_what_python_notes(self, shell, kb, capsys):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        for options, told in {
+            "k := 2": "Note: No chunk holds any of the words",
+            "k := 2, collection := ['defualt']": "Note: .* the collection 'defualt'; did you mean 'default'",
+            """metadata := '{"file_name": {"$gte": 3}}'""": "Note: .* holds text such as 'battery.md'; 3 is none.",
+            """metadata := '{"yaer": 3}'""": "Note: .* No chunk has the metadata field 'yaer'",
+        }.items():
+            run(shell, f"%%search {options}\nzebra quantum")
+            assert re.search(told, capsys.readouterr().out), options
+        run(shell, "%search late delivery")
+        assert "Note" not in capsys.readouterr().out
+        run(shell, "%sqlrag --close", "from sqlrag import connect", "con = connect('kb.duckdb', read_only=False)")
+        run(shell, "%sqlrag con", "%search zebra quantum")
+        assert "Note: No chunk holds any of the words" in capsys.readouterr().out
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize("line", ["k := 1, collection := ['x'] late", " top_k:=3 late"])
+    def test_options_in_one_line_with_the_question_are_refused(self, shell, line):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        with pytest.raises(InputError, match="in the first line of a cell, the question below: %%search k := 5"):
+            run(shell, f"%search {line}")
+        run(shell, "%sqlrag --close")
+
     @pytest.mark.parametrize(
         "options", ["top_k := 5", "k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"]
     )

@@ -26,6 +26,7 @@ import sqlrag
 from sqlrag import Chunk, InputError, NotFoundError, ProviderError, StoreLockedError
 from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.engines.duckdb import row_tables
+from sqlrag.engines.duckdb.statements import identifier
 from sqlrag.ingest.row_source import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -1025,6 +1026,58 @@ class TestBadInput:
         assert note.endswith(
             f"2 are not, the first {value[0]!r}. Filters compare them as text. To have numbers, mend the file."
         )
+
+    LATE = (
+        ("i::VARCHAR || '.5'", "N/A"),
+        ("i::VARCHAR || ',5'", "N/A"),
+        ("i::VARCHAR || '.5'", "1,5"),
+        ("'2024-01-02'", "-"),
+    )
+
+    @pytest.mark.parametrize(("value", "odd"), LATE)
+    def test_a_value_that_comes_late_is_noted(self, kb, tmp_path, value, odd):
+        cell = f"CASE WHEN i = 5000 THEN '{odd}' ELSE {value} END"
+        rows = f"SELECT i AS id, 'x' AS body, {cell} AS n FROM range(5001) AS t(i)"
+        (note,) = build(write(tmp_path / "a.csv", rows), kb, title=None).warnings
+        assert "5,000 of its 5,001 values are " in note
+        assert f"{odd!r} is not" in note
+
+    @pytest.mark.parametrize(
+        ("values", "note", "otherwise"),
+        [
+            (["01/02/2024", "03/04/2024"], "day, month, year: '01/02/2024' is 2024-02-01.", "2024-01-02"),
+            (["01.02.24", "02.03.23"], "year, month, day: '01.02.24' is 2001-02-24.", "2024-02-01"),
+            (["1-2-2024 08:30", ""], None, None),
+            (
+                ["01/02/2024 08:30:00", ""],
+                "day, month, year: '01/02/2024 08:30:00' is 2024-02-01 08:30:00.",
+                "2024-01-02",
+            ),
+            (["01/02/2024", "03/14/2024"], None, None),
+            (["02/02/2024", "03/03/2024"], None, None),
+            (["2024-01-02", "2024-03-04"], None, None),
+            (["2024/01/02", ""], None, None),
+        ],
+    )
+    @pytest.mark.parametrize("name", ["day", 'a "$format" day'])
+    def test_dates_that_may_be_others(self, kb, tmp_path, values, note, otherwise, name):
+        frame = pd.DataFrame({"id": range(len(values)), "body": "x", name: values})
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        warnings = build(tmp_path / "rows.csv", kb, collection="t", title=None).warnings
+        if note is None:
+            assert warnings == []
+            return
+        (warning,) = warnings
+        assert f"The column {name} is read as {note}" in warning
+        again = build(re.search(r"SELECT .*?\)", warning)[0], kb, collection="t", title=None)
+        assert not any("is read as" in one for one in again.warnings)
+        assert str(read(kb, f"SELECT {identifier(name)} FROM rows_of_t ORDER BY id")[0][0]).startswith(otherwise)
+
+    def test_dates_of_several_files(self, kb, tmp_path):
+        for one in "ab":
+            (tmp_path / f"{one}.csv").write_text(f"id,body,day\n{one},x,01/02/2024\n")
+        (note,) = build(tmp_path / "*.csv", kb, title=None, collection="t").warnings
+        assert "dateformat = '%m/%d/%Y'" in note
 
     def test_a_decimal_comma_beside_decimal_points(self, kb, tmp_path):
         frame = pd.DataFrame({"id": range(20), "body": "x", "comma": "1,5", "point": 1.5})
