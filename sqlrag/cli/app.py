@@ -175,7 +175,7 @@ def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
 # A quoted part, a call in Python, or a name that may be of an argument, with its value.
 _NAMED = re.compile(
     r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
-    r"|\b[a-z]\w*\([^()\n]+\)"
+    r"|\b[a-z]\w*\((?:[^()\n]|\([^()\n]*\))+\)"
     r"|(?<![\w./'\"=-])(?P<name>[a-z]\w*)(?:=(?P<value>'[^'\n]*'|[\w.+-]*\w))?(?![./:-]?[\w'\"/(])"
     r"(?P<checked>(?= must be ))?"
 )

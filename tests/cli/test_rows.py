@@ -274,3 +274,9 @@ def test_long_lists_for_people_end_and_those_for_programs_do_not(tmp_path):
     shown = run("delete", *unknown, "--db", kb)
     assert (shown.stderr.count("unknown: no"), "unknown: … and 30 more" in shown.stderr) == (20, True)
     assert json.loads(run("delete", *unknown, "--db", kb, "-f", "json").stdout)["unknown"] == unknown
+
+
+def test_python_in_a_message_stays_python(tmp_path):
+    (tmp_path / "r.xlsx").touch()
+    done = run("build", tmp_path / "r.xlsx", "--key", "id", "--text", "t", "-o", tmp_path / "kb.duckdb")
+    assert (done.exit_code, "xlsx'), …, collection='r')." in done.stderr) == (2, True), done.stderr
