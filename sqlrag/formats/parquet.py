@@ -275,15 +275,13 @@ def _checked_ids(chunks: pa.Table, folder: Path, any_node_id: bool) -> pa.Table:
 _FILE = "part-00000.parquet"
 
 # Measured over 32,640 real chunks of 384 dimensions, bytes a chunk: 1,966 plain, 1,747 snappy, 1,520 zstd, 1,345 zstd
-# over floats whose bytes are split into streams; reading takes the same time as with zstd alone.
+# over floats whose bytes are split into streams, which Spark 4.0 does not read (BYTE_STREAM_SPLIT).
 _WRITING: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
     "use_dictionary": ["doc_id", "collection", "mime"],
     "write_statistics": ["node_id", "doc_id", "collection", "chunk_index"],
 }
-
-_SPLIT = {"use_byte_stream_split": ["embedding.list.element"]}
 
 # For Hugging Face datasets: without it all files would be read as one table.
 _CARD = """---
@@ -345,9 +343,9 @@ def _write_tables(contents: Contents, folder: Path, *, by_collection: bool) -> N
         def begin(part: str) -> None:
             """Open the two files of a part, once those of the last are closed: there may be many collections."""
             stack.close()
-            for name, schema, more in ((CHUNKS, chunk_schema, _SPLIT), (SOURCES, source_schema, {})):
+            for name, schema in ((CHUNKS, chunk_schema), (SOURCES, source_schema)):
                 (folder / name / part).mkdir(parents=True)
-                file = pq.ParquetWriter(folder / name / part / _FILE, schema, **_WRITING, **more)
+                file = pq.ParquetWriter(folder / name / part / _FILE, schema, **_WRITING)
                 writers[name] = stack.enter_context(file)
 
         last = None
