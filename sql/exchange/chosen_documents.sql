@@ -14,4 +14,4 @@ WHERE (CAST($collection AS VARCHAR[]) IS NULL OR list_contains(CAST($collection 
   AND (coalesce(c.pass, false)
        OR passes_filters(s.collection, s.tags, s.metadata_, NULL, CAST($tags_any AS VARCHAR[]), CAST($tags_all AS VARCHAR[]), CAST($metadata AS JSON),
            doc_id := s.doc_id))
-ORDER BY s.doc_id;
+ORDER BY CASE WHEN $by_collection THEN s.collection END, s.doc_id;

@@ -70,7 +70,9 @@ log = logging.getLogger("sqlrag.formats")
 
 
 @contextmanager
-def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator[Contents]:
+def postgres_contents(
+    url: str, filters: Filters, batch_chunks: int, *, by_collection: bool = False
+) -> Iterator[Contents]:
     """Open a store in Postgres and yield its contents; see :func:`sqlrag.formats.exchange.stored_contents`."""
     named = filters.parameters()
     metadata = named.get("metadata")
@@ -86,7 +88,7 @@ def postgres_contents(url: str, filters: Filters, batch_chunks: int) -> Iterator
         with server.snapshot() as con:
             settings = read_settings(con)
             check_dates(filters, PostgresEngine(server, settings, con).date_fields)
-            values = {**conditions.values, "collection": named.get("collection")}
+            values = {**conditions.values, "collection": named.get("collection"), "by_collection": by_collection}
             chosen = [(str(doc_id), int(chunks)) for doc_id, chunks in con.execute(statement, values).fetchall()]
             ((newest,),) = con.execute("SELECT max(created_at) FROM documents").fetchall()
             dimensions = int(settings["embedding_dimensions"])
@@ -181,6 +183,7 @@ def stored_contents(
     metadata: Mapping[str, Any] | None = None,
     *,
     absolute_paths: bool = False,
+    by_collection: bool = False,
     batch_chunks: int = BATCH_CHUNKS,
     may_be_none: bool = False,
 ) -> Iterator[Contents]:
@@ -188,7 +191,7 @@ def stored_contents(
 
     These are whole documents of which the document or a chunk passes the filters; unless ``may_be_none`` some has to.
     ``absolute_paths`` is for a file: the paths of its documents begin at the root, not below the folder that they were
-    read from.
+    read from. ``by_collection`` gives them one collection after another, in the order of its name.
 
     Everything is read in one transaction: concurrent writes are not visible.
 
@@ -206,7 +209,7 @@ def stored_contents(
     if not backend.contents:
         raise InputError("Only one store can be read, not several files. Name one of them, or merge them: sqlrag merge")
     paths = {"absolute_paths": True} if absolute_paths else {}
-    with loaded(backend.contents)(db_path, filters, batch_chunks, **paths) as contents:
+    with loaded(backend.contents)(db_path, filters, batch_chunks, by_collection=by_collection, **paths) as contents:
         if not contents.documents and filters.parameters() and not may_be_none:
             raise FormatError(
                 f"There is no document to export: none of {db_path} passes the filters {shown(filters.parameters())}."
@@ -216,7 +219,12 @@ def stored_contents(
 
 @contextmanager
 def file_contents(
-    db_path: str | os.PathLike[str], filters: Filters, batch_chunks: int, absolute_paths: bool = False
+    db_path: str | os.PathLike[str],
+    filters: Filters,
+    batch_chunks: int,
+    *,
+    absolute_paths: bool = False,
+    by_collection: bool = False,
 ) -> Iterator[Contents]:
     """Open a file and yield its contents; see :func:`stored_contents`."""
     wanted = filters.parameters()
@@ -225,7 +233,8 @@ def file_contents(
         values = required_metadata(database)
         with snapshot(database) as con:
             check_dates(filters, partial(date_fields, con))
-            chosen = con.execute(read_sql("exchange/chosen_documents"), conditions).fetchall()
+            named = {**conditions, "by_collection": by_collection}
+            chosen = con.execute(read_sql("exchange/chosen_documents"), named).fetchall()
             ((newest,),) = con.execute("SELECT max(created_at) FROM source_documents").fetchall()
             # Reported here: where it is called, a file is being written to.
             read_batch = partial(_read_batch, con, int(values["embedding_dimensions"]), absolute_paths)

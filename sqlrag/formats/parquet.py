@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from contextlib import ExitStack, contextmanager
-from functools import cache
-from itertools import chain
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -28,7 +26,7 @@ from sqlrag.version import __version__
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow.parquet as pq
@@ -79,23 +77,18 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
         if not found:
             raise FormatError(f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet.")
     manifest = _manifest(folder, [file for found in paths.values() for file in found])
-    with ExitStack() as stack:
-        with _as_format_error(folder):
-            files = {
-                name: [stack.enter_context(pq.ParquetFile(file)) for file in found] for name, found in paths.items()
-            }
-            settings, updated_at = _facts(files[CHUNKS][0], folder)
-            dimensions = _dimensions(files[CHUNKS][0], settings, folder)
-        settings = {**settings, "embedding_dimensions": str(dimensions)}
-        counts = {name: sum(file.metadata.num_rows for file in found) for name, found in files.items()}
-        notices = []
-        if manifest is None:
-            notices.append(f"{folder} has no {MANIFEST}, so changes of its files cannot be detected.")
-        elif (manifest["documents"], manifest["chunks"]) != (counts[SOURCES], counts[CHUNKS]):
-            raise FormatError(f"{folder / MANIFEST} has other counts than the files. Export the folder again.")
-        batches = chain.from_iterable(
-            _batches(part, dimensions, folder, has_own_ids(settings)) for part in _parts(paths, files, folder)
-        )
+    with _as_format_error(folder):
+        with pq.ParquetFile(paths[CHUNKS][0]) as file:
+            settings, updated_at = _facts(file, folder)
+            dimensions = _dimensions(file, settings, folder)
+        counts = {name: sum(pq.read_metadata(file).num_rows for file in found) for name, found in paths.items()}
+    settings = {**settings, "embedding_dimensions": str(dimensions)}
+    notices = []
+    if manifest is None:
+        notices.append(f"{folder} has no {MANIFEST}, so changes of its files cannot be detected.")
+    elif (manifest["documents"], manifest["chunks"]) != (counts[SOURCES], counts[CHUNKS]):
+        raise FormatError(f"{folder / MANIFEST} has other counts than the files. Export the folder again.")
+    with closing(_batches(paths, dimensions, folder, has_own_ids(settings))) as batches:
         yield Contents(settings, counts[SOURCES], counts[CHUNKS], batches, updated_at, notices)
 
 
@@ -173,27 +166,28 @@ def _dimensions(file: pq.ParquetFile, settings: Mapping[str, str], folder: Path)
     return int(known)
 
 
-def _parts(
-    paths: Mapping[str, Sequence[Path]], files: Mapping[str, Sequence[pq.ParquetFile]], folder: Path
-) -> Iterator[dict[str, list[pq.ParquetFile]]]:
-    """Yield the files of each collection that has a folder of its own, in order; all of them where none has."""
-    places = {name: [path.parent.relative_to(folder / name) for path in found] for name, found in paths.items()}
-    for place in sorted({place for found in places.values() for place in found}):
-        yield {
-            name: [file for at, file in zip(places[name], found, strict=True) if at == place]
-            for name, found in files.items()
-        }
-
-
 def _batches(
-    files: Mapping[str, Sequence[pq.ParquetFile]], dimensions: int, folder: Path, any_node_id: bool
+    paths: Mapping[str, Sequence[Path]], dimensions: int, folder: Path, any_node_id: bool
+) -> Generator[Batch, None, None]:
+    """Yield the batches of each collection that has a folder of its own, in order; all of them where none has."""
+    parts: dict[Path, dict[str, list[Path]]] = {}
+    for name, found in paths.items():
+        for path in found:
+            part = parts.setdefault(path.parent.relative_to(folder / name), {CHUNKS: [], SOURCES: []})
+            part[name].append(path)
+    for place in sorted(parts):
+        yield from _batches_of(parts[place], dimensions, folder, any_node_id)
+
+
+def _batches_of(
+    paths: Mapping[str, Sequence[Path]], dimensions: int, folder: Path, any_node_id: bool
 ) -> Iterator[Batch]:
     """Yield documents with their chunks, both in the order of ``doc_id``."""
     vector = pa.field("embedding", pa.list_(pa.float32(), dimensions), nullable=False)
     with _as_format_error(folder):
-        chunks = _ChunkCursor(_tables(files[CHUNKS], CHUNK_SCHEMA.append(vector), _CHUNKS, folder))
+        chunks = _ChunkCursor(_tables(paths[CHUNKS], CHUNK_SCHEMA.append(vector), _CHUNKS, folder))
         last = ""
-        for sources in _tables(files[SOURCES], SOURCE_SCHEMA, _DOCUMENTS, folder):
+        for sources in _tables(paths[SOURCES], SOURCE_SCHEMA, _DOCUMENTS, folder):
             ids = [last, *sources["doc_id"].to_pylist()]
             if sorted(ids) != ids:
                 raise FormatError(f"{folder / SOURCES}: the rows must be in the order of doc_id (ORDER BY doc_id).")
@@ -230,21 +224,26 @@ class _ChunkCursor:
             self._left = table
 
 
-def _tables(files: Iterable[pq.ParquetFile], schema: pa.Schema, rows: int, folder: Path) -> Iterator[pa.Table]:
+def _tables(paths: Iterable[Path], schema: pa.Schema, rows: int, folder: Path) -> Iterator[pa.Table]:
     """Yield the rows of files as tables of a schema; at least one, which may be empty."""
+    import pyarrow.parquet as pq
+
     yield schema.empty_table()
-    for file in files:
-        missing = set(schema.names) - set(file.schema_arrow.names)
-        if missing:
-            raise FormatError(f"{folder}: a file has no column {', '.join(sorted(missing))}. Export the folder again.")
-        for batch in file.iter_batches(rows, columns=schema.names):
-            table = pa.Table.from_batches([batch]).select(schema.names)
-            if table["doc_id"].null_count:
-                raise FormatError(f"{folder}: a row has no doc_id.")
-            table.validate(full=True)
-            yield pa.table(
-                [column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)], schema
-            )
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            missing = set(schema.names) - set(file.schema_arrow.names)
+            if missing:
+                raise FormatError(
+                    f"{folder}: a file has no column {', '.join(sorted(missing))}. Export the folder again."
+                )
+            for batch in file.iter_batches(rows, columns=schema.names):
+                table = pa.Table.from_batches([batch]).select(schema.names)
+                if table["doc_id"].null_count:
+                    raise FormatError(f"{folder}: a row has no doc_id.")
+                table.validate(full=True)
+                yield pa.table(
+                    [column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)], schema
+                )
 
 
 def _matrix(table: pa.Table, folder: Path) -> Vectors:
@@ -276,15 +275,13 @@ def _checked_ids(chunks: pa.Table, folder: Path, any_node_id: bool) -> pa.Table:
 _FILE = "part-00000.parquet"
 
 # Measured over 32,640 real chunks of 384 dimensions, bytes a chunk: 1,966 plain, 1,747 snappy, 1,520 zstd, 1,345 zstd
-# over floats whose bytes are split into streams; reading takes the same time as with zstd alone.
+# over floats whose bytes are split into streams, which Spark 4.0 does not read (BYTE_STREAM_SPLIT).
 _WRITING: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
     "use_dictionary": ["doc_id", "collection", "mime"],
     "write_statistics": ["node_id", "doc_id", "collection", "chunk_index"],
 }
-
-_SPLIT = {"use_byte_stream_split": ["embedding.list.element"]}
 
 # For Hugging Face datasets: without it all files would be read as one table.
 _CARD = """---
@@ -314,7 +311,7 @@ def is_parquet(path: str | os.PathLike[str]) -> bool:
 def write_parquet(
     contents: Contents, path: str | os.PathLike[str], *, overwrite: bool = False, by_collection: bool = False
 ) -> Exported:
-    """Write contents as a folder of Parquet files; see :func:`export_parquet`."""
+    """Write contents, with ``by_collection`` one after another, as Parquet files; see :func:`export_parquet`."""
     with new_folder(path, overwrite=overwrite, is_ours=is_parquet, kind="folder of Parquet files of sqlrag") as folder:
         _write_tables(contents, folder, by_collection=by_collection)
         names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob(_FILE))
@@ -341,33 +338,35 @@ def _write_tables(contents: Contents, folder: Path, *, by_collection: bool) -> N
     chunk_schema = CHUNK_SCHEMA.append(vector).with_metadata(metadata)
     source_schema = SOURCE_SCHEMA.with_metadata(metadata)
     with ExitStack() as stack:
+        writers: dict[str, pq.ParquetWriter] = {}
 
-        @cache
-        def writer(name: str, part: str) -> pq.ParquetWriter:
-            (folder / name / part).mkdir(parents=True, exist_ok=True)
-            schema, more = (chunk_schema, _SPLIT) if name == CHUNKS else (source_schema, {})
-            return stack.enter_context(pq.ParquetWriter(folder / name / part / _FILE, schema, **_WRITING, **more))
+        def begin(part: str) -> None:
+            """Open the two files of a part, once those of the last are closed: there may be many collections."""
+            stack.close()
+            for name, schema in ((CHUNKS, chunk_schema), (SOURCES, source_schema)):
+                (folder / name / part).mkdir(parents=True)
+                file = pq.ParquetWriter(folder / name / part / _FILE, schema, **_WRITING)
+                writers[name] = stack.enter_context(file)
 
-        def write(name: str, table: pa.Table) -> None:
-            table = table.replace_schema_metadata(metadata)
-            if not by_collection:
-                writer(name, "").write_table(table)
-                return
-            for collection in sorted(set(table["collection"].to_pylist())):
-                # As Hive does, and what reads its folders expects.
-                part = f"collection={quote(collection, safe='')}"
-                writer(CHUNKS, part)  # also where no document of it has a chunk
-                writer(name, part).write_table(table.filter(pc.field("collection") == collection))
-
-        by_collection = by_collection and contents.documents > 0
-        if not by_collection:
-            writer(CHUNKS, "")
-            writer(SOURCES, "")
+        last = None
         for batch in checked_batches(contents):
             floats = pa.array(np.ascontiguousarray(batch.vectors).reshape(-1), pa.float32())
             column = pa.FixedSizeListArray.from_arrays(floats, type=vector.type)
-            write(CHUNKS, batch.chunks.append_column(vector, column))
-            write(SOURCES, batch.sources)
+            tables = {CHUNKS: batch.chunks.append_column(vector, column), SOURCES: batch.sources}
+            for collection in sorted(set(batch.sources["collection"].to_pylist())) if by_collection else [""]:
+                if collection != last:
+                    begin(_part(collection) if by_collection else "")
+                    last = collection
+                for name, table in tables.items():
+                    own = table.filter(pc.field("collection") == collection) if by_collection else table
+                    writers[name].write_table(own.replace_schema_metadata(metadata))
+        if not writers:  # there is no document
+            begin("")
+
+
+def _part(collection: str) -> str:
+    """Return the name of a collection's folder, as Hive has it: é stays, since Spark takes each %XX for a letter."""
+    return f"collection={''.join(one if ord(one) > 127 else quote(one, safe='') for one in collection)}"
 
 
 # Export and import.
@@ -402,7 +401,7 @@ def export_parquet(
         As for a query: whole documents, of which the document or one chunk passes.
     by_collection
         Give each collection a folder of its own, ``collection=NAME`` as Hive names them, which DuckDB, Polars and Spark
-        leave out where a query names another. Names are percent-encoded.
+        leave out where a query names another. What is ASCII and not a letter or digit is percent-encoded in it.
     overwrite
         Replace an existing folder of this kind.
 
@@ -418,8 +417,8 @@ def export_parquet(
     StoreExistsError, StoreError, FormatError
         The output exists, cannot be written or is of another kind; the store cannot be read or is damaged.
     """
-    with stored_contents(db_path, collection, tags_any, tags_all, metadata) as contents:
-        by_collection = flag("by_collection", by_collection)
+    by_collection = flag("by_collection", by_collection)
+    with stored_contents(db_path, collection, tags_any, tags_all, metadata, by_collection=by_collection) as contents:
         return write_parquet(contents, path, overwrite=overwrite, by_collection=by_collection)
 
 

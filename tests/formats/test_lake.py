@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 import sqlrag
@@ -36,7 +39,7 @@ def lake(kb, tmp_path_factory):
 
 
 def test_each_collection_has_a_folder_and_comes_back(kb, lake, tmp_path):
-    parts = [f"collection={name}" for name in ("2024", "empty", "guides%2F%C3%A9%C3%A9")]
+    parts = [f"collection={name}" for name in ("2024", "empty", "guides%2Féé")]
     for table in ("chunks", "sources"):
         assert sorted(path.name for path in (lake / table).iterdir()) == parts
     report = import_parquet(lake, tmp_path / "again.duckdb")
@@ -44,6 +47,30 @@ def test_each_collection_has_a_folder_and_comes_back(kb, lake, tmp_path):
     with duckdb.connect(tmp_path / "again.duckdb", read_only=True) as con:
         con.execute(f"ATTACH '{kb}' AS old (READ_ONLY)")
         assert stored(con) == stored(con, "old.")
+
+
+@pytest.mark.slow
+def test_more_collections_than_files_may_be_open(tmp_path):
+    """Each has two documents, which are of different batches in the order of doc_id."""
+    pytest.importorskip("resource", reason="Windows has no such limit")
+    code = """
+import resource, numpy as np
+from sqlrag import Chunk, Document, Store
+from sqlrag.formats.parquet import export_parquet, import_parquet
+of = {f"d{i:04d}": f"c{i % 300:04d}" for i in range(600)}
+documents = [Document(name, "x", collection=collection) for name, collection in of.items()]
+chunks = [Chunk(name, place, "x", collection=collection) for name, collection in of.items() for place in range(8)]
+with Store.create("kb.duckdb", 2) as store:
+    store.upsert(documents, chunks, np.ones((4800, 2)))
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+print(export_parquet("kb.duckdb", "kb", by_collection=True).chunks, import_parquet("kb", "again.duckdb").chunks)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("4800 4800\n", 0), done.stderr
+    for place in range(300):
+        file = tmp_path / "kb" / "chunks" / f"collection=c{place:04d}" / "part-00000.parquet"
+        nodes = [f"d{document:04d}#{chunk}" for document in (place, place + 300) for chunk in range(8)]
+        assert pq.read_table(file, partitioning=None)["node_id"].to_pylist() == nodes
 
 
 def test_a_changed_or_missing_part_is_refused(lake, tmp_path):

@@ -140,6 +140,14 @@ def test_the_schema_is_what_the_handbook_says(whole):
     assert sources.metadata[b"sqlrag"] == chunks.metadata[b"sqlrag"]
 
 
+def test_the_encodings_are_those_that_spark_reads(whole):
+    """Spark 4.0.1 failed at BYTE_STREAM_SPLIT, "Unsupported encoding"."""
+    for name in (CHUNKS, SOURCES):
+        group = pq.read_metadata(whole / name).row_group(0)
+        used = {one for place in range(group.num_columns) for one in group.column(place).encodings}
+        assert used <= {"PLAIN", "RLE", "RLE_DICTIONARY"}
+
+
 def test_duckdb_pandas_and_polars_read_it(kb, whole):
     with duckdb.connect() as con:
         rows = con.execute(

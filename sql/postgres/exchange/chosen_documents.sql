@@ -10,4 +10,4 @@ by_document AS (
 SELECT s.doc_id, coalesce(c.chunks, 0)
 FROM documents AS s JOIN by_document AS d USING (doc_id) LEFT JOIN by_chunks AS c USING (doc_id)
 WHERE (%(collection)s::text[] IS NULL OR s.collection = ANY(%(collection)s::text[])) AND (coalesce(c.pass, false) OR d.pass)
-ORDER BY s.doc_id;
+ORDER BY CASE WHEN %(by_collection)s::boolean THEN s.collection END, s.doc_id;

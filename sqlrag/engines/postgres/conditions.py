@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlrag.engines.duckdb.schema import read_sql
@@ -56,6 +58,18 @@ def _moment(text: str) -> str:
     ):
         made = f"regexp_replace({made}, '{pattern}', '{new}')"
     return f"CASE WHEN {text} ~ '{day}[T ][0-9]{{2}}:[0-9]{{2}}' THEN {made} ELSE {text} END"
+
+
+def _far_days(text: str) -> list[tuple[str, str, tuple[str, str]]]:
+    """Return ranges of first ten characters that are surely before or after a date, and the operators that they meet.
+
+    An offset of up to 99 hours moves a time by less than five days, so that moments are needed of dates nearby alone.
+    What is near the year 10000 has a moment that is less as a text.
+    """
+    with suppress(ValueError, OverflowError):
+        day, days = date.fromisoformat(text[:10]), timedelta(days=10)
+        return [("", f"{day - days}", ("$lt", "$lte")), (f"{day + days}", "9999-12", ("$gt", "$gte"))]
+    return []
 
 
 class Where:
@@ -176,15 +190,21 @@ def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
         missing = f"NOT EXISTS (SELECT FROM jsonb_array_elements({elements}) AS e(v) WHERE {key('e.v')} = w.v)"
         return f"NOT EXISTS (SELECT FROM unnest({wanted}) AS w(v) WHERE {missing})"
     if operator in _ORDERS and isinstance(operand, str):
-        there, wanted = _moment(f"({value} #>> '{{}}')"), _moment(f"{found.bind(operand)}::text")
         found_text, plain = f"({value} #>> '{{}}')", f"{found.bind(operand)}::text"
+        # A SELECT of its own is run once and not for each chunk.
+        there, wanted = _moment(found_text), f"(SELECT {_moment(plain)})"
         comparable = (
             f"(NOT ({found_text} ~ '{_ONE_DATE}' OR {plain} ~ '{_ONE_DATE}') OR "
             f"({found_text} ~ '{_BESIDE_DATES}' AND {plain} ~ '{_BESIDE_DATES}'))"
         )
+        far = "".join(
+            f'WHEN left({found_text}, 10) COLLATE "C" BETWEEN {found.bind(first)}::text AND {found.bind(last)}::text '
+            f"THEN {operator in operators} "
+            for first, last, operators in (_far_days(operand) if _is_date(operand) else [])
+        )
         return (
-            f"CASE WHEN jsonb_typeof({value}) = 'string' AND {comparable} THEN ({there}) COLLATE \"C\" "
-            f'{_ORDERS[operator]} ({wanted}) COLLATE "C" END'
+            f"CASE WHEN jsonb_typeof({value}) = 'string' AND {comparable} THEN CASE {far}WHEN true THEN "
+            f'({there}) COLLATE "C" {_ORDERS[operator]} ({wanted}) COLLATE "C" END END'
         )
     if operator in _ORDERS:
         return (

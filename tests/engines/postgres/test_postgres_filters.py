@@ -85,6 +85,34 @@ def test_plain_values_and_operators(both):
     assert passed > 5_000
 
 
+# In ranges that reach over months, days and offsets; one is beyond the year 9999 in UTC, others are no dates.
+TIMES = [
+    *(
+        "2024-05-01",
+        "2024-05-01T00:00",
+        "2024-04-30T23:30:00-01:00",
+        "2024-05-01T01:30+02",
+        "2024-05-02 00:30:00.5+1445",
+    ),
+    *("2024-05-05T03:00-99:59", "2024-04-27T03:00+99:59", "2024-05-11", "2024-04-21", "2024-02-31T00:00+02:00"),
+    *("0001-01-02", "9999-11-30", "9999-12-31T23:59-23:59", "2024", "2024-05", "", "20240501", "2024-W18-3", "x"),
+]
+
+
+def test_ranges_of_times(postgres, tmp_path):
+    chunks = [Chunk("d", place, "zebra", (), {"v": one}) for place, one in enumerate(TIMES)]
+    vectors = np.random.default_rng(3).normal(size=(len(TIMES), 8))
+    with PostgresStore.create(postgres.new_url(), 8) as there, Store.create(tmp_path / "kb.duckdb", 8) as here:
+        for store in (there, here):
+            store.upsert([Document("d", "zebra")], chunks, vectors)
+        passed = 0
+        for sign in ("$gt", "$gte", "$lt", "$lte"):
+            for one in TIMES:
+                for filter_ in ({"v": {sign: one}}, {"v": {"$not": {sign: one}}}):
+                    passed += len(same((there, here), metadata=filter_))
+        assert passed > 1_000
+
+
 def test_text_that_is_no_date_is_not_compared_with_dates(postgres):
     chunks = [Chunk("d", 0, "zebra", (), {"day": "2025-01-31T10:00:00+01:00", "year": 2025})]
     with PostgresStore.create(postgres.new_url(), 8) as store:
