@@ -1,2 +1,4 @@
--- How many chunks there are, and whether their vectors have the index that indexes.sql makes.
-SELECT coalesce(sum(n), 0)::bigint, to_regclass('chunks_embedding') IS NOT NULL FROM lengths;
+-- How many chunks there are, the greatest rid, and whether somebody made a graph of their vectors.
+SELECT coalesce(sum(n), 0)::bigint, (SELECT coalesce(max(rid), 0) FROM chunks),
+       to_regclass('chunks_embedding') IS NOT NULL
+FROM lengths;

@@ -18,8 +18,6 @@ from sqlrag.engines.duckdb.metadata import initial_metadata, now
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.postgres.conditions import where
 from sqlrag.engines.postgres.connection import (
-    GRAPH_FROM,
-    INDEXED_DIMENSIONS,
     MOST_DIMENSIONS,
     RETRY_SECONDS,
     Server,
@@ -152,7 +150,7 @@ class PostgresStore(Writes):
         url
             Where, as in :class:`PostgresStore`. The schema is made; pgvector too, if the user may.
         dimensions
-            The length of the vectors, 1 to 16,000; a graph of the vectors takes no more than 2,000.
+            The length of the vectors, 1 to 16,000.
         model_name, embedder
             As in :meth:`sqlrag.Store.create`.
         stemmer
@@ -205,7 +203,7 @@ class PostgresStore(Writes):
         try:
             done = server.migrate(lambda con, done: _finish(con, done, reindex=reindex))
             if done or reindex:
-                server.index(int(server.read(read_settings)["embedding_dimensions"]))
+                server.vacuum()
             return done
         finally:
             server.close()
@@ -286,8 +284,7 @@ class PostgresStore(Writes):
             for name in _CHECKS:
                 sql = read_sql(f"postgres/checks/{name}")
                 wrong = wrong_chunks(con, self._engine.metadata["stemmer"]) if name == _BY_WORDS else []
-                limits = {"graph_from": GRAPH_FROM, "most_dimensions": INDEXED_DIMENSIONS}
-                rows = con.execute(sql, {"wrong": wrong, **limits}).fetchall()
+                rows = con.execute(sql, {"wrong": wrong}).fetchall()
                 if rows:
                     rule = sql.splitlines()[0].removeprefix("-- ")
                     found.append(Problem(name, rule, len(rows), tuple(str(row[0]) for row in rows[:5])))

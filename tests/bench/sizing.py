@@ -22,11 +22,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from sqlrag import PostgresStore, Store, compact, load_embedder
 from sqlrag.embedders import embed_texts
-from sqlrag.engines.postgres import connection
 from tests.bench.common import MINILM, environment, markdown_table
 from tests.bench.corpora import DIMENSIONS, PER_DOCUMENT, SEED, corpus, questions, rows_of
 from tests.bench.size import groups_of
@@ -97,17 +95,16 @@ def measure_postgres(url: str, path: Path) -> dict[str, Any]:
     from tests.bench.postgres import pushed
 
     place = f"{url}{'&' if '?' in url else '?'}schema=sqlrag_sizing"
-    with patch.object(connection, "GRAPH_FROM", 0):  # of the sizes of the table each has a graph
-        parts = pushed(path, place)
+    parts = pushed(path, place)
     try:
         with PostgresStore(place) as store:
-            ((version, pgvector, chunks, whole, graph, words),) = store._server.read(
+            ((version, pgvector, chunks, whole, words),) = store._server.read(
                 lambda con: con.execute(
                     "SELECT current_setting('server_version'), "
                     "(SELECT extversion FROM pg_extension WHERE extname = 'vector'), (SELECT count(*) FROM chunks), "
                     "pg_total_relation_size('chunks') + pg_total_relation_size('documents') + "
                     "pg_total_relation_size('postings') + pg_total_relation_size('lengths'), "
-                    "pg_relation_size('chunks_embedding'), pg_total_relation_size('postings')"
+                    "pg_total_relation_size('postings') + pg_total_relation_size('lengths')"
                 ).fetchall()
             )
             times: dict[str, list[float]] = {"vector": [], "words": []}
@@ -124,13 +121,11 @@ def measure_postgres(url: str, path: Path) -> dict[str, Any]:
     return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": environment(),
-        "versions": f"PostgreSQL {version}, pgvector {pgvector}, the graph made in memory, all else as it came",
+        "versions": f"PostgreSQL {version}, pgvector {pgvector}, as they come",
         "chunks": chunks,
         "bytes": whole,
-        "hnsw_bytes": graph,
         "word_bytes": words,
-        "load_seconds": parts["load"],
-        "index_seconds": parts["indexes"],
+        "load_seconds": sum(parts.values()),
         "vector_ms": statistics.median(times["vector"][3:]),
         "words_ms": statistics.median(times["words"][3:]),
     }
@@ -168,18 +163,14 @@ def latency(size: int, points: list[Any]) -> str:
 
 
 def postgres_columns(size: int, given: dict[str, Any] | None) -> list[str]:
-    """Return size, that of the graph, load and index time and latency of a server."""
+    """Return size, time of loading and latency of a server."""
     if given is None:
-        return ["not measured"] * 4
+        return ["not measured"] * 3
     times = size / given["chunks"]
-    deeper = math.log(size) / math.log(given["chunks"])
-    build = given["load_seconds"] * times + given["index_seconds"] * times * deeper
-    words = given["words_ms"] * times
     return [
         gigabytes(given["bytes"] * times),
-        gigabytes(given["hnsw_bytes"] * times),
-        duration(build),
-        f"{milliseconds(given['vector_ms'] * deeper)} + {milliseconds(words)}",
+        duration(given["load_seconds"] * times),
+        f"{milliseconds(given['vector_ms'] * times)} + {milliseconds(given['words_ms'] * times)}",
     ]
 
 
@@ -243,17 +234,12 @@ def assumptions(chunks: int, here: dict[str, Any], figures: Any, given: Any) -> 
     if given is None:
         yield "Postgres was not measured: pass --postgres URL or --postgres-figures FILE."
     else:
-        each = {name: given[f"{name}bytes"] / given["chunks"] for name in ("", "hnsw_", "word_")}
+        each = {name: given[f"{name}bytes"] / given["chunks"] for name in ("", "word_")}
         yield (
             f"Postgres: {given['chunks']:,} chunks ({given['date']}; {given['versions']}; {given['machine']}): "
-            f"{each['']:,.0f} bytes a chunk, {each['hnsw_']:,.0f} of them the graph (HNSW, m 16), {each['word_']:,.0f} "
-            f"the index of words; loaded in {given['load_seconds']:.0f} s, indexed in {given['index_seconds']:.0f} s. "
-            "Sizes grow linearly; indexing as n log n while the graph fits into maintenance_work_mem, else far more "
-            "slowly. Embedding comes on top."
-        )
-        yield (
-            "Postgres, latency: the vector leg grows as log n where the graph is in memory; the lexical leg linearly, "
-            "since all postings of the question's words are read. The two are asked one after the other."
+            f"{each['']:,.0f} bytes a chunk, {each['word_']:,.0f} of them the index of words; loaded and compared in "
+            f"{given['load_seconds']:.0f} s. Size, time and latency grow linearly: every code is compared, and every "
+            "posting of the question's words is read. Embedding comes on top."
         )
     yield (
         f"Cluster: 4 bytes a dimension and {LINKS} links of 4 bytes a chunk in memory, on machines of {NODE_GB} GB of "
@@ -298,7 +284,7 @@ def main() -> None:
         for size in SIZES
     ]
     names = ["chunks", "one file", "memory", "hybrid search", "embedding", "storing"]
-    names += ["Postgres", "its graph", "load and index", "vectors + words", "cluster: memory", "machines"]
+    names += ["Postgres", "loading", "vectors + words", "cluster: memory", "machines"]
     print(markdown_table(names, rows))
     print()
     for text in assumptions(arguments.chunks, here, figures, given):

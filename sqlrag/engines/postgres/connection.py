@@ -45,16 +45,7 @@ DEFAULT_SCHEMA = "sqlrag"
 
 _SCHEMES = ("postgresql", "postgres")
 
-MOST_DIMENSIONS = 16_000  # of pgvector's type; an HNSW index takes fewer
-
-INDEXED_DIMENSIONS = 2_000
-
-GRAPH_FROM = 200_000
-"""Chunks from which vectors have a graph: with 100,000 its build takes 45 s, and a search 10 ms less than by codes."""
-
-_LINKS_BYTES = 600  # of a chunk in the graph, beside its vector
-
-_MOST_MEGABYTES = 4096  # for its build
+MOST_DIMENSIONS = 16_000  # of pgvector's type
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
@@ -269,19 +260,8 @@ class Server:
                 "PostgresStore.migrate(url) brings it up to date.",
             )
 
-    def index(self, dimensions: int) -> None:
-        """Create the index of the vector leg where it is missing and pays, and let searches read the codes alone."""
-
-        def build(con: Connection) -> None:
-            ((chunks, there),) = con.execute(read_sql("postgres/vector_index")).fetchall()
-            if there or chunks < GRAPH_FROM or dimensions > INDEXED_DIMENSIONS:
-                return
-            # With less than the whole graph takes, its build is several times slower.
-            graph = chunks * (4 * dimensions + _LINKS_BYTES) // 2**20
-            con.execute(read_sql("postgres/index_memory"), {"megabytes": min(max(graph, 64), _MOST_MEGABYTES)})
-            con.execute(read_sql("postgres/indexes"))
-
-        self.write(build)
+    def vacuum(self) -> None:
+        """Let searches read the codes alone, in place of the rows."""
         with self._reported("Nothing was changed", again=False), self.connection() as con:
             con.execute(read_sql("postgres/vacuum"))
 

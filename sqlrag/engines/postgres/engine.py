@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -63,8 +64,11 @@ EXACT_UP_TO = 5_000
 
 """Up to this many chunks that pass the filters are compared one by one, as fast as the index, and missing none."""
 
-# Of the graph, for a recall@10 of .99 and more.
+# Of a graph.
 _POOL = 800
+
+# From so many chunks on a sample says how far codes may differ, by so many standard deviations more than it takes.
+_LARGE, _SAMPLE, _DEVIATIONS = 200_000, 2_000, 4
 
 # So many of the best are tried first where filters or phrases may refuse some.
 _TRIED = 1_000
@@ -162,19 +166,31 @@ class PostgresEngine(Engine):
         few = self._passing(filters, EXACT_UP_TO + 1) <= EXACT_UP_TO
         if plan.exact or few:
             return self._exact(vector, k, conditions, "exact: every vector compared")
-        ((chunks, graph),) = self._rows("vector_index", {})
+        ((chunks, last, graph),) = self._rows("vector_index", {})
         pool = plan.codes_pool or (max(_POOL, 4 * k) if graph else legs.default_pool(chunks, len(vector), k))
         self._rows("search_widely", {"ef": min(pool, _MOST_EF)})
         values = {"query_vector": vector, "pool": max(pool, k), "k": k}
         if not graph:
-            low, high = ("".join(map(str, bits.astype(int))) for bits in query_weights(vector))
-            found = self._rows("code_search", {**values, "low": low, "high": high}, conditions)
+            found = self._by_codes(values, conditions, chunks, last)
             return _leg(found, vector, k, legs.method_of(chunks, pool, filters))
         found = self._rows("vector_search", values, conditions)
         if len(found) < min(k, EXACT_UP_TO):
             # More pass, but the index search ended before it found them.
             return self._exact(vector, k, conditions, "exact: the HNSW index found too few that pass the filters")
         return _leg(found, vector, k, f"HNSW index, then the exact cosines of the best {pool:,}")
+
+    def _by_codes(self, values: dict[str, Any], conditions: Where, chunks: int, last: int) -> list[tuple[Any, ...]]:
+        """Return the rows of code_search.sql, of a large store by those alone that a sample says are near enough."""
+        vector, first = values["query_vector"], 4 * values["pool"]
+        low, high = ("".join(map(str, bits.astype(int))) for bits in query_weights(vector))
+        share = first / max(chunks, 1)
+        part = min(1.0, share + _DEVIATIONS * math.sqrt(share / _SAMPLE))
+        values |= {"low": low, "high": high, "last": last, "sample": _SAMPLE, "part": part, "most": None}
+        if chunks >= _LARGE and part < 0.5 and not conditions.parts:
+            found = self._rows("code_search", values, conditions)
+            if found and found[0][-1] == first:
+                return [row[:-1] for row in found]
+        return [row[:-1] for row in self._rows("code_search", {**values, "most": len(vector)}, conditions)]
 
     def _exact(self, vector: NDArray[np.float32], k: int, conditions: Where, method: str) -> Leg:
         found = self._rows("exact_vector_search", {"query_vector": vector, "k": k}, conditions)

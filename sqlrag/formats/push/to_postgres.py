@@ -122,8 +122,8 @@ class PostgresTarget:
         return self._server.write(write)
 
     def finish(self, keep: set[str] | None, collections: Sequence[str] | None) -> int:
-        """Build the indexes, verify what was written; remove all documents (of the collections) except these."""
-        self._server.index(self._dimensions)
+        """Vacuum, verify what was written; remove all documents (of the collections) except these."""
+        self._server.vacuum()
         removed = 0 if keep is None else self._server.write(lambda con: _pruned(con, keep, collections))
         self._verify()
         return removed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from sqlrag.errors import (
 from sqlrag.normalize import clean_metadata, clean_name
 from sqlrag.ranking.vectors import query_weights
 from sqlrag.search.postgres_store import PostgresStore
+from tests.support.handbook import HANDBOOK
 
 MODEL = HashingEmbedder("hashing-64")
 TEXTS = {
@@ -547,6 +549,11 @@ class FirstSource:
         yield Piece("It opens [1].", "stop")
 
 
+def graph_of_the_handbook():
+    """Return the statement that makes a graph of the vectors, as the page on Postgres has it."""
+    return re.search(r"CREATE INDEX chunks_embedding .*;", (HANDBOOK / "guides" / "postgres.md").read_text("utf-8"))[0]
+
+
 @pytest.fixture(scope="module", params=["sign codes", "HNSW"])
 def many(postgres, request):
     """12,000 chunks of random vectors around 50 centres; each of 1,000 documents has 12, and a number in metadata."""
@@ -561,10 +568,9 @@ def many(postgres, request):
     ]
     with PostgresStore.create(postgres.new_url(), 32) as made:
         made.upsert(documents, chunks, vectors)
-        with pytest.MonkeyPatch.context() as patch:
-            if request.param == "HNSW":
-                patch.setattr(connection, "GRAPH_FROM", 12_000)
-            made._server.index(32)
+        if request.param == "HNSW":
+            made._server.write(lambda con: con.execute(graph_of_the_handbook()))
+        made._server.vacuum()
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         yield made, unit, of, request.param
 
@@ -635,6 +641,33 @@ class TestIndex:
         pool = np.argsort((differs & low).sum(axis=1) + 2 * (differs & high).sum(axis=1), kind="stable")[:3000]
         best = pool[np.argsort(-(unit[pool].astype(np.float64) @ query), kind="stable")][:10]
         assert ids(found) == [f"d{i // 12:04}#{i % 12}" for i in best]
+
+    def test_a_sample_changes_nothing(self, many, monkeypatch):
+        """Of a large store only codes that a sample says are near enough are sorted; all where it says too few."""
+        store, unit, _, index = many
+        if index != "sign codes":
+            pytest.skip("a graph has no codes")
+        asked = []
+        rows = engine.PostgresEngine._rows
+
+        def noted(self, name, values, conditions=None):
+            asked.extend([values["most"]] * (name == "code_search"))
+            return rows(self, name, values, conditions)
+
+        monkeypatch.setattr(engine.PostgresEngine, "_rows", noted)
+        queries = np.random.default_rng(15).normal(size=(20, 32)).astype(np.float32)
+
+        def found():
+            return [store.vector_query(query_vector=query, top_k=10, codes_pool=60) for query in queries]
+
+        expected = found()
+        assert asked == [32] * 20
+        for deviations, whole in ((4, 0), (-4, 20)):
+            asked.clear()
+            monkeypatch.setattr(engine, "_LARGE", 12_000)
+            monkeypatch.setattr(engine, "_DEVIATIONS", deviations)
+            assert found() == expected
+            assert (asked.count(None), asked.count(32)) == (20, whole)
 
 
 class TestChecking:
