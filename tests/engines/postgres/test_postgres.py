@@ -644,14 +644,14 @@ class TestIndex:
 
     def test_a_sample_changes_nothing(self, many, monkeypatch):
         """Of a large store only codes that a sample says are near enough are sorted; all where it says too few."""
-        store, unit, _, index = many
+        store, _, _, index = many
         if index != "sign codes":
             pytest.skip("a graph has no codes")
         asked = []
         rows = engine.PostgresEngine._rows
 
         def noted(self, name, values, conditions=None):
-            asked.extend([values["most"]] * (name == "code_search"))
+            asked.extend([values["most"]] if name == "code_search" else [])
             return rows(self, name, values, conditions)
 
         monkeypatch.setattr(engine.PostgresEngine, "_rows", noted)
