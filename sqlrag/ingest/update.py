@@ -118,11 +118,13 @@ class Planner:
         max_bytes: int,
         prune: bool,
         skip_duplicates: bool,
+        ignore: Sequence[str] | None = None,
     ) -> None:
         self.run = run
         self.stored = stored
         self.policy = policy
         self.patterns = patterns
+        self.ignore = ignore
         self.max_bytes = max_bytes
         self.prune = prune
         self.skip_duplicates = skip_duplicates
@@ -300,11 +302,12 @@ def root_of(doc_id: str, state: SourceState) -> str | None:
 
 
 class Folder(NamedTuple):
-    """A folder that documents of a file were read from, with the patterns of the last time."""
+    """A folder that documents of a file were read from, with the patterns of the last time and what was ignored."""
 
     collection: str
     path: str
-    patterns: list[str] | None
+    patterns: list[str] | None = None
+    ignore: list[str] | None = None
 
 
 def folders_of(
@@ -320,16 +323,18 @@ def folders_of(
     with Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
         states, patterns, tables = read_states(con), metadata.patterns_of(con), row_tables.sources(con)
-    return _folders(states, patterns), tables
+    return _folders(states, *patterns), tables
 
 
-def _folders(states: Mapping[str, SourceState], patterns: Mapping[str, list[str] | None]) -> list[Folder]:
+def _folders(
+    states: Mapping[str, SourceState], patterns: Mapping[str, list[str]], ignored: Mapping[str, list[str]]
+) -> list[Folder]:
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
     }
-    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)]
+    return [Folder(*one, *(known.get(":".join(one)) for known in (patterns, ignored))) for one in sorted(found)]
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:
@@ -415,7 +420,8 @@ def update_embeddings(
     collection
         The collection that the folder is.
     patterns, ignore, max_bytes, pdf_extractor
-        As for :func:`prepare_embeddings`; ``prune`` is limited to names that match.
+        As for :func:`prepare_embeddings`; ``prune`` is limited to names that match. None is as there, whatever an
+        earlier call was given. The file keeps what the last call was given, for ``sqlrag update``.
     embedder
         The file's model, loaded by you, in place of loading it by the name that the file has; whatever
         :func:`prepare_embeddings` takes.
@@ -492,6 +498,7 @@ def update_embeddings(
             max_bytes=max_bytes,
             prune=prune,
             skip_duplicates=skip_duplicates,
+            ignore=ignore,
         )
         with run.timed("find"):
             plan = planner.plan(files, report)
@@ -499,7 +506,7 @@ def update_embeddings(
         with run.timed("store"):
             update.finish(plan, planner)
             if report.documents or report.unchanged:
-                folders = [*_folders(stored, {}), Folder(collection, run.input_dir, None)]
+                folders = [*_folders(stored, {}, {}), Folder(collection, run.input_dir)]
                 report.warnings += twice_read(db_path, folders, run.input_dir)
         run.stop_if_down("What was finished stays; the next update does the rest.")
     return report
@@ -725,7 +732,7 @@ class Update:
             if root is None or (state.input_dir and root != state.input_dir):
                 metadata.record_collection(con, state.collection, state.input_dir)
             if state.input_dir:
-                metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns)
+                metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns, planner.ignore)
             metadata.shorten_paths(con, state.collection, *state.roots)
             metadata.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
         state.log.info("%s: %r", state.root, report)
