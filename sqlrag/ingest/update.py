@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sqlrag.arguments import counted
 from sqlrag.embedders.base import as_embedder, short_name
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
@@ -26,7 +27,7 @@ from sqlrag.engines.duckdb.metadata import (
     write_metadata,
 )
 from sqlrag.engines.duckdb.rows import known_vectors, read_documents, read_slices, read_states, refresh_sources
-from sqlrag.errors import ModelMismatchError, NotFoundError, ProviderError
+from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, ProviderError
 from sqlrag.ingest.chunk import check_policy, chunk_metadata
 from sqlrag.ingest.folder import (
     MAX_BYTES,
@@ -358,6 +359,32 @@ def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: s
     ]
 
 
+def _refuse_nested(run: Run, files: Sequence[Path], folders: Sequence[Folder], db_path: str | os.PathLike[str]) -> None:
+    """Raise InputError for a new folder with files that are also read of a folder of its collection around or below it.
+
+    What the other folder leaves out may be of the new one.
+    """
+    place = Path(os.path.realpath(run.root))
+    known = [(one, Path(os.path.realpath(find_stored(one.path) or one.path))) for one in folders]
+    others = {path: one for one, path in known if one.collection == run.collection}
+    for path, one in others.items() if place not in others else ():
+        is_below = place.is_relative_to(path)
+        if not path.is_dir() or not (is_below or path.is_relative_to(place)):
+            continue
+        theirs = {os.path.realpath(file) for file in find_files(path, patterns=one.patterns, ignore=one.ignore)[0]}
+        twice = theirs.intersection(map(os.path.realpath, files))
+        if twice:
+            of_collection = "" if run.collection == DEFAULT_COLLECTION else f", collection={run.collection!r}"
+            again = f"update_embeddings({one.path!r}, {os.fspath(db_path)!r}{of_collection})"
+            rest = "" if is_below else f"To add the rest: ignore='{path.relative_to(place).as_posix()}/'. "
+            raise InputError(
+                f"The folder {place} {'lies in' if is_below else 'holds'} {path}, which the collection "
+                f"{run.collection!r} of {db_path} has already, so {counted(len(twice), 'file')} would be there twice. "
+                f"{again} brings that folder up to date, with all below it. {rest}To have both, give this one a "
+                "collection of its own (collection='NAME')."
+            )
+
+
 _REEMBED = "reembed(db_path, model) gives a file another model."
 
 
@@ -444,7 +471,8 @@ def update_embeddings(
     Raises
     ------
     InputError
-        An option is out of its range.
+        An option is out of its range; or the folder lies in another one of the collection, or around one, and both
+        would read the same files.
     NotFoundError
         The folder or the file does not exist, or the folder has no file to read: an empty folder (a disk that is not
         mounted) never empties a file.
@@ -490,6 +518,7 @@ def update_embeddings(
             wanted_policy(chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks)
         )
         stored = read_states(database.cursor())
+        _refuse_nested(run, files, _folders(stored, *metadata.patterns_of(database.cursor())), db_path)
         planner = Planner(
             run,
             stored,

@@ -25,6 +25,7 @@ from sqlrag import (
     repair,
     update_embeddings,
 )
+from sqlrag.arguments import with_commands
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run
@@ -341,6 +342,34 @@ class TestPrune:
         (tmp_path / "docs" / "b.md").unlink()
         assert update(tmp_path / "docs", path, prune=True).removed == ["b.md"]
         assert update(other, path, collection="other").added == ["other:a.md", "other:b.md", "other:c.md"]
+
+    @pytest.mark.parametrize(("first", "then", "said"), [("", "sub", "lies in"), ("sub", "", "holds")])
+    def test_a_folder_inside_another_one_is_refused(self, tmp_path, first, then, said):
+        root = write(tmp_path / "docs", a_md="alpha", sub__b_md="beta", sub__c_md="gamma")
+        path = prepare_embeddings(root / first, tmp_path / "kb.duckdb", **HASHING).path
+        (tmp_path / "link").symlink_to(root)
+        for folder in (root / then, tmp_path / "link" / then):
+            with pytest.raises(InputError, match=f"{root / then} {said} {root / first}, .* 2 files would") as refused:
+                update(folder, path)
+            assert f"update_embeddings('{root / first}', '{path}') brings" in str(refused.value)
+            assert f"sqlrag update '{path}' brings" in with_commands(str(refused.value))
+            assert ("To add the rest: ignore='sub/'." in str(refused.value)) is (then == "")
+        assert update(tmp_path / "link" / first, path).added == []
+        assert update(root / then, path, collection="own").added
+        assert update(root / then, path, collection="own").added == []
+
+    def test_folders_of_one_another_that_share_no_file_are_one_collection(self, tmp_path):
+        root = write(tmp_path / "docs", a_md="alpha", sub__b_md="beta", sub__c_txt="gamma")
+        path = prepare_embeddings(root, tmp_path / "kb.duckdb", ignore=["sub/*.md"], **HASHING).path
+        with pytest.raises(InputError, match="1 file would"):
+            update(root / "sub", path)
+        assert update(root / "sub", path, patterns=["*.md"]).added == ["b.md"]
+        shutil.move(root / "sub" / "b.md", root / "b.md")
+        shutil.rmtree(root / "sub")
+        path = prepare_embeddings(root, tmp_path / "moved.duckdb", **HASHING).path
+        (tmp_path / "around").mkdir()
+        shutil.move(root, tmp_path / "around" / "docs")
+        assert update(tmp_path / "around", path).added == ["docs/a.md", "docs/b.md"]
 
     def test_a_name_that_is_stored_in_another_form_is_found_in_two_folders(self, tmp_path):
         decomposed = "u\u0308ber.md"
