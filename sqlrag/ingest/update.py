@@ -266,7 +266,15 @@ class Planner:
             for doc_id, (_, state) in states.items()
             if self.skip_duplicates and doc_id in self.stored and self.stored[doc_id].checksum == state.checksum
         ]
-        report.duplicates = find_duplicates(contents, kept)
+        gone = {*states, *plan.missing}
+        others = {
+            doc_id: f"{old.checksum} {old.mime}"
+            for doc_id, old in self.stored.items()
+            if old.collection == self.run.collection and old.is_whole and doc_id not in gone
+        }
+        # Of stored ones the first by its id stays, so that two folders do not each lose it to the other.
+        found = find_duplicates(contents | others, sorted([*kept, *others]))
+        report.duplicates = [twin for twin in found if twin.doc_id in states]
         if not self.skip_duplicates:
             return set()
         if self.prune:
@@ -442,8 +450,8 @@ def update_embeddings(
         Files that are there but not read (other patterns, unreadable folders) count as present. False: nothing is
         removed, the report names them as ``missing``.
     skip_duplicates
-        Leave out files with the same bytes and type as another one: the one that is stored stays, else the first. With
-        ``prune`` also those that were stored before.
+        Leave out files with the same bytes and type as another one of the collection: the one that is stored stays,
+        also of another folder, else the first. With ``prune`` also those that were stored before.
     collection
         The collection that the folder is.
     patterns, ignore, max_bytes, pdf_extractor

@@ -494,6 +494,27 @@ class TestDuplicates:
         assert ids(lexical_query("foo", path)) == ["x.md#0"]
         assert ids(lexical_query("note", path)) == ["n.md#0"]
 
+    def test_documents_of_other_folders_of_the_collection_count(self, tmp_path):
+        path = build(tmp_path, b_md="same", z_md="zebra")
+        other = write(tmp_path / "other", a_md="same", c_md="same", d_md="new", e_md="zebra")
+        twins = [("a.md", "b.md"), ("c.md", "b.md"), ("e.md", "z.md")]
+        report = update(other, path, skip_duplicates=True)
+        assert (report.added, report.duplicates) == (["d.md"], twins)
+        assert "duplicate: a.md is the same as b.md" in str(report)
+        report = update(other, path, collection="own", skip_duplicates=True)
+        assert (report.added, report.duplicates) == (["own:a.md", "own:d.md", "own:e.md"], [("own:c.md", "own:a.md")])
+        report = update(other, path)
+        assert (report.added, report.duplicates) == (["a.md", "c.md", "e.md"], twins)
+        # Of stored ones the first stays, whichever folder is read first.
+        assert update(tmp_path / "docs", path, skip_duplicates=True, prune=True).removed == ["b.md", "z.md"]
+        assert update(other, path, skip_duplicates=True, prune=True).removed == ["c.md"]
+
+    def test_a_renamed_file_is_no_duplicate_of_its_old_name(self, tmp_path):
+        path = build(tmp_path, b_md="same", z_md="zebra")
+        (tmp_path / "docs" / "b.md").rename(tmp_path / "docs" / "c.md")
+        report = update(tmp_path / "docs", path, skip_duplicates=True)
+        assert (report.added, report.missing, report.duplicates) == (["c.md"], ["b.md"], [])
+
     def test_the_same_bytes_under_another_suffix_are_no_duplicate(self, tmp_path):
         root = write(tmp_path / "docs", a_pdf="# no PDF", b_md="# no PDF")
         path = build(tmp_path, "other.duckdb", folder="base", z_md="zebra")
