@@ -44,17 +44,23 @@ def estimate_tokens(text: str) -> int:
 
 
 def beginning(text: str, tokens: int) -> str:
-    """Return the beginning of a text that has at most so many tokens by :func:`estimate_tokens`.
+    """Return the whole words at the beginning of a text that have at most so many tokens by :func:`estimate_tokens`.
+
+    A first word that is longer is cut.
 
     Examples
     --------
-    >>> beginning("embed 768 texts", 4), beginning("two words", 3)
-    ('embed 76', 'two words')
+    >>> beginning("embed 768 texts", 4), beginning("two words", 3), beginning("embedding", 2)
+    ('embed', 'two words', 'embeddin')
     """
     for piece in _PIECE.finditer(text):
         tokens -= 2 if piece[0] > _WIDE else 1
         if tokens < 0:
-            return text[: piece.start()].rstrip()
+            end = piece.start()
+            # Between characters without spaces, such as Han, any place ends a word.
+            while end and not (piece[0].isspace() or text[end - 1].isspace()) and max(piece[0], text[end - 1]) <= _WIDE:
+                end -= 1
+            return text[: end or piece.start()].rstrip()
     return text
 
 

@@ -17,6 +17,7 @@ from sqlrag.cli.options import (
     EngineName,
     FormatName,
     Ignore,
+    IgnoreAgain,
     Metadata,
     TagsAll,
     TagsAny,
@@ -258,7 +259,7 @@ def update(
             help="Only files whose name or path matches, such as '*.md'. Repeatable. [as the last time]",
         ),
     ] = None,
-    ignore: Ignore = None,
+    ignore: IgnoreAgain = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     model: Annotated[str | None, option("--model", help="A check only: refuse a file of another model.")] = None,
     chunk_size: Annotated[
@@ -292,7 +293,7 @@ def update(
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
     known, tables = folders_of(path, wait_seconds=wait)
-    wanted = _folders(path, known, bool(tables), named, collection, pattern, ignore)
+    wanted = folders_to_read(path, known, bool(tables), named, collection, pattern, ignore)
     of_folders = {
         "pattern": pattern, "ignore": ignore, "model": model, "chunk_size": chunk_size, "chunk_overlap": chunk_overlap,
         "chunk_unit": chunk_unit, "markdown": markdown, "headers": headers, "stemmer": stemmer,
@@ -348,7 +349,7 @@ def update(
         write_reports(of_rows, form, quiet=quiet, others=summaries)
 
 
-def _folders(
+def folders_to_read(
     path: Path,
     known: Sequence[Folder],
     has_rows: bool,
@@ -370,8 +371,12 @@ def _folders(
         if not wanted:  # it may have been moved
             gone = [one for one in known if not Path(one.path).is_dir()]
             wanted = [one for one in gone if one.collection == (collection or "default")]
-        name, patterns = (wanted[0].collection, wanted[0].patterns) if len(wanted) == 1 else (collection, None)
-        return [config.Source(name or "default", named, pattern or patterns, ignore)]
+        if len(wanted) > 1:
+            wanted = [one for one in wanted if one.collection == (collection or "default")]
+        if len(wanted) != 1:
+            return [config.Source(collection or "default", named, pattern, ignore)]
+        last = wanted[0]
+        return [config.Source(last.collection, named, pattern or last.patterns, ignore or last.ignore)]
     for one in wanted:
         if not Path(one.path).is_dir():
             near = path.with_name(Path(one.path).name)
@@ -379,7 +384,9 @@ def _folders(
                 f"The folder {one.path} of {path} is not there. If it has been moved, name it: sqlrag update {path} "
                 f"{near if near.is_dir() else 'FOLDER'}"
             )
-    return [config.Source(one.collection, Path(one.path), pattern or one.patterns, ignore) for one in wanted]
+    return [
+        config.Source(one.collection, Path(one.path), pattern or one.patterns, ignore or one.ignore) for one in wanted
+    ]
 
 
 def _is_configured(path: Path, known: Sequence[Folder], has_rows: bool) -> bool:

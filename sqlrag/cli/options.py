@@ -280,9 +280,16 @@ File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The file.", s
 
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="The file.", show_default=False, parser=place)]
 
+_IGNORE = "Leave these out, as in .sqlragignore, such as 'drafts/'. Repeatable."
+
 Ignore = Annotated[
     list[str] | None,
-    option("--ignore", metavar="PATTERN", help="Leave these out, as in .sqlragignore, such as 'drafts/'. Repeatable."),
+    option("--ignore", metavar="PATTERN", help=_IGNORE),
+]
+
+IgnoreAgain = Annotated[
+    list[str] | None,
+    option("--ignore", metavar="PATTERN", help=f"{_IGNORE} '' is nothing. [as the last time]"),
 ]
 
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]

@@ -22,8 +22,8 @@ from sqlrag import __version__
 from sqlrag.arguments import counted, first_lines, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
-from sqlrag.cli.build import one_file
-from sqlrag.cli.options import DbsInstead, Files, FormatName, Ignore, Wait, from_environment, option
+from sqlrag.cli.build import folders_to_read, one_file
+from sqlrag.cli.options import DbsInstead, Files, FormatName, IgnoreAgain, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
 from sqlrag.errors import (
     InputError,
@@ -130,9 +130,12 @@ def watch(
         str | None, option("--collection", metavar="NAME", help="The collection of the folders. [default]")
     ] = None,
     pattern: Annotated[
-        list[str] | None, option("--pattern", metavar="GLOB", help="Only files whose name or path matches. Repeatable.")
+        list[str] | None,
+        option(
+            "--pattern", metavar="GLOB", help="Only files whose name or path matches. Repeatable. [as the last time]"
+        ),
     ] = None,
-    ignore: Ignore = None,
+    ignore: IgnoreAgain = None,
     max_bytes: Annotated[int, option("--max-bytes", help="Larger files are skipped.", show_default=True)] = 64 * 2**20,
     skip_duplicates: Annotated[
         bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
@@ -161,7 +164,8 @@ def watch(
         if not source.folder.is_dir():
             raise NotFoundError(f"{source.folder} is not a folder. One that goes away later is waited for.")
     options = {"prune": prune, "skip_duplicates": skip_duplicates, "max_bytes": max_bytes, "wait_seconds": wait}
-    watched = [_Watched(db, one._replace(folder=one.folder.absolute()), options) for one in wanted]
+    read = {"pattern": pattern, "ignore": ignore}
+    watched = [_Watched(db, one._replace(folder=one.folder.absolute()), options, read) for one in wanted]
     write_message(f"Watching {', '.join(str(one.folder) for one in wanted)} for {db}; Ctrl-C ends it.")
     while True:
         seen = [one.look() for one in watched]
@@ -200,8 +204,10 @@ def _changes(folders: list[Path]) -> Generator[Iterable[str], None, None]:
 class _Watched:
     """A folder that is watched: which one it is, when it is to be read again, and what was said of it."""
 
-    def __init__(self, db: Path, source: config.Source, options: dict[str, Any]) -> None:
-        self.db, self.source, self.options = db, source, options
+    def __init__(
+        self, db: Path, source: config.Source, options: dict[str, Any], read: dict[str, list[str] | None]
+    ) -> None:
+        self.db, self.source, self.options, self.read = db, source, options, read
         self.identity: tuple[int, int] | None = (0, 0)
         self._due: float | None = None
         self._wait = 1.0
@@ -242,12 +248,14 @@ class _Watched:
 
     def update(self) -> None:
         """Read the folder if that is due; what may pass is tried again, later each time."""
-        from sqlrag.ingest.update import update_embeddings
+        from sqlrag.ingest.update import folders_of, update_embeddings
 
         if self._due is None or self.identity is None or time.monotonic() < self._due:
             return
         one, began = self.source, time.monotonic()
         try:
+            known, _ = folders_of(self.db, wait_seconds=self.options["wait_seconds"])
+            (one,) = folders_to_read(self.db, known, False, one.folder, one.collection, **self.read)
             report = update_embeddings(
                 one.folder,
                 self.db,

@@ -254,7 +254,7 @@ def prepare_file(
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
-    settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates, patterns)
+    settings = _Settings(header_weight, stemmer, llama_index_compatible, skip_duplicates, patterns, ignore)
     with (
         Kept(output, report.warnings) as run.kept,
         new_file(output, overwrite=overwrite) as temporary,
@@ -293,6 +293,7 @@ class _Settings(NamedTuple):
     llama_index_compatible: bool
     skip_duplicates: bool
     patterns: Sequence[str] | None
+    ignore: Sequence[str] | None
 
 
 def _fill(database: Database, run: Run, files: Sequence[Path], settings: _Settings, bar_off: bool | None) -> None:
@@ -322,7 +323,7 @@ def _finish(database: Database, run: Run, files: Sequence[Path], settings: _Sett
     with ending(database, run, settings.stemmer) as con:
         metadata.record_failures(con, report.failures)
         metadata.record_collection(con, run.collection, run.input_dir)
-        metadata.record_patterns(con, run.collection, run.input_dir, settings.patterns)
+        metadata.record_patterns(con, run.collection, run.input_dir, settings.patterns, settings.ignore)
         metadata.shorten_paths(con, run.collection, *run.roots)
         metadata.log_run(con, run.row())
         report.warnings += model_fit(con)

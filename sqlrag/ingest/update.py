@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sqlrag.arguments import counted
 from sqlrag.embedders.base import as_embedder, short_name
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
@@ -26,7 +27,7 @@ from sqlrag.engines.duckdb.metadata import (
     write_metadata,
 )
 from sqlrag.engines.duckdb.rows import known_vectors, read_documents, read_slices, read_states, refresh_sources
-from sqlrag.errors import ModelMismatchError, NotFoundError, ProviderError
+from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, ProviderError
 from sqlrag.ingest.chunk import check_policy, chunk_metadata
 from sqlrag.ingest.folder import (
     MAX_BYTES,
@@ -118,11 +119,13 @@ class Planner:
         max_bytes: int,
         prune: bool,
         skip_duplicates: bool,
+        ignore: Sequence[str] | None = None,
     ) -> None:
         self.run = run
         self.stored = stored
         self.policy = policy
         self.patterns = patterns
+        self.ignore = ignore
         self.max_bytes = max_bytes
         self.prune = prune
         self.skip_duplicates = skip_duplicates
@@ -263,7 +266,15 @@ class Planner:
             for doc_id, (_, state) in states.items()
             if self.skip_duplicates and doc_id in self.stored and self.stored[doc_id].checksum == state.checksum
         ]
-        report.duplicates = find_duplicates(contents, kept)
+        gone = {*states, *plan.missing}
+        others = {
+            doc_id: f"{old.checksum} {old.mime}"
+            for doc_id, old in self.stored.items()
+            if old.collection == self.run.collection and old.is_whole and doc_id not in gone
+        }
+        # Of stored ones the first by its id stays, so that two folders do not each lose it to the other.
+        found = find_duplicates(contents | others, sorted([*kept, *others]))
+        report.duplicates = [twin for twin in found if twin.doc_id in states]
         if not self.skip_duplicates:
             return set()
         if self.prune:
@@ -300,11 +311,12 @@ def root_of(doc_id: str, state: SourceState) -> str | None:
 
 
 class Folder(NamedTuple):
-    """A folder that documents of a file were read from, with the patterns of the last time."""
+    """A folder that documents of a file were read from, with the patterns of the last time and what was ignored."""
 
     collection: str
     path: str
-    patterns: list[str] | None
+    patterns: list[str] | None = None
+    ignore: list[str] | None = None
 
 
 def folders_of(
@@ -320,16 +332,18 @@ def folders_of(
     with Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
         states, patterns, tables = read_states(con), metadata.patterns_of(con), row_tables.sources(con)
-    return _folders(states, patterns), tables
+    return _folders(states, *patterns), tables
 
 
-def _folders(states: Mapping[str, SourceState], patterns: Mapping[str, list[str] | None]) -> list[Folder]:
+def _folders(
+    states: Mapping[str, SourceState], patterns: Mapping[str, list[str]], ignored: Mapping[str, list[str]]
+) -> list[Folder]:
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
     }
-    return [Folder(*one, patterns.get(":".join(one))) for one in sorted(found)]
+    return [Folder(*one, *(known.get(":".join(one)) for known in (patterns, ignored))) for one in sorted(found)]
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:
@@ -351,6 +365,32 @@ def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: s
         * (held[names[0]] == 1)
         for place, names in twice.items()
     ]
+
+
+def _refuse_nested(run: Run, files: Sequence[Path], folders: Sequence[Folder], db_path: str | os.PathLike[str]) -> None:
+    """Raise InputError for a new folder with files that are also read of a folder of its collection around or below it.
+
+    What the other folder leaves out may be of the new one.
+    """
+    place = Path(os.path.realpath(run.root))
+    known = [(one, Path(os.path.realpath(find_stored(one.path) or one.path))) for one in folders]
+    others = {path: one for one, path in known if one.collection == run.collection}
+    for path, one in others.items() if place not in others else ():
+        is_below = place.is_relative_to(path)
+        if not path.is_dir() or not (is_below or path.is_relative_to(place)):
+            continue
+        theirs = {os.path.realpath(file) for file in find_files(path, patterns=one.patterns, ignore=one.ignore)[0]}
+        twice = theirs.intersection(map(os.path.realpath, files))
+        if twice:
+            of_collection = "" if run.collection == DEFAULT_COLLECTION else f", collection={run.collection!r}"
+            again = f"update_embeddings({one.path!r}, {os.fspath(db_path)!r}{of_collection})"
+            rest = "" if is_below else f"To add the rest: ignore='{path.relative_to(place).as_posix()}/'. "
+            raise InputError(
+                f"The folder {place} {'lies in' if is_below else 'holds'} {path}, which the collection "
+                f"{run.collection!r} of {db_path} has already, so {counted(len(twice), 'file')} would be there twice. "
+                f"{again} brings that folder up to date, with all below it. {rest}To have both, give this one a "
+                "collection of its own (collection='NAME')."
+            )
 
 
 _REEMBED = "reembed(db_path, model) gives a file another model."
@@ -410,12 +450,13 @@ def update_embeddings(
         Files that are there but not read (other patterns, unreadable folders) count as present. False: nothing is
         removed, the report names them as ``missing``.
     skip_duplicates
-        Leave out files with the same bytes and type as another one: the one that is stored stays, else the first. With
-        ``prune`` also those that were stored before.
+        Leave out files with the same bytes and type as another one of the collection: the one that is stored stays,
+        also of another folder, else the first. With ``prune`` also those that were stored before.
     collection
         The collection that the folder is.
     patterns, ignore, max_bytes, pdf_extractor
-        As for :func:`prepare_embeddings`; ``prune`` is limited to names that match.
+        As for :func:`prepare_embeddings`; ``prune`` is limited to names that match. None is as there, whatever an
+        earlier call was given. The file keeps what the last call was given, for ``sqlrag update``.
     embedder
         The file's model, loaded by you, in place of loading it by the name that the file has; whatever
         :func:`prepare_embeddings` takes.
@@ -438,7 +479,8 @@ def update_embeddings(
     Raises
     ------
     InputError
-        An option is out of its range.
+        An option is out of its range; or the folder lies in another one of the collection, or around one, and both
+        would read the same files.
     NotFoundError
         The folder or the file does not exist, or the folder has no file to read: an empty folder (a disk that is not
         mounted) never empties a file.
@@ -484,6 +526,7 @@ def update_embeddings(
             wanted_policy(chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks)
         )
         stored = read_states(database.cursor())
+        _refuse_nested(run, files, _folders(stored, *metadata.patterns_of(database.cursor())), db_path)
         planner = Planner(
             run,
             stored,
@@ -492,6 +535,7 @@ def update_embeddings(
             max_bytes=max_bytes,
             prune=prune,
             skip_duplicates=skip_duplicates,
+            ignore=ignore,
         )
         with run.timed("find"):
             plan = planner.plan(files, report)
@@ -499,7 +543,7 @@ def update_embeddings(
         with run.timed("store"):
             update.finish(plan, planner)
             if report.documents or report.unchanged:
-                folders = [*_folders(stored, {}), Folder(collection, run.input_dir, None)]
+                folders = [*_folders(stored, {}, {}), Folder(collection, run.input_dir)]
                 report.warnings += twice_read(db_path, folders, run.input_dir)
         run.stop_if_down("What was finished stays; the next update does the rest.")
     return report
@@ -725,7 +769,7 @@ class Update:
             if root is None or (state.input_dir and root != state.input_dir):
                 metadata.record_collection(con, state.collection, state.input_dir)
             if state.input_dir:
-                metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns)
+                metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns, planner.ignore)
             metadata.shorten_paths(con, state.collection, *state.roots)
             metadata.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
         state.log.info("%s: %r", state.root, report)

@@ -207,6 +207,7 @@ class TestCompact:
             assert len(passages(text)) == 5
             assert estimate_tokens(text) <= max(most, 150)  # lines and fences of five are there in any case
             assert len(notes) == (4 if most == 2000 else 5)
+            assert not re.search(r"^(?!.*(mango|word\d)$).*word.*$", text, re.MULTILINE), "a word is cut"
             assert all(
                 re.search(r"^page\d\.md#0 is cut after [\d,]+ of [\d,]+ characters; read it", note) for note in notes
             )

@@ -19,7 +19,7 @@ import sqlrag
 from sqlrag import Chunk, Store, settings
 from sqlrag.cli import app
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
-from tests.support.helpers import ROOT, build
+from tests.support.helpers import ROOT, build, write
 
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
 EMBEDDER = sqlrag.load_embedder("hashing-64", provider="hashing")
@@ -149,6 +149,38 @@ def test_update_knows_its_folders_and_their_patterns(here):
         pass
     done = run("update", "empty.duckdb")
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_update_knows_what_was_ignored_the_last_time(here):
+    """Also of a folder that has been moved, and until something else is ignored, or nothing."""
+
+    def update(*arguments):
+        reports = json.loads(run("update", "kb.duckdb", *arguments, "-f", "json").stdout)
+        (report,) = reports if isinstance(reports, list) else [reports]
+        return report["added"]
+
+    write(here / "docs", en__a_md="alpha", office__b_md="beta")
+    assert run("build", "docs", *HASHING, "--ignore", "en/", "--ignore", "office/", "--overwrite").exit_code == 0
+    write(here / "docs", new_md="gamma")
+    assert update() == ["new.md"]
+    assert update("docs") == []
+    assert update("--ignore", "en/") == ["office/b.md"]
+    (here / "docs").rename(here / "moved")
+    assert update("moved") == []
+    assert update("--ignore", "") == ["en/a.md"]
+    write(here / "moved", office__c_md="delta")
+    assert update() == ["office/c.md"]
+    assert update("--ignore", "new.md") == []
+    (here / "sqlrag.toml").write_text("[collections.default]\nfolder = 'moved'\nignore = ['office/']\n")
+    write(here / "moved", office__d_md="epsilon", office__new_md="zeta", en__new_md="eta")
+    assert update() == ["en/new.md"]  # of the folders of a configuration nothing is remembered
+
+
+@pytest.mark.slow
+def test_one_pattern_as_a_text_is_remembered_as_one(here):
+    sqlrag.prepare_embeddings("docs", "kb.duckdb", embedder=EMBEDDER, overwrite=True, patterns="m*.md", verbose=False)
+    assert json.loads(run("update", "-f", "json").stdout)[0]["unchanged"] == ["mango.md"]
 
 
 # The default model

@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from sqlrag import Store
+from sqlrag import Store, load_embedder, prepare_embeddings
 from sqlrag.cli import app
 from tests.cli.test_cli import sqlrag_process
 from tests.support.embedding_server import Answer, EmbeddingServer, serving
@@ -107,6 +107,17 @@ def test_changes_of_a_folder_reach_the_file(tmp_path):
         assert watch.end() == 0
     assert documents(kb) == ["b.md", "c.md", "e.md", "f.md"]
     assert not kb.with_name(f"{kb.name}.wal").exists()
+
+
+@pytest.mark.slow
+def test_what_was_ignored_or_not_matched_stays_out(tmp_path):
+    docs = write(tmp_path / "docs", a_md="mango", drafts__b_md="draft", c_txt="pump")
+    options = {"patterns": ["*.md"], "ignore": ["drafts/"], "embedder": load_embedder("hashing-64", provider="hashing")}
+    kb = prepare_embeddings(docs, tmp_path / "kb.duckdb", verbose=False, **options).path
+    (docs / "d.md").write_text("new")
+    with watching("docs", "--db", kb, cwd=tmp_path) as watch:
+        watch.wait_for(r"1 added \(d\.md\)")
+    assert documents(kb) == ["a.md", "d.md"]
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from sqlrag import (
     repair,
     update_embeddings,
 )
+from sqlrag.arguments import with_commands
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run
@@ -342,6 +343,34 @@ class TestPrune:
         assert update(tmp_path / "docs", path, prune=True).removed == ["b.md"]
         assert update(other, path, collection="other").added == ["other:a.md", "other:b.md", "other:c.md"]
 
+    @pytest.mark.parametrize(("first", "then", "said"), [("", "sub", "lies in"), ("sub", "", "holds")])
+    def test_a_folder_inside_another_one_is_refused(self, tmp_path, first, then, said):
+        root = write(tmp_path / "docs", a_md="alpha", sub__b_md="beta", sub__c_md="gamma")
+        path = prepare_embeddings(root / first, tmp_path / "kb.duckdb", **HASHING).path
+        (tmp_path / "link").symlink_to(root)
+        for folder in (root / then, tmp_path / "link" / then):
+            with pytest.raises(InputError, match=f"{root / then} {said} {root / first}, .* 2 files would") as refused:
+                update(folder, path)
+            assert f"update_embeddings('{root / first}', '{path}') brings" in str(refused.value)
+            assert f"sqlrag update '{path}' brings" in with_commands(str(refused.value))
+            assert ("To add the rest: ignore='sub/'." in str(refused.value)) is (then == "")
+        assert update(tmp_path / "link" / first, path).added == []
+        assert update(root / then, path, collection="own").added
+        assert update(root / then, path, collection="own").added == []
+
+    def test_folders_of_one_another_that_share_no_file_are_one_collection(self, tmp_path):
+        root = write(tmp_path / "docs", a_md="alpha", sub__b_md="beta", sub__c_txt="gamma")
+        path = prepare_embeddings(root, tmp_path / "kb.duckdb", ignore=["sub/*.md"], **HASHING).path
+        with pytest.raises(InputError, match="1 file would"):
+            update(root / "sub", path)
+        assert update(root / "sub", path, patterns=["*.md"]).added == ["b.md"]
+        shutil.move(root / "sub" / "b.md", root / "b.md")
+        shutil.rmtree(root / "sub")
+        path = prepare_embeddings(root, tmp_path / "moved.duckdb", **HASHING).path
+        (tmp_path / "around").mkdir()
+        shutil.move(root, tmp_path / "around" / "docs")
+        assert update(tmp_path / "around", path).added == ["docs/a.md", "docs/b.md"]
+
     def test_a_name_that_is_stored_in_another_form_is_found_in_two_folders(self, tmp_path):
         decomposed = "u\u0308ber.md"
         for folder, text in (("docs", "alpha"), ("other", "beta")):
@@ -464,6 +493,27 @@ class TestDuplicates:
         assert (report.removed, report.added) == ([], ["a.md"])
         assert ids(lexical_query("foo", path)) == ["x.md#0"]
         assert ids(lexical_query("note", path)) == ["n.md#0"]
+
+    def test_documents_of_other_folders_of_the_collection_count(self, tmp_path):
+        path = build(tmp_path, b_md="same", z_md="zebra")
+        other = write(tmp_path / "other", a_md="same", c_md="same", d_md="new", e_md="zebra")
+        twins = [("a.md", "b.md"), ("c.md", "b.md"), ("e.md", "z.md")]
+        report = update(other, path, skip_duplicates=True)
+        assert (report.added, report.duplicates) == (["d.md"], twins)
+        assert "duplicate: a.md is the same as b.md" in str(report)
+        report = update(other, path, collection="own", skip_duplicates=True)
+        assert (report.added, report.duplicates) == (["own:a.md", "own:d.md", "own:e.md"], [("own:c.md", "own:a.md")])
+        report = update(other, path)
+        assert (report.added, report.duplicates) == (["a.md", "c.md", "e.md"], twins)
+        # Of stored ones the first stays, whichever folder is read first.
+        assert update(tmp_path / "docs", path, skip_duplicates=True, prune=True).removed == ["b.md", "z.md"]
+        assert update(other, path, skip_duplicates=True, prune=True).removed == ["c.md"]
+
+    def test_a_renamed_file_is_no_duplicate_of_its_old_name(self, tmp_path):
+        path = build(tmp_path, b_md="same", z_md="zebra")
+        (tmp_path / "docs" / "b.md").rename(tmp_path / "docs" / "c.md")
+        report = update(tmp_path / "docs", path, skip_duplicates=True)
+        assert (report.added, report.missing, report.duplicates) == (["c.md"], ["b.md"], [])
 
     def test_the_same_bytes_under_another_suffix_are_no_duplicate(self, tmp_path):
         root = write(tmp_path / "docs", a_pdf="# no PDF", b_md="# no PDF")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # The version of the published layout (sqlrooms-rag 0.1.2) that the keys and the first five columns follow.
 PUBLISHED_VERSION = "1.0.0"
 
-# The key of a file with chunks whose node_id is not their document and position.
-PATTERNS = "patterns"
+# The keys of what was read of each folder the last time: by which patterns, and leaving out what.
+PATTERNS, IGNORED = "patterns", "ignored"
 
 WITH_MARKUP = "vectors_with_markup"
 
@@ -39,6 +39,7 @@ VECTORS_WITH_MARKUP = (
     "sqlrag reembed renews them."
 )
 
+# The key of a file with chunks whose node_id is not their document and position.
 OWN_IDS = "own_node_ids"
 
 _STRATEGY_NAMES: dict[Literal["markdown", "size"], str] = {"markdown": "markdown-aware", "size": "size-based"}
@@ -457,22 +458,27 @@ def folder_of(con: duckdb.DuckDBPyConnection, collection: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def patterns_of(con: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """Return the patterns by which folders were last read, by ``collection:folder``."""
-    patterns: dict[str, list[str]] = json.loads(read_metadata(con).get(PATTERNS, "{}"))
-    return patterns
+def patterns_of(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the patterns by which folders were last read, and those that were ignored, by ``collection:folder``."""
+    known = read_metadata(con)
+    return json.loads(known.get(PATTERNS, "{}")), json.loads(known.get(IGNORED, "{}"))
 
 
 def record_patterns(
-    con: duckdb.DuckDBPyConnection, collection: str, input_dir: str, patterns: Sequence[str] | None
+    con: duckdb.DuckDBPyConnection,
+    collection: str,
+    input_dir: str,
+    patterns: Sequence[str] | None,
+    ignore: Sequence[str] | None,
 ) -> None:
-    """Record by which patterns a folder was read, inside the caller's transaction."""
-    before = patterns_of(con)
-    now_known = {key: value for key, value in before.items() if key != f"{collection}:{input_dir}"}
-    if patterns:
-        now_known[f"{collection}:{input_dir}"] = list(patterns)
-    if now_known != before:
-        write_metadata(con, {PATTERNS: json.dumps(now_known, ensure_ascii=False)})
+    """Record by which patterns a folder was read and what was ignored, inside the caller's transaction."""
+    place = f"{collection}:{input_dir}"
+    for key, before, given in zip((PATTERNS, IGNORED), patterns_of(con), (patterns, ignore), strict=True):
+        now_known = {one: value for one, value in before.items() if one != place}
+        if given and any(given):
+            now_known[place] = [given] if isinstance(given, str) else list(given)
+        if now_known != before:
+            write_metadata(con, {key: json.dumps(now_known, ensure_ascii=False)})
 
 
 def record_collection(con: duckdb.DuckDBPyConnection, collection: str, input_dir: str) -> None:

@@ -662,7 +662,7 @@ class TestIndex:
 
         expected = found()
         assert asked == [32] * 20
-        for deviations, whole in ((4, 0), (-4, 20)):
+        for deviations, whole in ((4, 0), (-6, 20)):
             asked.clear()
             monkeypatch.setattr(engine, "_LARGE", 12_000)
             monkeypatch.setattr(engine, "_DEVIATIONS", deviations)

@@ -327,7 +327,8 @@ async function describe() {
     const { total_documents: documents } = facts.source_documents;
     const { total_chunks: chunks } = facts.chunks;
     canAnswer = Boolean(choice.chat_model);
-    $("corpus").textContent = `${choice.name} · ${count(documents, "document")} · ${count(chunks, "chunk")}`;
+    const isTitle = choice.name === document.querySelector("h1").textContent; // as of what is published
+    $("corpus").textContent = `${isTitle ? "" : `${choice.name} · `}${count(documents, "document")} · ${count(chunks, "chunk")}`;
     filters.offer(choice.collections, choice.tags);
     upload.offer(choice.write, choice.collections);
     files(choice.databases);
