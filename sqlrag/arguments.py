@@ -74,6 +74,7 @@ _GUESSES = {
     "query_text": ("query", "q", "text", "question", "query_string"),
     "question": ("query", "q", "text", "query_text"),
     "top_k": ("k", "n", "limit", "n_results", "top_n", "num_results", "max_results", "results", "size", "count"),
+    "k": ("top_k", "n", "limit", "n_results", "top_n", "num_results", "max_results"),
     "chunk_size": ("size", "max_chunk_size"),
     "metadata": ("filter", "filters", "where", "query_filter", "metadata_filter", "metadata_filters"),
     "tags_any": ("tag", "tags"),

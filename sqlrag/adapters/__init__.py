@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sqlrag.arguments import guessed, nearest
 from sqlrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,11 +59,15 @@ def check_names(what: str, given: Iterable[str], known: Iterable[str], other_nam
         )
 
 
-def only_fields(cls: type[Any], given: Any) -> Any:
-    """Return what a pydantic model is made of; unlike pydantic, refuse what is no field. For a validator before all."""
+def only_fields(cls: type[Any], given: Any, of_search: Iterable[str] = ()) -> Any:
+    """Return what a pydantic model is made of; unlike pydantic, refuse what is no field. For a validator before all.
+
+    ``of_search`` are names that its ``search_kwargs`` take.
+    """
     if isinstance(given, Mapping):
         fields = {one for name, field in cls.model_fields.items() for one in (name, field.alias) if one}
-        of_search = {"search_kwargs"} <= fields
-        others = {name: f"search_kwargs={{{name!r}: …}}" for name in given if of_search and name not in fields}
-        check_names(cls.__name__, given, {"class_name", *fields}, others)
+        others = {name: nearest(name, fields) for name in given}
+        others |= {name: f"search_kwargs={{{name!r}: …}}" for name in of_search}
+        others |= {name: guessed(name, fields) or others[name] for name in given}
+        check_names(cls.__name__, given, {"class_name", *fields}, {name: one for name, one in others.items() if one})
     return given

@@ -47,7 +47,7 @@ class SqlragRetriever(BaseRetriever):
     @model_validator(mode="before")
     @classmethod
     def _refuse_others(cls, given: Any) -> Any:
-        return only_fields(cls, given)
+        return only_fields(cls, given, inspect.signature(sqlrag.hybrid_query).parameters)
 
     @field_validator("db_path")
     @classmethod

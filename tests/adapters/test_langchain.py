@@ -204,6 +204,20 @@ class TestWrong:
         with pytest.raises(ValidationError, match=said):
             SqlragRetriever(db_path=kb, **given)
 
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"path": "x"}, "For path use db_path"),
+            ({"top_k": 3}, "For top_k use k"),
+            ({"limit": 3}, "For limit use k"),
+            ({"tags_any": ["x"]}, r"For tags_any use search_kwargs=\{'tags_any': …\}"),
+            ({"nonsense": 1}, r"search_kwargs, tags\. \["),
+        ],
+    )
+    def test_what_is_no_field_is_named_with_what_is_meant(self, kb, given, said):
+        with pytest.raises(ValidationError, match=said):
+            SqlragRetriever(**({} if "path" in given else {"db_path": kb}), **given)
+
     @pytest.mark.parametrize("given", [{"k": 0}, {"k": "many"}, {"fusion": "best"}, {"tag": "x"}])
     def test_arguments_are_refused_as_by_the_function(self, retriever, given):
         with pytest.raises(sqlrag.InputError):
