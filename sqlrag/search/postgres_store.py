@@ -21,6 +21,7 @@ from sqlrag.engines.postgres.connection import (
     MOST_DIMENSIONS,
     RETRY_SECONDS,
     Server,
+    fitted,
     read_settings,
 )
 from sqlrag.engines.postgres.engine import PostgresEngine, parsed
@@ -345,8 +346,10 @@ def _finish(con: Connection, done: list[str], *, reindex: bool) -> None:
     if _VISIBLE_TEXT in done:
         PostgresRows(con, parsed).refresh_shown()
     if _WORDS in done or reindex:
-        stops = con.execute("SELECT to_regclass('stopwords')").fetchall()
+        stops = con.execute("SELECT to_regclass(quote_ident(current_schema()) || '.stopwords')").fetchall()
         con.execute(read_sql(f"postgres/{_WORDS}"))  # what was dropped is there again
+        dimensions = int(read_settings(con)["embedding_dimensions"])
+        con.execute(fitted(read_sql("postgres/chunk_indexes"), dimensions))
         if _WORDS in done or stops == [(None,)]:
             set_stop_words(con, words_of_new_stores())
         rebuild(con, read_settings(con)["stemmer"])

@@ -57,6 +57,11 @@ _LEAST_PGVECTOR = (0, 8)  # the first with iterative scans, without which filter
 
 _SLOTS = 64  # locks of a transaction on documents: the server has room for some thousand locks in all
 
+# The tables of a store, of which one of an earlier sqlrag lacks the last three; they are made anew from the others.
+_TABLES = ("chunks", "documents", "collections", "embedding_metadata", "migrations")
+
+_OF_WORDS = ("postings", "lengths", "stopwords")
+
 _DIMENSIONS = re.compile(r"\b(vector|bit)\(384\)")
 
 _QUOTED = re.compile(r'"[^"]*"?')
@@ -181,12 +186,13 @@ class Server:
             self._pool.open()
             version = self.read(self._version)
             if version is None:
+                self.read(self._refuse_rest)
                 raise NotAStoreError(
                     self.path,
                     f"{self.path} holds no sqlrag store. sqlrag push FILE URL makes one, or PostgresStore.create.",
                 )
             self._check_version(version)
-            self._table = self.read(self._chunks_table)
+            self._table, _ = self.read(self._tables)
         except BaseException:
             self.close()
             raise
@@ -218,6 +224,8 @@ class Server:
                             self.path, f"{self.path} holds a store already. Pass overwrite=True to replace it."
                         )
                     self._remove(con)
+                else:
+                    self._refuse_rest(con)
                 con.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
                 con.execute(read_sql("postgres/search_path"), {"schema": self.address.schema, "local": True})
                 self._migrate(con, 0, dimensions)
@@ -279,6 +287,9 @@ class Server:
                 raise NotAStoreError(self.path, f"{self.path} holds no sqlrag store.")
             if version > len(migrations()):
                 self._check_version(version)
+            _, missing = self._tables(con)
+            if not {*missing} <= {*_OF_WORDS}:
+                self._refuse_missing(missing)
             done = migrations()[version:]
             self._migrate(con, version, int(read_settings(con)["embedding_dimensions"]))
             finish(con, done)
@@ -293,7 +304,7 @@ class Server:
             self._connect_once(new=True) as con,
             con.transaction(),
         ):
-            if self._version(con) is None:
+            if self._version(con) is None and not self._is_rest(con):
                 return False
             self._remove(con)
             return True
@@ -319,12 +330,36 @@ class Server:
         statement = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
         return int(con.execute(statement.format(sql.Identifier(self.address.schema))).fetchall()[0][0])
 
+    def _tables(self, con: Connection) -> tuple[Any, list[str]]:
+        """Return the oid of the table of chunks, which differs for one in its place, and which tables are missing."""
+        values = {"schema": self.address.schema, "tables": [*_TABLES, *_OF_WORDS]}
+        ((chunks, missing),) = con.execute(read_sql("postgres/tables"), values).fetchall()
+        return chunks, missing
+
+    def _is_rest(self, con: Connection) -> bool:
+        """Return whether most tables of a store are there, but not all: others have tables of these names, too."""
+        _, missing = self._tables(con)
+        return 0 < len(missing) < len(_OF_WORDS) + 1
+
+    def _refuse_rest(self, con: Connection) -> None:
+        """Raise StoreError where tables of a store were dropped."""
+        if self._is_rest(con):
+            self._refuse_missing(self._tables(con)[1])
+
+    def _refuse_missing(self, missing: Sequence[str]) -> None:
+        remedy = "PostgresStore.migrate(url, reindex=True) makes the index of words anew."
+        if not {*missing} <= {*_OF_WORDS}:
+            remedy = "Remove the rest with PostgresStore.drop(url), and push the file again."
+        raise StoreError(self.path, f"{self.path} lacks the table {', '.join(missing)} of a store. {remedy}")
+
     def _connect_once(self, *, new: bool = False) -> Connection:
         """Connect outside of the pool, which would retry for long where the address or the password is wrong."""
         try:
             con: Connection = self._errors.connect(self._conninfo, autocommit=True, connect_timeout=10)
         except self._errors.OperationalError as error:
             remedy = "Check that the server is running and that address, user and password are right."
+            if "too many clients" in str(error) or "connection slots" in str(error):
+                remedy = "Close others, or let its owner raise max_connections."
             if "session is read-only" in str(error):
                 remedy = "None of the servers takes changes. Promote a replica, or open the store for reading only."
             raise StoreError(self.path, f"{self.path} cannot be reached: {_first_line(error)}. {remedy}") from error
@@ -332,13 +367,16 @@ class Server:
             # libpq quotes what it cannot read, which may be the password.
             what = _QUOTED.sub("…", _first_line(error))
             raise InputError(f"The address {self.path} cannot be read: {what}.") from None
+        con.execute(read_sql("postgres/session"))
+        pgvector = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+        found = con.execute(pgvector).fetchall()
         try:
-            if new:
+            if new and not found:
                 con.execute("CREATE EXTENSION IF NOT EXISTS vector")
+                found = con.execute(pgvector).fetchall()
         except self._errors.Error as error:
             con.close()
             raise StoreError(self.path, _no_pgvector(self.path, _first_line(error))) from error
-        found = con.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchall()
         if not found:
             con.close()
             raise StoreError(self.path, _no_pgvector(self.path, "it is not installed in this database"))
@@ -451,15 +489,15 @@ class Server:
             self._check_there(con)
             yield con
 
-    def _chunks_table(self, con: Connection) -> Any:
-        """Return the oid of the table of chunks, which differs for one in its place; None where there is none."""
-        ((found,),) = con.execute("SELECT to_regclass(%s)::oid", [f'"{self.address.schema}".chunks']).fetchall()
-        return found
-
     def _check_there(self, con: Connection) -> None:
         """Raise where the store that was opened has gone: the schema public may hold tables of these names, too."""
-        if self._table is not None and self._chunks_table(con) != self._table:
+        if self._table is None:
+            return
+        chunks, missing = self._tables(con)
+        if chunks != self._table:
             raise StoreError(self.path, f"{self.path} was removed or recreated since it was opened. Open it again.")
+        if missing:
+            self._refuse_missing(missing)
 
     @contextmanager
     def _reported(self, consequence: str, *, again: bool = True) -> Iterator[None]:
@@ -478,8 +516,14 @@ class Server:
         if isinstance(error, self._errors.errors.ProgramLimitExceeded):
             return InputError(f"{self.path}: {_first_line(error)}. {consequence}. Shorten the id, tag or collection.")
         remedy = ""
-        if isinstance(error, self._errors.errors.UndefinedTable):
-            remedy = " PostgresStore.migrate(url, reindex=True) makes the index of words anew."
+        if isinstance(error, self._errors.errors.UndefinedColumn):
+            remedy = " PostgresStore.migrate(url, reindex=True) makes anew what can be made from the rest."
+        if isinstance(error, self._errors.errors.InsufficientPrivilege):
+            name = self.address.schema
+            remedy = (
+                f" Its owner grants what is needed: GRANT USAGE ON SCHEMA {name} TO …; GRANT SELECT ON ALL TABLES IN "
+                f"SCHEMA {name} TO …; to write also INSERT, UPDATE and DELETE."
+            )
         if isinstance(error, self._errors.errors.DiskFull) and "shared memory" in str(error):
             remedy = " Give it more of that (docker run --shm-size=4g), or set max_parallel_maintenance_workers = 0."
         if isinstance(error, self._errors.errors.ReadOnlySqlTransaction):
@@ -512,6 +556,7 @@ def _for_writing(conninfo: str) -> str:
 def _configure(address: Address, read_only: bool, psycopg: Any, con: Connection) -> None:
     from pgvector.psycopg import register_vector
 
+    con.execute(read_sql("postgres/session"))
     con.execute(read_sql("postgres/search_path"), {"schema": address.schema, "local": False})
     if read_only:
         con.execute("SET default_transaction_read_only TO on")

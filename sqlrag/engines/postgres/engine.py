@@ -73,6 +73,8 @@ _LARGE, _SAMPLE, _DEVIATIONS = 200_000, 2_000, 4
 # So many of the best are tried first where filters or phrases may refuse some.
 _TRIED = 1_000
 
+_ABORTED = "25P02"  # what a statement gets after another one of its transaction has failed
+
 _MOST_EF = 1_000  # pgvector's limit of hnsw.ef_search
 
 
@@ -90,6 +92,7 @@ class PostgresEngine(Engine):
         self._server = server
         self._metadata = metadata
         self._con = con
+        self._cause: Exception | None = None
 
     @property
     def path(self) -> str:
@@ -118,7 +121,15 @@ class PostgresEngine(Engine):
         return self._server.read(lambda con: work(PostgresEngine(self._server, self._metadata, con)))
 
     def _ask(self, ask: Callable[[Connection], T]) -> T:
-        return self._server.read(ask) if self._con is None else ask(self._con)
+        if self._con is None:
+            return self._server.read(ask)
+        try:
+            return ask(self._con)
+        except Exception as error:
+            if self._cause is not None and getattr(error, "sqlstate", "") == _ABORTED:
+                raise self._cause from error  # of the other leg, in the same transaction
+            self._cause = error
+            raise
 
     def _rows(self, name: str, values: Mapping[str, Any], conditions: Where | None = None) -> list[tuple[Any, ...]]:
         statement = read_sql(f"postgres/{name}")

@@ -686,6 +686,20 @@ class TestChecking:
                 """INSERT INTO collections SELECT 'other', embed_model, embed_dims, created_at FROM collections;
                 UPDATE chunks SET collection = 'other' WHERE node_id = 'sun.md#0'""",
             ),
+            *(
+                ("missing_indexes", f"ALTER TABLE {name.partition('_')[0]} DROP CONSTRAINT {name}")
+                for name in (
+                    "chunks_pkey",
+                    "documents_pkey",
+                    "collections_pkey",
+                    "chunks_collection_doc_id_chunk_index_key",
+                )
+            ),
+            *(
+                ("missing_indexes", f"DROP INDEX {name}")
+                for name in ("chunks_doc_id", "chunks_metadata", "chunks_rid", "chunks_tags", "postings_term")
+            ),
+            ("missing_indexes", "ALTER TABLE chunks DROP COLUMN code"),
             ("invalid_indexes", "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'chunks_tags'::regclass"),
         ],
     )
@@ -696,3 +710,114 @@ class TestChecking:
         problems = store.check()
         assert check in [problem.check for problem in problems]
         assert all(problem.rows == len(problem.examples) == 1 for problem in problems)
+        if check == "missing_indexes":
+            PostgresStore.migrate(postgres_url, reindex=True)
+            assert store.check() == []
+            filled(store)
+            assert ids(store.vector_query(query_vector=np.ones(64), top_k=3, codes_pool=2))
+            assert store.check() == []
+
+    def test_a_schema_of_capital_letters(self, postgres):
+        url = postgres.new_url().replace("schema=test", "schema=Test")
+        with PostgresStore.create(url, 64, embedder=MODEL) as store:
+            filled(store)
+            assert store.check() == []
+
+
+@pytest.fixture
+def in_public(postgres):
+    """Return a store in the schema public, where the names of a store without a table of its own are looked up last."""
+    url = f"{postgres.url}&schema=public"
+    with PostgresStore.create(url, 64, embedder=MODEL) as store:
+        filled(store, {"geese.md": "A goose on a pond."})
+        yield store
+    PostgresStore.drop(url)
+
+
+class TestDropped:
+    """Tables that somebody dropped: named with a remedy, and never those of another schema in their place."""
+
+    @pytest.mark.parametrize("table", ["postings", "lengths", "stopwords"])
+    def test_of_words(self, postgres, postgres_url, store, in_public, table):
+        found = store.lexical_query("oven")
+        postgres.execute(f"DROP TABLE {Address.of(postgres_url).schema}.{table}")
+        for use in (
+            lambda: store.lexical_query("goose"),
+            lambda: store.hybrid_query("goose"),
+            lambda: filled(store),
+            store.check,
+            lambda: PostgresStore(postgres_url).check(),
+        ):
+            with pytest.raises(StoreError, match=rf"lacks the table {table} .*migrate\(url, reindex=True\) makes"):
+                use()
+        PostgresStore.migrate(postgres_url, reindex=True)
+        assert store.lexical_query("oven") == found
+        assert store.check() == in_public.check() == []
+
+    @pytest.mark.parametrize("table", ["documents", "collections", "chunks", "embedding_metadata", "migrations"])
+    def test_of_texts(self, postgres, postgres_url, store, in_public, table):
+        postgres.execute(f"DROP TABLE {Address.of(postgres_url).schema}.{table} CASCADE")
+        store.close()
+        for use in (
+            lambda: PostgresStore(postgres_url, embedder=MODEL).lexical_query("oven"),
+            lambda: PostgresStore.create(postgres_url, 64),
+        ):
+            if table in ("documents", "collections") and use.__code__.co_consts[-1] == 64:
+                continue  # there still is a store
+            with pytest.raises(StoreError, match=rf"lacks the table {table} .*drop\(url\), and push the file again"):
+                use()
+        assert PostgresStore.drop(postgres_url)
+        with PostgresStore.create(postgres_url, 64, embedder=MODEL) as again:
+            filled(again)
+            assert again.check() == in_public.check() == []
+
+    def test_the_cause_of_an_aborted_transaction_is_told(self, store, monkeypatch):
+        broken = engine.read_sql
+
+        def read_sql(name):
+            return "SELECT 1 / 0" if name == "postgres/vector_index" else broken(name)
+
+        monkeypatch.setattr(engine, "EXACT_UP_TO", 0)
+        monkeypatch.setattr(engine, "read_sql", read_sql)
+        for _ in range(10):
+            with pytest.raises(StoreError, match="division by zero"):
+                store.hybrid_query("oven", query_vector=np.ones(64))
+
+
+class TestSettings:
+    """What the server, the role or the address set changes nothing."""
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            "options=-c%20standard_conforming_strings=off",
+            "options=-c%20default_transaction_isolation=repeatable%5C%20read",
+            "client_encoding=LATIN1",
+            "client_encoding=SQL_ASCII",
+        ],
+    )
+    def test_of_the_address(self, postgres_url, store, option):
+        store.upsert(
+            [Document("é.md", "ü")], [Chunk("é.md", 0, "ü", metadata={"d": "2025-01-02T00:00Z"})], np.eye(1, 64)
+        )
+        with PostgresStore(f"{postgres_url}&{option}", read_only=False, embedder=MODEL) as other:
+            wanted = {"d": {"$gte": "2025-01-01"}}
+            assert ids(other.lexical_query("ü", metadata=wanted)) == ["é.md#0"]
+            assert other.sources(["é.md"]) == store.sources(["é.md"])
+            filled(other)
+            assert other.check() == []
+        with pytest.raises(StoreError, match="holds a store already"):
+            PostgresStore.create(f"{postgres_url}&{option}", 64)
+
+    def test_a_server_that_takes_no_changes(self, postgres, postgres_url, store):
+        url = f"{postgres.new_url()}&options=-c%20default_transaction_read_only=on"
+        with pytest.raises(StoreError, match=r"read-only transaction.*Write to its primary"):
+            PostgresStore.create(url, 64)
+
+    def test_a_role_without_rights(self, postgres, postgres_url, store):
+        postgres.execute("CREATE ROLE nobody LOGIN")
+        try:
+            with pytest.raises(StoreError, match=r"permission denied.*GRANT USAGE ON SCHEMA"):
+                PostgresStore(postgres_url.replace("postgres:@", "nobody@")).lexical_query("oven")
+        finally:
+            postgres.execute("DROP ROLE nobody")
