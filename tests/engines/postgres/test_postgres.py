@@ -687,7 +687,7 @@ class TestChecking:
                 UPDATE chunks SET collection = 'other' WHERE node_id = 'sun.md#0'""",
             ),
             *(
-                ("missing_indexes", f"ALTER TABLE {name.partition('_')[0]} DROP CONSTRAINT {name}")
+                ("missing_indexes", f"ALTER TABLE {name.partition('_')[0]} DROP CONSTRAINT {name} CASCADE")
                 for name in (
                     "chunks_pkey",
                     "documents_pkey",
