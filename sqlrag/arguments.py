@@ -176,7 +176,8 @@ def refuse_calls(module: str) -> None:
 
 # Functions that remedies name, and the commands that do the same.
 _COMMANDS = (
-    (r"prepare_embeddings\(folder, '([^']+)'\)", r"sqlrag build FOLDER -o \1"),
+    (r"prepare_embeddings\(folder, '([^' ]+)'\)", r"sqlrag build FOLDER -o \1"),
+    (r"prepare_embeddings\(folder, ('[^']+')\)", r"sqlrag build FOLDER -o \1"),
     (r"convert\('([^' ]+)', '([^' ]+)'\)", r"sqlrag convert \1 \2"),
     (r"convert\(('[^']+'), ('[^']+')\)", r"sqlrag convert \1 \2"),
     (r"delete_documents\(('[^']+'), collection=('[^']+')\)", r"sqlrag delete --collection \2 --db \1"),

@@ -438,7 +438,8 @@ def _file(place: Path) -> Iterator[_Finding]:
         twice = [] if is_address(place) else twice_read(place, folders_of(place)[0])
         problems = [] if is_address(place) else check(place, quick=True)
     except NotFoundError as error:
-        yield _Finding(topic, "broken", str(error), f"sqlrag build FOLDER -o {place}")
+        found, _, remedy = with_commands(str(error)).partition(". Make it with ")
+        yield _Finding(topic, "broken", found, remedy.removesuffix("."))
         return
     except StoreLockedError as error:
         remedy = f"Let process {error.pid} end, or wait: --wait 60" if error.pid else "Wait for it: --wait 60"
