@@ -62,8 +62,8 @@ def _line(row: dict[str, Any]) -> bytes:
     return json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
 
 
-# Classes of the server's errors of which a single document may be the cause: invalid values, constraints and triggers that
-# others added to the tables, limits.
+# Classes of the server's errors of which a single document may be the cause: invalid values, constraints and triggers
+# that others added to the tables, limits.
 _OF_A_DOCUMENT = ("22", "23", "54", "P0")
 
 # Chunks that are read back at a time for the comparison.
@@ -154,7 +154,8 @@ class PostgresTarget:
         for doc_id in batch.chunks["doc_id"].to_pylist():
             sizes[doc_id] += 1
 
-        def write(con: Connection) -> tuple[int, int]:
+        def write(con: Connection) -> tuple[int, int, dict[str, str]]:
+            moved: dict[str, str] = {}
             known: dict[str, str] = dict(
                 con.execute(read_sql("postgres/exchange/digests"), {"doc_ids": list(current)}).fetchall()
             )
@@ -173,11 +174,12 @@ class PostgresTarget:
                 rows.replace(new.sources, columns, new.vectors, gone=gone, digests=named, may_move=True)
                 if moved:
                     rows.forget_collections()
-            return len(new.sources), len(new.chunks)
+            return len(new.sources), len(new.chunks), moved
 
-        written = self._server.write(write)
+        documents, chunks, moved = self._server.write(write)
+        self._moved |= moved
         self._wanted |= {doc_id: (digest, sizes[doc_id]) for doc_id, digest in current.items()}
-        return written
+        return documents, chunks
 
     def _check_moved(self, rows: PostgresRows, batch: Batch) -> dict[str, str]:
         """Return the documents that have moved, with their stored collections; refuse those that are not pushed."""
@@ -190,7 +192,6 @@ class PostgresTarget:
                     f"{self.name}, which this push leaves alone. If it has moved, push both collections or the whole "
                     "file; if it is another document, give it another doc_id."
                 )
-        self._moved |= moved
         return moved
 
     def finish(self, keep: set[str] | None, collections: Sequence[str] | None) -> int:

@@ -170,6 +170,15 @@ class TestMoved:
             assert server.check() == []
         assert push(moved, postgres_url, progress="off").notices == []
 
+    def test_one_that_cannot_be_stored_stays_where_it_was(self, moved, postgres_url):
+        write(moved, {"c": ("red", "valve c", (LONG,))})
+        push(moved, postgres_url, progress="off")
+        write(moved.with_name("last.duckdb"), {"a": ("green", "valve a", (LONG,)), **plain("b", collection="red")})
+        done = push(moved.with_name("last.duckdb"), postgres_url, prune=True, progress="off")
+        assert (done.notices, [one.doc_id for one in done.failures], done.skipped) == ([], ["a"], 1)
+        with PostgresStore(postgres_url) as server:
+            assert [(chunk.doc_id, chunk.collection) for chunk in server.chunks()] == [("a", "blue"), ("b", "red")]
+
     def test_a_push_of_the_new_collection_alone_is_refused(self, moved, postgres_url):
         with pytest.raises(
             InputError, match=r"'a' is in collection 'blue' of the file, and in 'red' .* both collections"
