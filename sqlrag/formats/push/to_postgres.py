@@ -66,6 +66,9 @@ def _line(row: dict[str, Any]) -> bytes:
 # that others added to the tables, limits.
 _OF_A_DOCUMENT = ("22", "23", "54", "P0")
 
+# Characters of a key that every index takes: they have room for 2,704 bytes, or more where it can be compressed.
+_FITTING = 600
+
 # Chunks that are read back at a time for the comparison.
 _READ_CHUNKS = 4096
 
@@ -125,7 +128,11 @@ class PostgresTarget:
         bad = with_nul(batch.sources, batch.chunks)
         for doc_id, name in bad.items():
             self._fail(doc_id, f"its {name.rstrip('_')} has the character NUL (U+0000), which Postgres cannot store.")
-        return self._written(_without(batch._replace(vectors=vectors), set(bad)))
+        keys = zip(*(batch.sources[name].to_pylist() for name in ("doc_id", "collection", "tags")), strict=True)
+        long = {doc_id for doc_id, name, tags in keys if max(len(doc_id + name), *map(len, tags), 0) > _FITTING}
+        # Apart, so that others are not written again and again to find out which of these the server refuses.
+        written = [self._written(part) for part in _parted(_without(batch._replace(vectors=vectors), set(bad)), long)]
+        return sum(documents for documents, _ in written), sum(chunks for _, chunks in written)
 
     def _fail(self, doc_id: str, reason: str) -> None:
         self.failures.append(Failure(doc_id, "failed", reason))
@@ -141,11 +148,10 @@ class PostgresTarget:
                 raise
             doc_ids = batch.sources["doc_id"].to_pylist()
             if len(doc_ids) == 1:
-                remedy = " Shorten its doc_id, tags or collection." if state == "54000" else ""
+                remedy = " Shorten its ids, tags or collection." if state == "54000" else ""
                 self._fail(doc_ids[0], f"Postgres refuses it: {shortened(str(cause).splitlines()[0])}.{remedy}")
                 return 0, 0
-            half = len(doc_ids) // 2
-            one, other = (self._written(_without(batch, set(part))) for part in (doc_ids[half:], doc_ids[:half]))
+            one, other = (self._written(part) for part in _parted(batch, set(doc_ids[len(doc_ids) // 2 :])))
             return one[0] + other[0], one[1] + other[1]
 
     def _write(self, batch: Batch) -> tuple[int, int]:
@@ -324,6 +330,12 @@ def _without(batch: Batch, doc_ids: set[str]) -> Batch:
     return batch._replace(
         sources=batch.sources.filter(kept), chunks=batch.chunks.filter(rows), vectors=batch.vectors[rows]
     )
+
+
+def _parted(batch: Batch, doc_ids: set[str]) -> list[Batch]:
+    """Return a batch without some documents, and these; none that is empty."""
+    others = set(batch.sources["doc_id"].to_pylist()) - doc_ids
+    return [part for part in (_without(batch, doc_ids), _without(batch, others)) if len(part.sources)]
 
 
 def _pruned(con: Connection, keep: set[str], collections: Sequence[str] | None) -> int:

@@ -100,8 +100,22 @@ def test_what_is_too_long_for_an_index_is_named_and_the_others_are_stored(tmp_pa
         assert [one.doc_id for one in done.failures] == sorted(bad)
         for one in done.failures:
             assert one.reason.startswith("Postgres refuses it: index row ")
-            assert one.reason.endswith("Shorten its doc_id, tags or collection.")
+            assert one.reason.endswith("Shorten its ids, tags or collection.")
     assert_whole(postgres_url, kb, set(bad))  # what is long and can be compressed is stored
+
+
+def test_documents_with_long_keys_are_written_apart(tmp_path, postgres_url, monkeypatch):
+    bad = {f"d{number}x": ("default", "valve", (LONG,)) for number in range(10, 50, 8)}
+    kb = write(tmp_path / "kb.duckdb", plain(*GOOD) | bad)
+    tries = []
+    once = to_postgres.PostgresTarget._write
+    monkeypatch.setattr(
+        to_postgres.PostgresTarget,
+        "_write",
+        lambda self, batch: (tries.append(len(batch.sources)), once(self, batch))[1],
+    )
+    assert [one.doc_id for one in push(kb, postgres_url, progress="off").failures] == sorted(bad)
+    assert (tries[0], max(tries[1:])) == (60, 5)
 
 
 def test_another_refusal_of_the_server_is_named(kb, postgres, postgres_url):
