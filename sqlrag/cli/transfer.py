@@ -198,11 +198,11 @@ def push(
     metadata: Metadata = None,
     prune: Annotated[bool, option("--prune", help="Remove documents there that are not in the file.")] = False,
     form: FormatName = Format.table,
-) -> None:
+) -> int:
     """Write a file, or some of its documents, into a store in Postgres, which is created if it does not exist.
 
     What is there already is skipped, so that an interrupted push can be resumed; what was written is read back and
-    compared. Needs the extra "postgres".
+    compared. A document that Postgres cannot store is named, and the exit code is 1. Needs the extra "postgres".
     """
     from sqlrag.formats.push import push
 
@@ -215,7 +215,11 @@ def push(
         metadata=metadata_fields(metadata),
         prune=prune,
     )
-    write_done(vars(done), str(done), form)
+    for line in done.failure_lines():
+        write_message(line)
+    failures = [failure._asdict() for failure in done.failures]
+    write_done({**vars(done), "failed": done.failed, "failures": failures}, str(done), form)
+    return 1 if failures else 0
 
 
 @command(

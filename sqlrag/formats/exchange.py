@@ -263,6 +263,17 @@ def _stop_words(con: duckdb.DuckDBPyConnection) -> list[str] | None:
     return [word for (word,) in con.execute("SELECT word FROM fts_main_documents.stopwords ORDER BY word").fetchall()]
 
 
+def stop_words_notice(stored: Sequence[str], given: Sequence[str]) -> str:
+    """Return what becomes of the stop words of a store, "" if they stay the same."""
+    added, gone = sorted({*given} - {*stored}), sorted({*stored} - {*given})
+    lists = [
+        f"{what}: {', '.join(words[:20])}{', …' * (len(words) > 20)}"
+        for what, words in (("added", added), ("removed", gone))
+        if words
+    ]
+    return f"The stop words have changed ({'; '.join(lists)})." if lists else ""
+
+
 @contextmanager
 def snapshot(database: Database) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection with a snapshot of a file, or raise StoreError if the file is inconsistent."""
@@ -308,7 +319,8 @@ def write_store(
     contents
         From :func:`stored_contents` or a reader of a format.
     db_path
-        The store. An existing one must have vectors of the same model; it keeps its settings.
+        The store. An existing one must have vectors of the same model; it keeps its settings, except
+        for stop words, if the contents have some.
     embedder
         The embedder of the vectors, for a file that does not identify its model. Its vectors of some chunks, or of the
         probe text, are compared, and it is refused if they differ.
@@ -333,8 +345,6 @@ def write_store(
         if is_new:
             check_replaceable(check_output(output, overwrite=overwrite))
             with new_store(output, contents.dimensions, overwrite=overwrite) as database:
-                if contents.stop_words is not None:
-                    lexical.set_stop_words(database.cursor(), contents.stop_words)
                 return _fill(database, contents, values, identity, given, output)
         with Database.open(output, read_only=False) as database:
             stored = model_identity(required_metadata(database))
@@ -415,6 +425,10 @@ def _fill(
     with database.transaction() as con:
         if values is not None:
             write_metadata(con, values)
+        told, stops = "", _stop_words(con)
+        if stops is not None and contents.stop_words is not None:
+            told = stop_words_notice(stops, contents.stop_words)
+            lexical.set_stop_words(con, contents.stop_words)
         settings = read_metadata(con)
         compatible = settings.get("llama_index_compatible", "True") == "True"
         for batch in checked_batches(contents):
@@ -448,9 +462,8 @@ def _fill(
             reused=contents.chunks, seconds={"store": time.perf_counter() - began},
         )  # fmt: skip
         metadata.log_run(con, run)
-    report = Imported(
-        output, contents.documents, contents.chunks, values is not None, [*contents.notices, *scaled_notices(scaled)]
-    )
+    notices = [*contents.notices, *scaled_notices(scaled), *([told] if told and values is None else [])]
+    report = Imported(output, contents.documents, contents.chunks, values is not None, notices)
     log.info("%s", report)
     return report
 

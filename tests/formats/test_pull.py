@@ -357,15 +357,6 @@ class TestPulling:
             assert "ann@127.0.0.1:1/kb" in str(raised.value)
 
 
-def test_nul_is_refused_and_named(url, tmp_path):
-    path = tmp_path / "nul.duckdb"
-    with Store.create(path, 8) as store:
-        store.upsert([Document("nul.md", "a\0b")], [Chunk("nul.md", 0, "a b")], np.eye(8)[:1])
-        store.cursor().execute("UPDATE source_documents SET text = 'a' || chr(0) || 'b'")
-    with pytest.raises(InputError, match=r"'nul\.md' holds the character NUL"):
-        push(path, url, progress="off")
-
-
 class TestOtherFormats:
     def test_exports_of_a_url_are_those_of_the_file(self, url, kb, tmp_path):
         push(kb, url, progress="off")
@@ -385,6 +376,34 @@ class TestOtherFormats:
             sqlrag.compact(with_password)
         with pytest.raises(InputError, match="sqlrag pull"):
             sqlrag.merge([with_password], tmp_path / "merged.duckdb")
+
+
+def test_stop_words_that_were_edited_later_go_along(kb, postgres_url, tmp_path):
+    pulled = tmp_path / "pulled.duckdb"
+    push(kb, postgres_url, progress="off")
+    pull(postgres_url, pulled)
+    with duckdb.connect(kb) as con:
+        con.execute("DELETE FROM fts_main_documents.stopwords WHERE word = 'the'")
+        con.execute("INSERT INTO fts_main_documents.stopwords VALUES ('mango')")
+    told = ["The stop words have changed (added: mango; removed: the)."]
+    again = push(kb, postgres_url, progress="off")
+    assert (again.skipped, again.documents, again.notices) == (3, 0, told)
+    assert push(kb, postgres_url, progress="off").notices == []
+    assert pull(postgres_url, pulled).notices == told
+    assert pull(postgres_url, tmp_path / "new.duckdb").notices == []
+    with (
+        Store(kb) as file,
+        PostgresStore(postgres_url) as server,
+        Store(pulled) as old,
+        Store(tmp_path / "new.duckdb") as new,
+    ):
+        for question in ("the", "mango", "the mango and the pump"):
+            wanted, *others = (
+                [(row["node_id"], row["score"]) for row in store.lexical_query(question)]
+                for store in (file, server, old, new)
+            )
+            assert others == [wanted] * 3
+        assert file.lexical_query("the")
 
 
 def test_stop_words_go_along(kb, postgres_url, tmp_path):

@@ -124,15 +124,21 @@ class PostgresRows:
         *,
         gone: Sequence[str] = (),
         digests: Sequence[str | None] | None = None,
+        may_move: bool = False,
     ) -> None:
         """Write documents, replacing their stored rows.
 
         ``sources`` are rows of ``source_documents``, ``chunks`` columns of ``documents`` with a vector each,
-        ``digests`` one for each document where they are known.
+        ``digests`` one for each document where they are known. ``may_move``: also of those in other collections.
         """
+        for doc_id in with_nul(sources, chunks):
+            raise InputError(
+                f"{doc_id!r} holds the character NUL (U+0000), which Postgres cannot store. Remove it from the text."
+            )
         ids = sources["doc_id"].to_pylist()
         collections = sources["collection"].to_pylist()
-        self._check_collections(dict(zip(ids, collections, strict=True)))
+        if not may_move:
+            documents.refuse_moved(self.collections_of(ids), dict(zip(ids, collections, strict=True)))
         self._con.execute(read_sql("postgres/add_collections"), {"collections": sorted(set(collections))})
         taken = lexical.take_chunks(self._con, [*ids, *gone])
         self._delete([*ids, *gone])
@@ -177,9 +183,6 @@ class PostgresRows:
         wrap: dict[str, Any] = {"json": lambda text: Json(text, str), "jsonb": lambda text: Jsonb(text, str)}
         wrapped = [(place, wrap[kind]) for place, kind in enumerate(types) if kind in wrap]
         whole = [[*row, *others] for row, *others in zip(rows, *beside, strict=True)]
-        if _may_hold_nul(whole, types):
-            for row in whole:
-                _refuse_nul(row, types, row[3] if "vector" in types else row[0])
         with self._con.cursor() as cursor, cursor.copy(read_sql(f"postgres/{name}")) as copy:
             copy.set_types(list(types))
             for row in whole:
@@ -217,9 +220,10 @@ class PostgresRows:
         named = {"keys": list(values), "values": [str(value) for value in values.values()]}
         self._con.execute(read_sql("postgres/set_metadata"), named)
 
-    def _check_collections(self, wanted: Mapping[str, str]) -> None:
+    def collections_of(self, doc_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return those of the documents that are stored (doc_id, collection), in order."""
         statement = "SELECT doc_id, collection FROM documents WHERE doc_id = ANY(%s) ORDER BY doc_id"
-        documents.refuse_moved(self._con.execute(statement, [list(wanted)]).fetchall(), wanted)
+        return self._con.execute(statement, [list(doc_ids)]).fetchall()
 
 
 def as_array(vector: Any) -> Vectors:
@@ -242,22 +246,26 @@ def _public(metadata: str) -> str:
     return json.dumps({key: value for key, value in found.items() if key not in LLAMA_INDEX_FIELDS}, ensure_ascii=False)
 
 
-def _may_hold_nul(rows: Sequence[Sequence[Any]], types: Sequence[str]) -> bool:
-    """Return whether a text or list of texts has the character, or JSON may have it: far faster than row by row."""
-    for values, kind in zip(zip(*rows, strict=True), types, strict=False):
-        if kind in ("text", "json", "jsonb", "text[]"):
-            given = [value for value in values if value is not None]
-            whole = "".join(chain.from_iterable(given) if kind == "text[]" else given)
-            if "\0" in whole or (kind.startswith("json") and "\\u0000" in whole):
-                return True
-    return False
+def with_nul(sources: pa.Table, chunks: pa.Table | Mapping[str, Any]) -> dict[str, str]:
+    """Return the documents that hold the character NUL, with the name of a column that has it."""
+    found: dict[str, str] = {}
+    for rows, types in ((sources, _SOURCE_TYPES), (chunks, _CHUNK_TYPES)):
+        columns = dict(zip(rows.column_names, rows.columns, strict=True)) if isinstance(rows, pa.Table) else rows
+        doc_ids = _as_list(columns["doc_id"])
+        for name, kind in types.items():
+            values = _as_list(columns[name]) if name in columns else []
+            if _may_hold_nul(values, kind):
+                nul = _JSON_NUL.search if kind == "json" else _NUL.search
+                for doc_id, value in zip(doc_ids, values, strict=True):
+                    if any(map(nul, value if isinstance(value, list) else [value or ""])):
+                        found.setdefault(doc_id, name)
+    return found
 
 
-def _refuse_nul(row: Sequence[Any], types: Sequence[str], doc_id: str) -> None:
-    for value, kind in zip(row, types, strict=True):
-        texts = value if isinstance(value, list) else [value]
-        nul = _JSON_NUL.search if kind.startswith("json") else _NUL.search
-        if any(isinstance(text, str) and nul(text) for text in texts):
-            raise InputError(
-                f"{doc_id!r} holds the character NUL (U+0000), which Postgres cannot store. Remove it from the text."
-            )
+def _may_hold_nul(values: Sequence[Any], kind: str) -> bool:
+    """Return whether a text or list of texts has the character, or JSON may have it: far faster than one by one."""
+    if kind not in ("text", "json", "text[]"):
+        return False
+    given = [value for value in values if value is not None]
+    whole = "".join(chain.from_iterable(given) if kind == "text[]" else given)
+    return "\0" in whole or (kind == "json" and "\\u0000" in whole)

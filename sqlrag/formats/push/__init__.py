@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlrag.arguments import counted, flag, shortened, shown, whole
+from sqlrag.arguments import counted, first_lines, flag, shortened, shown, whole
 from sqlrag.engines.contents import checked_batches
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.errors import InputError, SqlragError, StoreError
@@ -24,16 +24,21 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
     from sqlrag.engines.contents import Batch, Contents
+    from sqlrag.ingest.run import Failure
     from sqlrag.types import Progress
 
 log = logging.getLogger("sqlrag.pushing")
+
+
+_TO_REMOVE = "Check that it is the right file and collection; to remove all of them, delete them in the store itself."
 
 
 @dataclass(frozen=True)
 class Pushed:
     """The result of a push: the store, what was written, skipped and removed, and the time.
 
-    ``verified``: every chunk was found there afterwards; ``notices`` are remarks for the reader.
+    ``verified``: every chunk was found there afterwards; ``notices`` are remarks for the reader; ``failures`` are the
+    documents that the store cannot hold, in order, with ``doc_id``, ``status`` "failed" and ``reason``.
     """
 
     target: str
@@ -44,14 +49,25 @@ class Pushed:
     seconds: float
     verified: bool
     notices: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        """How many documents failed."""
+        return len(self.failures)
 
     def __str__(self) -> str:
         """Format it as lines."""
         written = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')} in {self.seconds:.1f} s"
         others = [f"{counted(self.skipped, 'document')} already there"] if self.skipped else []
         others += [f"{counted(self.removed, 'document')} removed"] if self.removed else []
+        others += [f"{self.failed} failed"] if self.failures else []
         others.append("verified" if self.verified else "not verified")
-        return "\n".join([f"{self.target}: {written}; {', '.join(others)}", *self.notices])
+        return "\n".join([f"{self.target}: {written}; {', '.join(others)}", *self.failure_lines(), *self.notices])
+
+    def failure_lines(self) -> list[str]:
+        """Return a line for each of the first failures."""
+        return first_lines([f"{shortened(one.doc_id)}: {one.reason}" for one in self.failures], "failed: ")
 
 
 class Target(Protocol):
@@ -61,9 +77,10 @@ class Target(Protocol):
     batch_chunks: int
     verified: bool
     notices: list[str]
+    failures: list[Failure]
 
-    def begin(self, contents: Contents) -> None:
-        """Prepare for writing the contents."""
+    def begin(self, contents: Contents, collections: Sequence[str] | None) -> None:
+        """Prepare for writing the contents, which are of these collections."""
 
     def write(self, batch: Batch) -> tuple[int, int]:
         """Write whole documents, replacing their stored versions; return how many of them and of their chunks."""
@@ -103,6 +120,10 @@ def push(
     An existing document is replaced, with all of its nodes; an unchanged one is skipped. So an interrupted push can be
     run again, and writes the rest. There are no retries except those of the store itself.
 
+    A document that Postgres cannot store is left out and reported in ``failures``; its earlier version stays there,
+    also with ``prune``. A document that has moved to another collection is replaced there if both are pushed, and the
+    stop words of the store become those of the file.
+
     Parameters
     ----------
     db_path
@@ -124,13 +145,13 @@ def push(
     Returns
     -------
     Pushed
-        What was written, skipped and removed, and whether it was verified: everything is read back and compared,
-        if the store supports that.
+        What was written, skipped and removed, what failed, and whether it was verified: everything that was written is
+        read back and compared, if the store supports that.
 
     Raises
     ------
     InputError
-        ``to`` is not such a store, or a filter is not valid.
+        ``to`` is not such a store, a filter is not valid, or ``prune`` would remove everything.
     MissingExtraError
         Postgres needs the extra ``postgres``.
     ModelMismatchError
@@ -152,7 +173,7 @@ def push(
         raise InputError("prune compares whole collections: leave tags_any, tags_all and metadata out.")
     target = target_of(to)
     size = target.batch_chunks if size is None else size
-    documents = chunks = skipped = 0
+    documents = chunks = 0
     kept: set[str] = set()
     collections: set[str] = set()
     with (
@@ -164,17 +185,20 @@ def push(
         progress_shown(not bar_off),
     ):
         try:
-            target.begin(contents)
+            chosen = [collection] if isinstance(collection, str) else collection
+            if prune and chosen is None and not contents.documents:
+                raise InputError(f"The file has no documents, so nothing was removed. {_TO_REMOVE}")
+            target.begin(contents, chosen)
             for batch in checked_batches(contents):
                 written = target.write(batch)
                 documents, chunks = documents + written[0], chunks + written[1]
-                skipped += len(batch.sources) - written[0]
                 kept.update(batch.sources["doc_id"].to_pylist())
                 collections.update(batch.sources["collection"].to_pylist())
-            chosen = [collection] if isinstance(collection, str) else collection
             missing = sorted(set(chosen or ()) - collections)
             if missing and prune:
-                raise InputError(f"The file has no documents of collection {missing[0]!r}, so nothing was removed.")
+                raise InputError(
+                    f"The file has no documents of collection {missing[0]!r}, so nothing was removed. {_TO_REMOVE}"
+                )
             if missing:
                 target.notices.append(f"The file has no documents of collection {missing[0]!r}.")
             removed = target.finish(kept if prune else None, chosen)
@@ -189,8 +213,10 @@ def push(
             ) from error
         finally:
             target.close()
+    skipped, seconds = len(kept) - documents - len(target.failures), time.perf_counter() - began
     report = Pushed(
-        target.name, documents, chunks, skipped, removed, time.perf_counter() - began, target.verified, target.notices
+        *(target.name, documents, chunks, skipped, removed, seconds, target.verified),
+        *(target.notices, target.failures),
     )
     log.info("%s", report)
     return report

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, shortened
 from sqlrag.arguments import path as checked_path
 from sqlrag.engines.contents import at_unit_length, grouped, has_own_ids
 from sqlrag.engines.duckdb.documents import shown_column
@@ -17,9 +17,18 @@ from sqlrag.engines.duckdb.metadata import OWN_IDS, model_identity
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.postgres.connection import Address, Server, read_settings
 from sqlrag.engines.postgres.engine import parsed
-from sqlrag.engines.postgres.rows import PostgresRows
-from sqlrag.errors import InputError, StoreError, StoreExistsError
-from sqlrag.formats.exchange import check_same, read_batch, store_settings, stored_contents, write_store
+from sqlrag.engines.postgres.lexical import set_stop_words
+from sqlrag.engines.postgres.rows import PostgresRows, with_nul
+from sqlrag.errors import InputError, SqlragError, StoreError, StoreExistsError
+from sqlrag.formats.exchange import (
+    check_same,
+    read_batch,
+    stop_words_notice,
+    store_settings,
+    stored_contents,
+    write_store,
+)
+from sqlrag.ingest.run import Failure
 from sqlrag.search.postgres_store import make_store
 
 if TYPE_CHECKING:
@@ -53,6 +62,13 @@ def _line(row: dict[str, Any]) -> bytes:
     return json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
 
 
+# Classes of the server's errors of which a single document may be the cause: invalid values, constraints and triggers
+# that others added to the tables, limits.
+_OF_A_DOCUMENT = ("22", "23", "54", "P0")
+
+# Characters of a key that every index takes: they have room for 2,704 bytes, or more where it can be compressed.
+_FITTING = 600
+
 # Chunks that are read back at a time for the comparison.
 _READ_CHUNKS = 4096
 
@@ -68,15 +84,19 @@ class PostgresTarget:
         self.name = self._server.path
         self.verified = True
         self.notices: list[str] = []
+        self.failures: list[Failure] = []
+        self._moved: dict[str, str] = {}
+        self._collections: Sequence[str] | None = None
         self._wanted: dict[str, tuple[str, int]] = {}
         self._dimensions = 0
         self._pushed: frozenset[str] = frozenset()
 
-    def begin(self, contents: Contents) -> None:
+    def begin(self, contents: Contents, collections: Sequence[str] | None) -> None:
         """Open the store, or create one with the settings of the contents, and compare the models."""
         values = store_settings(contents)
         self._dimensions = contents.dimensions
         self._pushed = contents.doc_ids
+        self._collections = collections
         with suppress(StoreExistsError):
             make_store(self._url, values, overwrite=False, stop_words=contents.stop_words)
         self._server.open()
@@ -90,18 +110,58 @@ class PostgresTarget:
                 )
         if has_own_ids(contents.settings) and not has_own_ids(stored):
             self._server.write(lambda con: PostgresRows(con, parsed).set_metadata({OWN_IDS: True}))
+        if contents.stop_words is not None:
+            self._take_stop_words(contents.stop_words)
+
+    def _take_stop_words(self, words: Sequence[str]) -> None:
+        stored = self._server.read(lambda con: con.execute("SELECT word FROM stopwords ORDER BY word").fetchall())
+        if told := stop_words_notice([word for (word,) in stored], words):
+            self._server.write(lambda con: set_stop_words(con, words))
+            self.notices.append(told)
 
     def write(self, batch: Batch) -> tuple[int, int]:
-        """Write whole documents, replacing their stored versions; return how many of them and of their chunks."""
+        """Write whole documents, replacing their stored versions; return how many of them and of their chunks.
+
+        Those that Postgres cannot store are left out and named.
+        """
         vectors, _ = at_unit_length(batch.vectors)
-        batch = batch._replace(vectors=vectors)
+        bad = with_nul(batch.sources, batch.chunks)
+        for doc_id, name in bad.items():
+            self._fail(doc_id, f"its {name.rstrip('_')} has the character NUL (U+0000), which Postgres cannot store.")
+        keys = zip(*(batch.sources[name].to_pylist() for name in ("doc_id", "collection", "tags")), strict=True)
+        long = {doc_id for doc_id, name, tags in keys if max(len(doc_id + name), *map(len, tags), 0) > _FITTING}
+        # Apart, so that others are not written again and again to find out which of these the server refuses.
+        written = [self._written(part) for part in _parted(_without(batch._replace(vectors=vectors), set(bad)), long)]
+        return sum(documents for documents, _ in written), sum(chunks for _, chunks in written)
+
+    def _fail(self, doc_id: str, reason: str) -> None:
+        self.failures.append(Failure(doc_id, "failed", reason))
+
+    def _written(self, batch: Batch) -> tuple[int, int]:
+        """Write a batch; of one that the server refuses, each half, down to the documents that are the cause."""
+        try:
+            return self._write(batch)
+        except SqlragError as error:
+            cause = error.__cause__
+            state = getattr(cause, "sqlstate", None) or ""
+            if not state.startswith(_OF_A_DOCUMENT):
+                raise
+            doc_ids = batch.sources["doc_id"].to_pylist()
+            if len(doc_ids) == 1:
+                remedy = " Shorten its ids, tags or collection." if state == "54000" else ""
+                self._fail(doc_ids[0], f"Postgres refuses it: {shortened(str(cause).splitlines()[0])}.{remedy}")
+                return 0, 0
+            one, other = (self._written(part) for part in _parted(batch, set(doc_ids[len(doc_ids) // 2 :])))
+            return one[0] + other[0], one[1] + other[1]
+
+    def _write(self, batch: Batch) -> tuple[int, int]:
         current = digests(batch)
         sizes = dict.fromkeys(current, 0)
         for doc_id in batch.chunks["doc_id"].to_pylist():
             sizes[doc_id] += 1
-        self._wanted |= {doc_id: (digest, sizes[doc_id]) for doc_id, digest in current.items()}
 
-        def write(con: Connection) -> tuple[int, int]:
+        def write(con: Connection) -> tuple[int, int, dict[str, str]]:
+            moved: dict[str, str] = {}
             known: dict[str, str] = dict(
                 con.execute(read_sql("postgres/exchange/digests"), {"doc_ids": list(current)}).fetchall()
             )
@@ -113,19 +173,54 @@ class PostgresTarget:
                 columns["checksum"] = [checksums[doc_id] for doc_id in new.chunks["doc_id"].to_pylist()]
                 named = [current[doc_id] for doc_id in new.sources["doc_id"].to_pylist()]
                 rows = PostgresRows(con, parsed)
+                moved = self._check_moved(rows, new)
                 # Documents that gave an id to another one: this push writes them, too.
                 owners = {owner for _, owner in rows.taken(new.chunks["node_id"].to_pylist())} & self._pushed
                 gone = sorted(owners - current.keys())
-                rows.replace(new.sources, columns, new.vectors, gone=gone, digests=named)
-            return len(new.sources), len(new.chunks)
+                rows.replace(new.sources, columns, new.vectors, gone=gone, digests=named, may_move=True)
+                if moved:
+                    rows.forget_collections()
+            return len(new.sources), len(new.chunks), moved
 
-        return self._server.write(write)
+        documents, chunks, moved = self._server.write(write)
+        self._moved |= moved
+        self._wanted |= {doc_id: (digest, sizes[doc_id]) for doc_id, digest in current.items()}
+        return documents, chunks
+
+    def _check_moved(self, rows: PostgresRows, batch: Batch) -> dict[str, str]:
+        """Return the documents that have moved, with their stored collections; refuse those that are not pushed."""
+        wanted = dict(zip(*(batch.sources[name].to_pylist() for name in ("doc_id", "collection")), strict=True))
+        moved = {doc_id: name for doc_id, name in rows.collections_of(list(wanted)) if name != wanted[doc_id]}
+        for doc_id, name in moved.items():
+            if self._collections is not None and name not in self._collections:
+                raise InputError(
+                    f"The document {doc_id!r} is in collection {wanted[doc_id]!r} of the file, and in {name!r} of "
+                    f"{self.name}, which this push leaves alone. If it has moved, push both collections or the whole "
+                    "file; if it is another document, give it another doc_id."
+                )
+        return moved
 
     def finish(self, keep: set[str] | None, collections: Sequence[str] | None) -> int:
         """Vacuum, verify what was written; remove all documents (of the collections) except these."""
         self._server.vacuum()
-        removed = 0 if keep is None else self._server.write(lambda con: _pruned(con, keep, collections))
+        # No document with NUL in its id is stored.
+        kept = None if keep is None else {doc_id for doc_id in keep if "\0" not in doc_id}
+        removed = 0 if kept is None else self._server.write(lambda con: _pruned(con, kept, collections))
         self._verify()
+        if self._moved:
+            doc_id, name = min(self._moved.items())
+            self.notices.append(
+                f"Moved from another collection: {counted(len(self._moved), 'document')}, such as {doc_id!r}, which was"
+                f" in {name!r}."
+            )
+        failed = [failure.doc_id for failure in self.failures if "\0" not in failure.doc_id]
+        stored = dict(self._server.read(lambda con: PostgresRows(con, parsed).collections_of(failed)))
+        self.failures = sorted(
+            failure._replace(reason=f"{failure.reason} Its earlier version stays there.")
+            if failure.doc_id in stored
+            else failure
+            for failure in self.failures
+        )
         return removed
 
     def _verify(self) -> None:
@@ -173,7 +268,8 @@ def pull(
     url
         ``postgresql://user@host/database``, as for :class:`PostgresStore`.
     output_db
-        The file to write; in an existing one of the same model, documents of the same ids are replaced.
+        The file to write; in an existing one of the same model, documents of the same ids and the stop words are
+        replaced.
     collection, tags_any, tags_all, metadata
         As for a query: whole documents, of which the document or one chunk passes.
     embedder
@@ -234,6 +330,12 @@ def _without(batch: Batch, doc_ids: set[str]) -> Batch:
     return batch._replace(
         sources=batch.sources.filter(kept), chunks=batch.chunks.filter(rows), vectors=batch.vectors[rows]
     )
+
+
+def _parted(batch: Batch, doc_ids: set[str]) -> list[Batch]:
+    """Return a batch without some documents, and these; none that is empty."""
+    others = set(batch.sources["doc_id"].to_pylist()) - doc_ids
+    return [part for part in (_without(batch, doc_ids), _without(batch, others)) if len(part.sources)]
 
 
 def _pruned(con: Connection, keep: set[str], collections: Sequence[str] | None) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
     from sqlrag.engines.contents import Batch, Contents
+    from sqlrag.ingest.run import Failure
 
 CHECKSUM, BUCKET = "push_checksum", "push_bucket"
 
@@ -109,6 +110,7 @@ class VectorStoreTarget:
         name = getattr(store, "collection_name", None)
         self.name = f"{self._kind} {name!r}" if isinstance(name, str) else self._kind
         self.notices: list[str] = []
+        self.failures: list[Failure] = []
         self.verified = True
         self._flat = bool(getattr(store, "flat_metadata", False))
         self._opened = self._was_empty = False
@@ -119,7 +121,7 @@ class VectorStoreTarget:
         self._missing: dict[str, str] = {}
         self._pushed: frozenset[str] = frozenset()
 
-    def begin(self, contents: Contents) -> None:
+    def begin(self, contents: Contents, collections: Sequence[str] | None) -> None:  # noqa: ARG002
         """Note what will be pushed; the first nodes open the store."""
         self._pushed = contents.doc_ids
 
