@@ -56,6 +56,11 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the Parquet files of a folder and those in it; the folder of a collection may be named like one."""
+    return (path for path in folder.rglob("*.parquet") if path.is_file())
+
+
 @contextmanager
 def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
     """Open a folder of Parquet files and yield its contents; see :func:`import_parquet`.
@@ -72,7 +77,7 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
     folder = real_path(path)
     if not folder.is_dir():
         raise NotFoundError(f"The folder {folder} does not exist.")
-    paths = {name: sorted((folder / name).rglob("*.parquet")) for name in (CHUNKS, SOURCES)}
+    paths = {name: sorted(_files(folder / name)) for name in (CHUNKS, SOURCES)}
     for name, found in paths.items():
         if not found:
             raise FormatError(f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet.")
@@ -302,7 +307,7 @@ configs:
 def is_parquet(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder contains chunks and documents as Parquet files."""
     folder = real_path(path)
-    return all(any((folder / name).rglob("*.parquet")) for name in (CHUNKS, SOURCES))
+    return all(any(_files(folder / name)) for name in (CHUNKS, SOURCES))
 
 
 # Writing.
@@ -366,7 +371,8 @@ def _write_tables(contents: Contents, folder: Path, *, by_collection: bool) -> N
 
 def _part(collection: str) -> str:
     """Return the name of a collection's folder, as Hive has it: é stays, since Spark takes each %XX for a letter."""
-    return f"collection={''.join(one if ord(one) > 127 else quote(one, safe='') for one in collection)}"
+    name = "".join(one if ord(one) > 127 else quote(one, safe="") for one in collection)
+    return f"collection={name[:-1]}%2E" if name.endswith(".") else f"collection={name}"  # Windows drops a last dot
 
 
 # Export and import.

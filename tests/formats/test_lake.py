@@ -49,6 +49,23 @@ def test_each_collection_has_a_folder_and_comes_back(kb, lake, tmp_path):
         assert stored(con) == stored(con, "old.")
 
 
+@pytest.mark.parametrize("names", [["x.parquet"], [".", "..", "a.parquet/b", "part-00000.parquet", "x.parquet"]])
+def test_a_collection_may_be_named_like_a_file_or_folder(tmp_path, names):
+    documents = [Document(f"d{place}", "x", collection=name) for place, name in enumerate(names)]
+    chunks = [Chunk(one.doc_id, 0, "x", collection=one.collection) for one in documents]
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        store.upsert(documents, chunks, np.eye(len(names), 8) + 0.1)
+    export_parquet(tmp_path / "kb.duckdb", tmp_path / "kb", by_collection=True)
+    assert not any(part.name.endswith(".") for part in (tmp_path / "kb" / "chunks").iterdir())  # Windows drops it
+    import_parquet(tmp_path / "kb", tmp_path / "again.duckdb")
+    with duckdb.connect(tmp_path / "again.duckdb", read_only=True) as con:
+        con.execute(f"ATTACH '{tmp_path}/kb.duckdb' AS old (READ_ONLY)")
+        assert stored(con) == stored(con, "old.")
+    with duckdb.connect() as con:
+        every = con.sql(f"FROM read_parquet('{tmp_path}/kb/chunks/*/*.parquet', hive_partitioning = true)")
+        assert sorted(every.project("collection").fetchall()) == sorted((name,) for name in names)
+
+
 @pytest.mark.slow
 def test_more_collections_than_files_may_be_open(tmp_path):
     """Each has two documents, which are of different batches in the order of doc_id."""

@@ -11,7 +11,11 @@ import json
 import re
 from contextlib import suppress
 from datetime import date, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
 
 from sqlrag.engines.duckdb.schema import read_sql
 
@@ -25,8 +29,9 @@ _INDEXED = ("$eq", "$in", "$contains", "$any", "$all")
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
 
-_ONE_DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?$"
-_BESIDE_DATES = "^([0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ].*)?)?)?|[^[:alnum:]]*)$"
+# In DuckDB a line that is a date makes a text one; "." is no line feed there, and is one in Postgres.
+_DATE_LINE = f"^{_DATE.pattern}$"
+_PART_OF_DATE = r"[0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ][^\n]*)?)?)?"
 
 _TEXT = "/* text */ ''"  # the placeholder of time_in_utc.sql
 
@@ -45,6 +50,23 @@ def _number(text: str) -> float | int:
 
 def _is_date(value: Any) -> bool:
     return isinstance(value, str) and _DATE.fullmatch(value) is not None
+
+
+@cache
+def _letters() -> str:
+    """Return a class of a regular expression: the letters and digits of DuckDB; Postgres has some by its locale."""
+    text = np.r_[1:0xD800, 0xE000:0x110000].astype("<u4").tobytes().decode("utf-32-le")
+    with duckdb.connect(config={"threads": 1}) as con:
+        ((runs,),) = con.execute(read_sql("postgres/letters"), [text]).fetchall()
+    return f"[{''.join(f'{run[0]}-{run[-1]}' for run in runs)}]"
+
+
+def _comparable(found: Where, text: str, operand: str) -> str:
+    """Return a condition that a text is compared with another one: a date only with parts of dates and with "", "-"."""
+    beside = re.fullmatch(_PART_OF_DATE, operand) or not re.search(_letters(), operand)
+    if re.search(_DATE_LINE, operand, re.MULTILINE):
+        return f"({text} ~ '^{_PART_OF_DATE}$' OR {text} !~ {found.bind(_letters())}::text)" if beside else "false"
+    return f"(NOT {text} ~ '(?n){_DATE_LINE}'" + (f" OR {text} ~ '^{_PART_OF_DATE}$')" if beside else ")")
 
 
 def _moment(text: str) -> str:
@@ -193,10 +215,7 @@ def _comparison(found: Where, value: str, operator: str, operand: Any) -> str:
         found_text, plain = f"({value} #>> '{{}}')", f"{found.bind(operand)}::text"
         # A SELECT of its own is run once and not for each chunk.
         there, wanted = _moment(found_text), f"(SELECT {_moment(plain)})"
-        comparable = (
-            f"(NOT ({found_text} ~ '{_ONE_DATE}' OR {plain} ~ '{_ONE_DATE}') OR "
-            f"({found_text} ~ '{_BESIDE_DATES}' AND {plain} ~ '{_BESIDE_DATES}'))"
-        )
+        comparable = _comparable(found, found_text, operand)
         far = "".join(
             f'WHEN left({found_text}, 10) COLLATE "C" BETWEEN {found.bind(first)}::text AND {found.bind(last)}::text '
             f"THEN {operator in operators} "

@@ -98,19 +98,47 @@ TIMES = [
     *("0001-01-02", "9999-11-30", "9999-12-31T23:59-23:59", "2024", "2024-05", "", "20240501", "2024-W18-3", "x"),
 ]
 
+# With line feeds, where one line may be a date; by what is a letter or digit; and about the years 0 and 10000.
+ODD_TIMES = [
+    *(
+        "2024-05-01\n",
+        "2024-05-01T10:30:00Z\n",
+        "\n2024-05-01",
+        "x\n2024-05-01T10:30 y\nz",
+        "2024-05-01 \n",
+        "2024-05\n",
+    ),
+    *("\n", "\n-", "x\ny", "2024-05-01\r", "2024-05-01T10:30\u2028", "2024-05-01T10:30:00+05:00\n", "\xa0", "..."),
+    *("１２", "٢٠٢٥", "²", "½", "Ⅷ", "ª", "é", "\u0301", "Ⓐ", "\U00011240", "🦆", "2024-05-01T10:30+０5:00"),
+    *("0001-01-01", "0001-01-01T00:00:00+05:00", "0001-01-01T00:00:00Z", "0000-12-31T19:00", "0000-12-31T23:00-05:00"),
+    *("0000-01-01", "0000-01-01T00:00+05:00", "0000-02-29T00:00+00", "-1-12-31", "0000-00-10T00:00+01:00", "0001"),
+    *("9999-12-31T23:00-05:00", "10000-01-01T04:00", "9999-12-31", "2024-05-01T10:30+05:", "2024-05-01T10:30+5"),
+]
 
-def test_ranges_of_times(postgres, tmp_path):
-    chunks = [Chunk("d", place, "zebra", (), {"v": one}) for place, one in enumerate(TIMES)]
-    vectors = np.random.default_rng(3).normal(size=(len(TIMES), 8))
+
+@pytest.mark.parametrize("times", [TIMES, ODD_TIMES], ids=["plain", "odd"])
+def test_ranges_of_times(postgres, tmp_path, times):
+    chunks = [Chunk("d", place, "zebra", (), {"v": one}) for place, one in enumerate(times)]
+    vectors = np.random.default_rng(3).normal(size=(len(times), 8))
     with PostgresStore.create(postgres.new_url(), 8) as there, Store.create(tmp_path / "kb.duckdb", 8) as here:
         for store in (there, here):
             store.upsert([Document("d", "zebra")], chunks, vectors)
         passed = 0
         for sign in ("$gt", "$gte", "$lt", "$lte"):
-            for one in TIMES:
+            for one in times:
                 for filter_ in ({"v": {sign: one}}, {"v": {"$not": {sign: one}}}):
                     passed += len(same((there, here), metadata=filter_))
         assert passed > 1_000
+
+
+def test_a_date_before_a_line_feed_is_no_date(postgres, tmp_path):
+    """Neither is it compared with text, nor is the text refused as it is beside a field of dates."""
+    chunks = [Chunk("d", 0, "zebra", (), {"day": "2025-01-31T10:00:00Z\n"})]
+    with PostgresStore.create(postgres.new_url(), 8) as there, Store.create(tmp_path / "kb.duckdb", 8) as here:
+        for store in (there, here):
+            store.upsert([Document("d", "zebra")], chunks, np.ones((1, 8)))
+        assert same((there, here), metadata={"day": {"$gte": "01.01.2025"}}) == []
+        assert same((there, here), metadata={"day": {"$not": {"$gte": "01.01.2025"}}}) == ["d#0"]
 
 
 def test_text_that_is_no_date_is_not_compared_with_dates(postgres):
