@@ -79,8 +79,8 @@ class Target(Protocol):
     notices: list[str]
     failures: list[Failure]
 
-    def begin(self, contents: Contents, collections: Sequence[str] | None) -> None:
-        """Prepare for writing the contents, which are of these collections."""
+    def begin(self, contents: Contents, collections: Sequence[str] | None, *, prune: bool) -> None:
+        """Prepare for writing the contents, which are of these collections; with ``prune`` they are all there is."""
 
     def write(self, batch: Batch) -> tuple[int, int]:
         """Write whole documents, replacing their stored versions; return how many of them and of their chunks."""
@@ -121,8 +121,8 @@ def push(
     run again, and writes the rest. There are no retries except those of the store itself.
 
     A document that Postgres cannot store is left out and reported in ``failures``; its earlier version stays there,
-    also with ``prune``. A document that has moved to another collection is replaced there if both are pushed, and the
-    stop words of the store become those of the file.
+    also with ``prune``. A document that has moved to another collection is replaced with ``prune`` if both are
+    pushed; without, it may be that of another file, and is refused. The stop words of the store become the file's.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def push(
             chosen = [collection] if isinstance(collection, str) else collection
             if prune and chosen is None and not contents.documents:
                 raise InputError(f"The file has no documents, so nothing was removed. {_TO_REMOVE}")
-            target.begin(contents, chosen)
+            target.begin(contents, chosen, prune=prune)
             for batch in checked_batches(contents):
                 written = target.write(batch)
                 documents, chunks = documents + written[0], chunks + written[1]

@@ -87,16 +87,17 @@ class PostgresTarget:
         self.failures: list[Failure] = []
         self._moved: dict[str, str] = {}
         self._collections: Sequence[str] | None = None
+        self._prune = False
         self._wanted: dict[str, tuple[str, int]] = {}
         self._dimensions = 0
         self._pushed: frozenset[str] = frozenset()
 
-    def begin(self, contents: Contents, collections: Sequence[str] | None) -> None:
+    def begin(self, contents: Contents, collections: Sequence[str] | None, *, prune: bool) -> None:
         """Open the store, or create one with the settings of the contents, and compare the models."""
         values = store_settings(contents)
         self._dimensions = contents.dimensions
         self._pushed = contents.doc_ids
-        self._collections = collections
+        self._collections, self._prune = collections, prune
         with suppress(StoreExistsError):
             make_store(self._url, values, overwrite=False, stop_words=contents.stop_words)
         self._server.open()
@@ -192,11 +193,12 @@ class PostgresTarget:
         wanted = dict(zip(*(batch.sources[name].to_pylist() for name in ("doc_id", "collection")), strict=True))
         moved = {doc_id: name for doc_id, name in rows.collections_of(list(wanted)) if name != wanted[doc_id]}
         for doc_id, name in moved.items():
-            if self._collections is not None and name not in self._collections:
+            if not self._prune or (self._collections is not None and name not in self._collections):
                 raise InputError(
                     f"The document {doc_id!r} is in collection {wanted[doc_id]!r} of the file, and in {name!r} of "
                     f"{self.name}, which this push leaves alone. If it has moved, push both collections or the whole "
-                    "file; if it is another document, give it another doc_id."
+                    "file with prune, which also removes what the file no longer has; if it is another document, give "
+                    "it another doc_id."
                 )
         return moved
 

@@ -121,7 +121,7 @@ class VectorStoreTarget:
         self._missing: dict[str, str] = {}
         self._pushed: frozenset[str] = frozenset()
 
-    def begin(self, contents: Contents, collections: Sequence[str] | None) -> None:  # noqa: ARG002
+    def begin(self, contents: Contents, collections: Sequence[str] | None, *, prune: bool) -> None:  # noqa: ARG002
         """Note what will be pushed; the first nodes open the store."""
         self._pushed = contents.doc_ids
 

@@ -173,7 +173,7 @@ class TestMoved:
         push(write(tmp_path / "old.duckdb", plain("a", "b", collection="red")), postgres_url, progress="off")
         return write(tmp_path / "new.duckdb", plain("a", collection="blue") | plain("b", collection="red"))
 
-    @pytest.mark.parametrize("options", [{}, {"prune": True}, {"collection": ["red", "blue"]}])
+    @pytest.mark.parametrize("options", [{"prune": True}, {"prune": True, "collection": ["red", "blue"]}])
     def test_it_is_replaced(self, moved, postgres_url, options):
         done = push(moved, postgres_url, progress="off", **options)
         assert (done.documents, done.skipped, done.removed, done.failures) == (1, 1, 0, [])
@@ -186,23 +186,31 @@ class TestMoved:
 
     def test_one_that_cannot_be_stored_stays_where_it_was(self, moved, postgres_url):
         write(moved, {"c": ("red", "valve c", (LONG,))})
-        push(moved, postgres_url, progress="off")
+        push(moved, postgres_url, prune=True, progress="off")
         write(moved.with_name("last.duckdb"), {"a": ("green", "valve a", (LONG,)), **plain("b", collection="red")})
         done = push(moved.with_name("last.duckdb"), postgres_url, prune=True, progress="off")
         assert (done.notices, [one.doc_id for one in done.failures], done.skipped) == ([], ["a"], 1)
         with PostgresStore(postgres_url) as server:
             assert [(chunk.doc_id, chunk.collection) for chunk in server.chunks()] == [("a", "blue"), ("b", "red")]
 
-    def test_a_push_of_the_new_collection_alone_is_refused(self, moved, postgres_url):
+    @pytest.mark.parametrize(
+        "options", [{}, {"collection": "blue"}, {"collection": "blue", "prune": True}, {"collection": ["red", "blue"]}]
+    )
+    def test_it_may_be_that_of_another_file(self, moved, postgres_url, options):
         with pytest.raises(
             InputError, match=r"'a' is in collection 'blue' of the file, and in 'red' .* both collections"
         ):
-            push(moved, postgres_url, collection="blue", progress="off")
+            push(moved, postgres_url, progress="off", **options)
         with PostgresStore(postgres_url) as server:
             assert [chunk.collection for chunk in server.chunks()] == ["red", "red"]
 
     def test_a_collection_that_is_left_by_all_goes(self, moved, postgres, postgres_url, tmp_path):
-        push(write(tmp_path / "third.duckdb", plain("a", "b", collection="blue")), postgres_url, progress="off")
+        push(
+            write(tmp_path / "third.duckdb", plain("a", "b", collection="blue")),
+            postgres_url,
+            prune=True,
+            progress="off",
+        )
         schema = postgres_url.rpartition("=")[2]
         assert postgres.execute(f"SELECT collection FROM {schema}.collections") == [("blue",)]
 
