@@ -28,6 +28,7 @@ from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.statements import identifier
 from sqlrag.ingest.row_source import ROWS_AT_ONCE
+from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -1292,6 +1293,36 @@ class TestEverywhere:
             assert sqlrag.lexical_query("word3", path)[0]["row_key"] == 3
         (first, second) = sqlrag.update_rows(merged.path, embedder=HASHING, progress="off")
         assert (counts(first), counts(second)) == ({"unchanged": 5}, {"unchanged": 30})
+
+    @pytest.mark.parametrize("name", ["kb.parquet", "kb.ragmd", "kb.rag", "kb.faiss"])
+    def test_no_import_empties_their_tables(self, kb, tmp_path, name):
+        expected, path = self.rows(kb), tmp_path / name
+        sqlrag.convert(kb, path)
+        with pytest.raises(InputError, match=r"/0\" as a row of the table .* \(35 such documents\)\. Use another file"):
+            sqlrag.convert(path, kb)
+        assert self.rows(kb) == expected
+        sqlrag.delete_documents(kb, collection=["tickets", "Big 'ones'"])
+        assert sqlrag.convert(path, kb).documents == 35
+
+    def test_no_program_empties_their_tables(self, kb):
+        expected = self.rows(kb)
+        with sqlrag.open_store(kb, read_only=False, embedder=HASHING) as store:
+            other = sqlrag.Document("tickets/1", "another text", "tickets")
+            chunks = [Chunk("tickets/1", 0, "another text", collection="tickets")]
+            with pytest.raises(InputError, match=r"'tickets/1' as a row of the table 'tickets'"):
+                store.upsert([other], chunks, HASHING.embed(["another text"], kind="document"))
+            store.index(chunks)  # keeps the document, and what else is known of it
+        assert self.rows(kb)[1] == expected[1]
+        assert read(kb, "SELECT price, row_text FROM rows_of_tickets WHERE id = 1") == [
+            (decimal.Decimal("1.25"), "another text")
+        ]
+
+    def test_no_document_of_bytes_takes_the_place_of_a_row(self, tmp_path):
+        kb = tmp_path / "kb.duckdb"
+        build("SELECT 'a.md' AS id, 'one' AS body", kb, title=None, collection=DEFAULT_COLLECTION)
+        report = sqlrag.add_documents({f"{DEFAULT_COLLECTION}/a.md": b"# Two"}, kb, embedder=HASHING)
+        assert "from a table; delete that one" in report.failures[0].reason
+        assert read(kb, f"SELECT row_text FROM rows_of_{DEFAULT_COLLECTION}") == [("one",)]
 
     @pytest.mark.slow
     def test_an_upgrade_keeps_them(self, kb):
