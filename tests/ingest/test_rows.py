@@ -1294,7 +1294,7 @@ class TestEverywhere:
         (first, second) = sqlrag.update_rows(merged.path, embedder=HASHING, progress="off")
         assert (counts(first), counts(second)) == ({"unchanged": 5}, {"unchanged": 30})
 
-    @pytest.mark.parametrize("name", ["kb.parquet", "kb.ragmd", "kb.rag", "kb.faiss"])
+    @pytest.mark.parametrize("name", ["kb.parquet", "kb.ragmd", "kb.rag", "vectors-kb.faiss"])
     def test_no_import_empties_their_tables(self, kb, tmp_path, name):
         expected, path = self.rows(kb), tmp_path / name
         sqlrag.convert(kb, path)

@@ -441,9 +441,9 @@ def refuse_rows(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
     if rows:
         collection = rows[0].partition("/")[0]
         raise InputError(
-            f"The file has {rows[0]!r} as a row of the table {collection!r}, whose columns a document in its place would "
-            f"lose ({counted(len(rows), 'such document')}). Use another file, or another doc_id; or remove the row first: "
-            f"delete_documents(doc_ids={rows[0]!r}), or collection={collection!r} for all."
+            f"The file has {rows[0]!r} as a row of the table {collection!r}, whose columns a document in its place "
+            f"would lose ({counted(len(rows), 'such document')}). Use another file, or another doc_id; or remove it "
+            f"first: delete_documents(doc_ids={rows[0]!r}), or collection={collection!r} for all."
         )
 
 
