@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -146,7 +147,8 @@ def index_rows(
     markdown
         The text is Markdown: it is cut at its headings, and searched without its markup.
     collection
-        The name of the source. None: that of the file that is read, without its suffix.
+        The name of the source. None: that of the file that is read, without its suffix; a file of this name in another
+        folder is refused then, unless the one that was read before is gone.
     database
         For a query: the path of the DuckDB file to run it in, which is only read and cannot reach other files; or an
         open connection of yours.
@@ -171,8 +173,8 @@ def index_rows(
     ------
     InputError
         There is no such column, the key is missing, not unique or of another type, a column cannot be stored, the query
-        is not one SELECT, the source cannot be read, has no rows, or has lost more than half of them. Nothing has been
-        changed.
+        is not one SELECT, the source cannot be read, has no rows, or has lost more than half of them, or the collection
+        is that of another file. Nothing has been changed.
     NotFoundError
         There is no such file to read.
     StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
@@ -188,6 +190,7 @@ def index_rows(
         source, database, key=key, text=text, title=title, metadata=metadata, tags=tags, markdown=markdown,
         leave_out=leave_out,
     )  # fmt: skip
+    is_named = collection is not None
     if collection is None:
         name = Path(definition.source[0]).name.partition(".")[0] if definition.kind == "files" else ""
         if not name or set(name) & set("*?[:#/"):
@@ -203,6 +206,7 @@ def index_rows(
         progress=progress,
         policy=policy,
         stemmer=stemmer,
+        is_named=is_named,
     )
     given = None if embedder is None else as_embedder(embedder)
     path = Path(os.fspath(arguments.path("db_path", db_path)))
@@ -402,6 +406,7 @@ class _Options:
     progress: Progress = "auto"
     policy: Mapping[str, object] = field(default_factory=dict)
     stemmer: str | None = None
+    is_named: bool = True  # somebody named the collection
 
     @property
     def bar_off(self) -> bool | None:
@@ -464,6 +469,8 @@ class _RowUpdate(Update):
             before = row_tables.sources(con)
             row_tables.check_name(collection, before)
             source = before.get(collection)
+            if source is not None and not options.is_named:
+                _refuse_another_file(Definition.of(source), definition, collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging.columns))
@@ -696,6 +703,21 @@ def _document(row: dict[str, Any], collection: str, mime: str) -> Document | Non
         metadata=values,
         links=() if mime == ROW else None,
     )
+
+
+def _refuse_another_file(stored: Definition, wanted: Definition, collection: str) -> None:
+    """Raise InputError where a file has the name, not the path, of one that the rows of the collection are read from.
+
+    One that is gone was moved.
+    """
+    paths = [Path(one.source[0]) for one in (stored, wanted) if one.kind == "files" and len(one.source) == 1]
+    if len(paths) == 2 and all(path.exists() for path in paths) and not paths[0].samefile(paths[1]):
+        folder = re.sub(r"\W+", "_", paths[1].parent.name)
+        raise InputError(
+            f"The file has the rows of {paths[0]} as {collection!r}, and {paths[1]} is another file, whose rows would "
+            f"replace them. Name another collection for it, such as collection='{collection}_{folder}'; or, to replace "
+            f"those rows, collection={collection!r}."
+        )
 
 
 def _changed_columns(

@@ -703,6 +703,25 @@ class TestUpdates:
             sqlrag.update_rows(kb, embedder=HASHING, progress="off")
         assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
 
+    def test_a_file_of_the_same_name_in_another_folder(self, tmp_path):
+        kb = tmp_path / "k.duckdb"
+        for year in ("2023", "2024"):
+            (tmp_path / year).mkdir()
+            write(tmp_path / year / "reviews.csv", f"SELECT 1 AS id, 'of {year}' AS body")
+        old, new = (tmp_path / year / "reviews.csv" for year in ("2023", "2024"))
+        build(old, kb, title=None)
+        with pytest.raises(
+            InputError, match=r"2023/reviews\.csv as 'reviews', and .*2024/reviews\.csv is another file.*"
+        ):
+            build(new, kb, title=None)
+        assert read(kb, "SELECT row_text FROM rows_of_reviews") == [("of 2023",)]
+        assert counts(build(new, kb, title=None, collection="reviews_2024")) == {"added": 1}
+        assert counts(build(new, kb, title=None, collection="reviews")) == {"changed": 1}
+        (tmp_path / "link").symlink_to(tmp_path / "2024")
+        assert counts(build(tmp_path / "link" / "reviews.csv", kb, title=None)) == {"unchanged": 1}
+        new.rename(tmp_path / "reviews.csv")
+        assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
+
     def test_unknown_collections(self, kb, tmp_path):
         with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
