@@ -33,6 +33,7 @@ from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.kept import Kept, noting
+from sqlrag.ingest.row_faults import note_on_relative_paths
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
 from sqlrag.ingest.run import Failure, Report, Run, check_suffix, checked_collection, fit_to_window, model_of_new_file
 from sqlrag.ingest.update import Plan, Update, change_settings, changed_policy, wanted_policy
@@ -484,6 +485,8 @@ class _RowUpdate(Update):
                 report.warnings += _changed_columns(con, source, staging, definition)
             if source is None or Definition.of(source) != definition:
                 report.warnings += staging.notes_on_types()
+                if definition.kind == "query" and not definition.database:
+                    report.warnings += note_on_relative_paths(definition.source[0])
         if found.get("added") or found.get("changed"):
             self._model()  # before anything is written
         if not self.is_new and (options.policy or options.stemmer):

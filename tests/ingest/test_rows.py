@@ -722,6 +722,23 @@ class TestUpdates:
         new.rename(tmp_path / "reviews.csv")
         assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
 
+    def test_a_query_reads_relative_paths_from_the_current_folder(self, tmp_path, monkeypatch):
+        kb = tmp_path / "k.duckdb"
+        write(tmp_path / "rows.csv", "SELECT 1 AS id, 'a' AS body")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path)
+        (note,) = build("SELECT id, body FROM 'rows.csv' WHERE body <> 'b'", kb, title=None, collection="t").warnings
+        assert note.startswith("The query reads 'rows.csv' from the current folder, and so does each update")
+        assert build(f"FROM '{tmp_path}/rows.csv'", kb, title=None, collection="u").warnings == []
+        monkeypatch.chdir("elsewhere")
+        told = r"There is no file 'rows\.csv' in .*elsewhere, from which the query reads relative paths\. Run it in"
+        with pytest.raises(NotFoundError, match=told):
+            update(kb, collection="t")
+        assert counts(update(kb, collection="u")) == {"unchanged": 1}
+        (tmp_path / "rows.csv").unlink()
+        with pytest.raises(NotFoundError, match=r"There is no file '/.*/rows\.csv', which the query reads\."):
+            update(kb, collection="u")
+
     def test_unknown_collections(self, kb, tmp_path):
         with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
