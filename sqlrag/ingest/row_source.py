@@ -278,6 +278,8 @@ class Staging:
         )
 
     def _of_series(self, name: str, column: Any) -> Any:
+        if str(getattr(column.dtype, "categories", column).dtype).startswith("period["):  # numbers, as Arrow has them
+            column = column.astype(object).map(str, na_action="ignore")
         try:
             return pa.Array.from_pandas(column)
         except UnicodeEncodeError:

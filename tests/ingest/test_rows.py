@@ -739,6 +739,18 @@ class TestUpdates:
         with pytest.raises(NotFoundError, match=r"There is no file '/.*/rows\.csv', which the query reads\."):
             update(kb, collection="u")
 
+    def test_periods_of_pandas_are_texts(self, tmp_path):
+        months = pd.Series(pd.PeriodIndex(["2024-01", None, "2024-03"], freq="M"))
+        quarters = pd.Series(pd.Categorical(pd.period_range("2024Q1", periods=3, freq="Q")))
+        frame = pd.DataFrame({"id": [1, 2, 3], "body": list("abc"), "month": months, "quarter": quarters})
+        kb = tmp_path / "k.duckdb"
+        build(frame, kb, collection="t", title=None)
+        assert read(kb, "SELECT month, quarter FROM rows_of_t ORDER BY id") == [
+            *[("2024-01", "2024Q1"), (None, "2024Q2"), ("2024-03", "2024Q3")]
+        ]
+        found = sqlrag.lexical_query("a", kb, metadata={"month": {"$gte": "2024-01"}})
+        assert found[0]["metadata"]["month"] == "2024-01"
+
     def test_unknown_collections(self, kb, tmp_path):
         with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
