@@ -729,9 +729,13 @@ def _changed_columns(
     """Return what has changed in the columns and the definition of a source, and what becomes of it."""
     old, new = row_tables.columns_of(con, source.collection), staging.columns
     notes = [f"The column {name} ({kind}) is new: every row gets it." for name, kind in new.items() if name not in old]
-    notes += [
-        f"The column {name} is not in the source any more: its values are removed." for name in old if name not in new
-    ]
+    for name in (name for name in old if name not in new):
+        why = "is not in the source any more"
+        if name in staging.of_text:
+            why = "is a part of the text now, and not named in metadata"
+        elif name in staging.types:
+            why = "is left out now"
+        notes.append(f"The column {name} {why}: its values are removed.")
     for name, kind in new.items():
         if (before := old.get(name, kind)) == kind:
             continue

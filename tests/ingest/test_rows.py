@@ -739,6 +739,14 @@ class TestUpdates:
         with pytest.raises(NotFoundError, match=r"There is no file '/.*/rows\.csv', which the query reads\."):
             update(kb, collection="u")
 
+    def test_columns_that_are_kept_no_more(self, kb, tickets):
+        notes = build(tickets, kb, text="{body} for {price}", leave_out=["channel"]).warnings
+        assert "The column price is a part of the text now, and not named in metadata: its values are removed." in notes
+        assert "The column channel is left out now: its values are removed." in notes
+        kept = build(tickets, kb, text="{body} for {price}", metadata=["price"]).warnings
+        assert "The column price (DECIMAL(10,2)) is new: every row gets it." in kept
+        assert "The column open is left out now: its values are removed." in kept
+
     def test_periods_of_pandas_are_texts(self, tmp_path):
         months = pd.Series(pd.PeriodIndex(["2024-01", None, "2024-03"], freq="M"))
         quarters = pd.Series(pd.Categorical(pd.period_range("2024Q1", periods=3, freq="Q")))
