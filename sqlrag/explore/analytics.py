@@ -28,6 +28,7 @@ from sqlrag.normalize import without_surrogates
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import as_numbers, checked_vector, unit_vectors
 from sqlrag.search.open import open_file
+from sqlrag.search.searcher import why_nothing_passes
 
 if TYPE_CHECKING:
     import os
@@ -473,6 +474,8 @@ def distinctive_terms(
         sizes = con.execute("SELECT sum(n), sum(against) FROM counted_terms").fetchall()[0]
         for name, size in zip(sides, sizes, strict=True):
             if not size:
+                if not store._engine.any_passes(store._engine.passing_filters(chosen[name])):
+                    raise InputError(why_nothing_passes(store._engine, chosen[name]))
                 rest = " beside those of group" if name == "against" else ""
                 raise InputError(f"No chunk of {store.path} with a word passes {name}={shown(sides[name])}{rest}.")
         table = con.sql(read_sql("exploring/log_odds"), params={"prior": float(prior)}).to_arrow_table()
@@ -526,7 +529,7 @@ def trend(
     Raises
     ------
     InputError
-        The question is blank, an option is out of range, or no document has such a date.
+        The question is blank, an option is out of range, no chunk passes the filters, or no document has such a date.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be read.
     ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
@@ -546,6 +549,8 @@ def trend(
         else:
             vector = checked_vector(question, store.dimensions)
         found = store._database.read(lambda: _document_scores(store, vector, by, filters))
+        if not len(found) and filters.parameters():
+            raise InputError(why_nothing_passes(store._engine, filters))
     notes = _check_moments(found["given"], found["moment"], by, f"document of {store.path}")
     hits = (found["score"].to_numpy() >= threshold).astype(np.int32)
     with duckdb.connect(config={"memory_limit": _MEMORY}) as con:

@@ -27,6 +27,7 @@ from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.search.open import is_open, open_file
+from sqlrag.search.searcher import why_nothing_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -202,7 +203,8 @@ def embed_rows(
     ------
     InputError
         There is no such column, neither ``text`` nor ``vector`` is named, the key is missing or not unique, vectors are
-        no lists of numbers, of different lengths, zero or not finite, or the source cannot be read.
+        no lists of numbers, of different lengths, zero or not finite, the source cannot be read, or no chunk of a file
+        passes the filters.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         There is no such file, or it cannot be read.
     ModelUnavailableError, MissingExtraError, ProviderError, ModelMismatchError
@@ -456,6 +458,8 @@ def _chunks(
         more.append(f", {value} AS c{place}")
     statement = read_sql("exploring/chunks_with_columns").replace("$columns", "".join(more))
     table = con.sql(statement, params=options).to_arrow_table().combine_chunks()
+    if not len(table) and filters.parameters():
+        raise InputError(why_nothing_passes(store._engine, filters))
     rids = table["rid"].to_numpy()
     vectors = np.empty((len(rids), store.dimensions), np.float32)
     order = np.argsort(rids)

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+import numpy as np
+
 from sqlrag.arguments import counted
 from sqlrag.engines.duckdb.metadata import read_metadata
 from sqlrag.engines.duckdb.schema import read_sql
@@ -92,7 +94,8 @@ class Analysis(Sequence[dict[str, Any]]):
     def __getitem__(self, key: slice) -> list[dict[str, Any]]: ...
     def __getitem__(self, key: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
         if isinstance(key, slice):
-            rows: list[dict[str, Any]] = self._table.take(list(range(len(self))[key])).to_pylist()
+            # A list would be of no type where it is empty.
+            rows: list[dict[str, Any]] = self._table.take(np.arange(len(self))[key]).to_pylist()
             return rows
         row: dict[str, Any] = self._table.slice(range(len(self))[key], 1).to_pylist()[0]
         return row

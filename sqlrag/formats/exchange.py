@@ -329,6 +329,8 @@ def write_store(
 
     Raises
     ------
+    InputError
+        The store has a document of the same id as a row of a table; it is unchanged.
     FormatError
         The contents cannot be stored.
     ModelMismatchError
@@ -442,6 +444,7 @@ def _fill(
             if values is None:
                 ids = batch.sources["doc_id"].to_pylist()
                 documents.check_collections(con, dict(zip(ids, batch.sources["collection"].to_pylist(), strict=True)))
+                documents.refuse_rows(con, ids)
                 documents.delete(con, ids)
                 wanted = dict(zip(*(batch.chunks[name].to_pylist() for name in ("node_id", "doc_id")), strict=True))
                 for node_id, owner in documents.taken(con, list(wanted)):

@@ -189,7 +189,8 @@ def import_faiss_json(
     Raises
     ------
     InputError
-        The names are not those of a pair, or a folder has none or several.
+        The names are not those of a pair, a folder has none or several, or the store has a document of the same id as a
+        row of a table; it is unchanged.
     NotFoundError
         One of the files does not exist.
     FormatError

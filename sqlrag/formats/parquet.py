@@ -460,6 +460,8 @@ def import_parquet(
 
     Raises
     ------
+    InputError
+        The store has a document of the same id as a row of a table; it is unchanged.
     FormatError
         A file is missing, damaged, changed or of another shape; the store is unchanged.
     ModelMismatchError

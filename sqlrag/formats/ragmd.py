@@ -407,6 +407,8 @@ def import_ragmd(
 
     Raises
     ------
+    InputError
+        The store has a document of the same id as a row of a table; it is unchanged.
     NotFoundError
         The file does not exist.
     FormatError

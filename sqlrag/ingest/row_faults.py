@@ -65,6 +65,14 @@ def unreadable(
             database or name, f"{database or name} is in use by another process: {said}. Close it there, or wait."
         )
     if "No files found" in said:
+        path = said.rpartition("pattern ")[2].strip('"')
+        if kind == "query" or (kind == "object" and source):
+            if Path(path).is_absolute():
+                return NotFoundError(f"There is no file {path!r}, which the query reads. Name an existing one.")
+            return NotFoundError(
+                f"There is no file {path!r} in {Path.cwd()}, from which the query reads relative paths. Run it in the "
+                "folder that it was written for, or index the rows again with a query that has absolute paths."
+            )
         return NotFoundError(f"There is no file {name}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
     if isinstance(error, duckdb.ConnectionException) or re.search(r"connection\b[^.]*\bclosed", said.lower()):
         return InputError(f"{name} cannot be read, because its connection is closed: {said}. Open it again.")
@@ -82,6 +90,15 @@ def unreadable(
         hint = _encoding_hint(source if kind == "files" else (), kind)
         return InputError(f"{name} has text that is not valid Unicode, so nothing was read: {said.rstrip('.')}. {hint}")
     return InputError(f"{name} cannot be read: {said}")
+
+
+def note_on_relative_paths(query: str) -> list[str]:
+    """Return a note on the first relative path of a file that a query reads."""
+    for path in re.findall(r"'([^']+)'", query):
+        if not Path(path).is_absolute() and glob.glob(path):  # noqa: PTH207 - a pattern as DuckDB has it
+            told = f"The query reads {path!r} from the current folder, and so does each update of these rows: run it in"
+            return [f"{told} {Path.cwd()}, or write the absolute path."]
+    return []
 
 
 def _extension_hint(said: str, query: str) -> str:

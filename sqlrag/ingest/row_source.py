@@ -278,6 +278,8 @@ class Staging:
         )
 
     def _of_series(self, name: str, column: Any) -> Any:
+        if str(getattr(column.dtype, "categories", column).dtype).startswith("period["):  # numbers, as Arrow has them
+            column = column.astype(object).map(str, na_action="ignore")
         try:
             return pa.Array.from_pandas(column)
         except UnicodeEncodeError:
@@ -302,7 +304,7 @@ class Staging:
             raise InputError("A column cannot be named rowid, as DuckDB numbers rows by it. Rename it by a query.")
         self.key = self.named("key", wanted.key)
         texts = wanted.text if isinstance(wanted.text, tuple) else self._template(wanted.text)
-        of_text = [self.named("text", name) for name in texts]
+        of_text = self.of_text = [self.named("text", name) for name in texts]
         left_out = {self.named("leave_out", name) for name in wanted.leave_out}
         self.title = None if wanted.title is None else self.named("title", wanted.title)
         self.tags = None if wanted.tags is None else self.named("tags", wanted.tags)

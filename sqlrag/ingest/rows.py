@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -32,6 +33,7 @@ from sqlrag.errors import InputError, NotFoundError, SqlragError
 from sqlrag.ingest.build import begin, ending, memory_for
 from sqlrag.ingest.chunk import chunk_metadata
 from sqlrag.ingest.kept import Kept, noting
+from sqlrag.ingest.row_faults import note_on_relative_paths
 from sqlrag.ingest.row_source import ROWS_AT_ONCE, Definition, Staging, definition_of
 from sqlrag.ingest.run import Failure, Report, Run, check_suffix, checked_collection, fit_to_window, model_of_new_file
 from sqlrag.ingest.update import Plan, Update, change_settings, changed_policy, wanted_policy
@@ -146,7 +148,8 @@ def index_rows(
     markdown
         The text is Markdown: it is cut at its headings, and searched without its markup.
     collection
-        The name of the source. None: that of the file that is read, without its suffix.
+        The name of the source. None: that of the file that is read, without its suffix; a file of this name in another
+        folder is refused then, unless the one that was read before is gone.
     database
         For a query: the path of the DuckDB file to run it in, which is only read and cannot reach other files; or an
         open connection of yours.
@@ -171,8 +174,8 @@ def index_rows(
     ------
     InputError
         There is no such column, the key is missing, not unique or of another type, a column cannot be stored, the query
-        is not one SELECT, the source cannot be read, has no rows, or has lost more than half of them. Nothing has been
-        changed.
+        is not one SELECT, the source cannot be read, has no rows, or has lost more than half of them, or the collection
+        is that of another file. Nothing has been changed.
     NotFoundError
         There is no such file to read.
     StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
@@ -188,6 +191,7 @@ def index_rows(
         source, database, key=key, text=text, title=title, metadata=metadata, tags=tags, markdown=markdown,
         leave_out=leave_out,
     )  # fmt: skip
+    is_named = collection is not None
     if collection is None:
         name = Path(definition.source[0]).name.partition(".")[0] if definition.kind == "files" else ""
         if not name or set(name) & set("*?[:#/"):
@@ -203,6 +207,7 @@ def index_rows(
         progress=progress,
         policy=policy,
         stemmer=stemmer,
+        is_named=is_named,
     )
     given = None if embedder is None else as_embedder(embedder)
     path = Path(os.fspath(arguments.path("db_path", db_path)))
@@ -402,6 +407,7 @@ class _Options:
     progress: Progress = "auto"
     policy: Mapping[str, object] = field(default_factory=dict)
     stemmer: str | None = None
+    is_named: bool = True  # somebody named the collection
 
     @property
     def bar_off(self) -> bool | None:
@@ -464,6 +470,8 @@ class _RowUpdate(Update):
             before = row_tables.sources(con)
             row_tables.check_name(collection, before)
             source = before.get(collection)
+            if source is not None and not options.is_named:
+                _refuse_another_file(Definition.of(source), definition, collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging.columns))
@@ -477,6 +485,8 @@ class _RowUpdate(Update):
                 report.warnings += _changed_columns(con, source, staging, definition)
             if source is None or Definition.of(source) != definition:
                 report.warnings += staging.notes_on_types()
+                if definition.kind == "query" and not definition.database:
+                    report.warnings += note_on_relative_paths(definition.source[0])
         if found.get("added") or found.get("changed"):
             self._model()  # before anything is written
         if not self.is_new and (options.policy or options.stemmer):
@@ -698,15 +708,34 @@ def _document(row: dict[str, Any], collection: str, mime: str) -> Document | Non
     )
 
 
+def _refuse_another_file(stored: Definition, wanted: Definition, collection: str) -> None:
+    """Raise InputError where a file has the name, not the path, of one that the rows of the collection are read from.
+
+    One that is gone was moved.
+    """
+    paths = [Path(one.source[0]) for one in (stored, wanted) if one.kind == "files" and len(one.source) == 1]
+    if len(paths) == 2 and all(path.exists() for path in paths) and not paths[0].samefile(paths[1]):
+        folder = re.sub(r"\W+", "_", paths[1].parent.name)
+        raise InputError(
+            f"The file has the rows of {paths[0]} as {collection!r}, and {paths[1]} is another file, whose rows would "
+            f"replace them. Name another collection for it, such as collection='{collection}_{folder}'; or, to replace "
+            f"those rows, collection={collection!r}."
+        )
+
+
 def _changed_columns(
     con: duckdb.DuckDBPyConnection, source: RowSource, staging: Staging, definition: Definition
 ) -> list[str]:
     """Return what has changed in the columns and the definition of a source, and what becomes of it."""
     old, new = row_tables.columns_of(con, source.collection), staging.columns
     notes = [f"The column {name} ({kind}) is new: every row gets it." for name, kind in new.items() if name not in old]
-    notes += [
-        f"The column {name} is not in the source any more: its values are removed." for name in old if name not in new
-    ]
+    for name in (name for name in old if name not in new):
+        why = "is not in the source any more"
+        if name in staging.of_text:
+            why = "is a part of the text now, and not named in metadata"
+        elif name in staging.types:
+            why = "is left out now"
+        notes.append(f"The column {name} {why}: its values are removed.")
     for name, kind in new.items():
         if (before := old.get(name, kind)) == kind:
             continue

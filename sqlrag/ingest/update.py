@@ -58,7 +58,7 @@ from sqlrag.ingest.run import (
 )
 from sqlrag.normalize import clean_name
 from sqlrag.progress import Bar, bar_is_off
-from sqlrag.types import DEFAULT_COLLECTION, Chunk
+from sqlrag.types import DEFAULT_COLLECTION, ROW, Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -161,7 +161,8 @@ class Planner:
                 reason = f"collection {old.collection!r} has a document of this doc_id; rename the file"
                 self.run.fail(Failure(doc_id, "failed", reason))
                 continue
-            elsewhere = old is not None and self._is_of_another(doc_id, old, states)
+            is_row = old is not None and old.mime.startswith(ROW)
+            elsewhere = old is not None and (is_row or self._is_of_another(doc_id, old, states))
             if old is not None and old.is_whole and (old.checksum, old.mime) == (state.checksum, state.mime):
                 if not elsewhere and (old.file_path, old.modified_at) != (state.file_path, state.modified_at):
                     plan.touched.append((doc_id, state.file_path, state.modified_at))
@@ -169,8 +170,9 @@ class Planner:
                     plan.unchanged.append(doc_id)
             elif old is not None and elsewhere:
                 reason = (
-                    f"the store has a document of this doc_id from {old.file_path or 'a program'}; delete that one "
-                    "(delete_documents), or give this folder a collection of its own (collection='NAME')"
+                    f"the store has a document of this doc_id from "
+                    f"{'a table' if is_row else old.file_path or 'a program'}; delete that one (delete_documents), or "
+                    "give this folder a collection of its own (collection='NAME')"
                 )
                 self.run.fail(Failure(doc_id, "failed", reason))
             else:

@@ -147,6 +147,17 @@ def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
     return found
 
 
+def negated_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a filter of what must not hold by the negated conditions of one; {} where it has none."""
+    opposites = [
+        one.opposite()
+        for one in chain.from_iterable(_of_object(metadata))
+        if (one.negated or one.operator in ("$ne", "$nin")) and one.operator not in FLAGS
+        if one.field not in KEYS and one.holds_without_field()
+    ]
+    return {"$or": [{one.field: one.as_object()} for one in opposites]} if opposites else {}
+
+
 def _merged(conditions: list[Condition]) -> dict[str, Any]:
     fields = [condition.field for condition in conditions]
     if len(set(fields)) == len(fields):

@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.filters import Filters, compared_fields, filter_hints
+from sqlrag.ranking.filters import Filters, compared_fields, filter_hints, negated_of
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -377,6 +377,14 @@ class Run:
         if len(asked) > 1 and not any("No chunk passes" in notice for notice in self.notices):
             self.notices += _unknown(self.engine, "collections", "collection", asked)
 
+    def _explain_negations(self) -> None:
+        """Say what a negated condition names that no chunk has, so that it holds for every one."""
+        filters = self.plan.filters
+        negated = negated_of(filters.metadata or {})
+        if negated and not any("No chunk passes" in notice for notice in self.notices):
+            hints = _hints_on_fields(self.engine, filters, negated)
+            self.notices += [f"$ne, $nin or $not of the filters holds for every chunk. {hint}" for hint in hints]
+
     def _explain_words(self, passing: str) -> None:
         """Say what no chunk holds, and whether that is so with the filters only."""
         plan = self.plan
@@ -419,6 +427,7 @@ class Run:
         plan = self.plan
         self._explain_nothing()
         self._explain_collections()
+        self._explain_negations()
         self._explain_distance()
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)
@@ -528,19 +537,27 @@ _MOST_KNOWN = 10_000
 
 def why_nothing_passes(engine: Engine, filters: Filters) -> str:
     """Say that no chunk passes the filters, and which of their names and values no chunk has."""
-    asked, metadata = filters.as_written(), filters.metadata or {}
-    compared = compared_fields(metadata)
+    asked = filters.as_written()
     hints = [
         *_unknown(engine, "collections", "collection", asked.get("collection", ())),
         *_unknown(engine, "tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
-        *_unknown(engine, "metadata_fields", "metadata field", compared),
+        *_hints_on_fields(engine, filters, filters.metadata or {}),
+    ]
+    return " ".join([f"No chunk passes the filters: {shown(asked)}.", *hints])
+
+
+def _hints_on_fields(engine: Engine, filters: Filters, metadata: Mapping[str, Any]) -> list[str]:
+    """Return which fields of a metadata filter no chunk has, and which of its values are not like those of a field."""
+    compared = compared_fields(metadata)
+    first = engine.first_values(compared, filters.parameters().get("collection"))
+    return [
+        *_unknown(engine, "metadata_fields", "metadata field", [name for name in compared if name not in first]),
         *filter_hints(
             metadata,
-            engine.first_values(compared, asked.get("collection")),
+            first,
             lambda one: engine.any_passes(engine.passing_filters(Filters(filters.collection, metadata=one))),
         ),
     ]
-    return " ".join([f"No chunk passes the filters: {shown(asked)}.", *hints])
 
 
 def _unknown(engine: Engine, kind: str, what: str, names: Iterable[str]) -> Iterator[str]:

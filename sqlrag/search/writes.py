@@ -223,9 +223,9 @@ class Writes(Queries):
         Raises
         ------
         InputError
-            Ids repeat or are blank, a chunk has the id of one of another document, has no document, is blank or is not
-            the slice that its offsets cut, counts differ, a field is of the wrong type, or a vector is zero or not
-            finite.
+            Ids repeat or are blank, a document has the id of a row of a table, a chunk has the id of one of another
+            document, has no document, is blank or is not the slice that its offsets cut, counts differ, a field is of
+            the wrong type, or a vector is zero or not finite.
         ModelMismatchError
             The vectors have another number of dimensions.
         StoreError

@@ -628,7 +628,7 @@ class TestDistinctiveTerms:
     @pytest.mark.parametrize(
         ("group", "against", "message"),
         [
-            ({"collection": "nowhere"}, None, "No chunk of .* passes group="),
+            ({"collection": "nowhere"}, None, "No chunk passes the filters: .*'nowhere'"),
             ({}, None, "passes against={} beside those of group"),
             ({"tag": "x"}, None, "group has tag; the filters are collection"),
             ("tickets", None, "group must be a dict"),
@@ -840,6 +840,29 @@ class TestEmbedRows:
             embed_rows(kb.with_name("none.duckdb"))
         with pytest.raises(ModelMismatchError):
             embed_rows(kb, embedder=HashingEmbedder("hashing-32"))
+
+
+NOTHING_PASSES = r"No chunk passes the filters: .*'stars'.*No chunk has the metadata field 'stars'"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda kb, filters: embed_rows(kb, **filters),
+        lambda kb, filters: trend("parcel", kb, threshold=0.3, by="day", **filters),
+        lambda kb, filters: distinctive_terms(kb, filters),
+    ],
+)
+def test_a_selection_without_any_chunk_is_refused_with_what_is_not_there(kb, call):
+    with pytest.raises(InputError, match=NOTHING_PASSES):
+        call(kb, {"metadata": {"stars": {"$gt": 9}}})
+
+
+def test_a_result_without_rows_is_shown():
+    nothing = near_duplicates(rows_of([[1, 0], [0, 1]]))
+    assert nothing[:5] == []
+    assert repr(nothing).splitlines()[0] == "0 rows"
+    assert "0 rows" in nothing._repr_html_()
 
 
 def test_results_are_frames_and_sequences():

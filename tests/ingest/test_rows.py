@@ -28,6 +28,7 @@ from sqlrag.embedders.hashing import HashingEmbedder
 from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.statements import identifier
 from sqlrag.ingest.row_source import ROWS_AT_ONCE
+from sqlrag.types import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -702,6 +703,62 @@ class TestUpdates:
             sqlrag.update_rows(kb, embedder=HASHING, progress="off")
         assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
 
+    def test_a_file_of_the_same_name_in_another_folder(self, tmp_path):
+        kb = tmp_path / "k.duckdb"
+        for year in ("2023", "2024"):
+            (tmp_path / year).mkdir()
+            write(tmp_path / year / "reviews.csv", f"SELECT 1 AS id, 'of {year}' AS body")
+        old, new = (tmp_path / year / "reviews.csv" for year in ("2023", "2024"))
+        build(old, kb, title=None)
+        with pytest.raises(
+            InputError, match=r"2023/reviews\.csv as 'reviews', and .*2024/reviews\.csv is another file.*"
+        ):
+            build(new, kb, title=None)
+        assert read(kb, "SELECT row_text FROM rows_of_reviews") == [("of 2023",)]
+        assert counts(build(new, kb, title=None, collection="reviews_2024")) == {"added": 1}
+        assert counts(build(new, kb, title=None, collection="reviews")) == {"changed": 1}
+        (tmp_path / "link").symlink_to(tmp_path / "2024")
+        assert counts(build(tmp_path / "link" / "reviews.csv", kb, title=None)) == {"unchanged": 1}
+        new.rename(tmp_path / "reviews.csv")
+        assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
+
+    def test_a_query_reads_relative_paths_from_the_current_folder(self, tmp_path, monkeypatch):
+        kb = tmp_path / "k.duckdb"
+        write(tmp_path / "rows.csv", "SELECT 1 AS id, 'a' AS body")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path)
+        (note,) = build("SELECT id, body FROM 'rows.csv' WHERE body <> 'b'", kb, title=None, collection="t").warnings
+        assert note.startswith("The query reads 'rows.csv' from the current folder, and so does each update")
+        assert build(f"FROM '{tmp_path}/rows.csv'", kb, title=None, collection="u").warnings == []
+        monkeypatch.chdir("elsewhere")
+        told = r"There is no file 'rows\.csv' in .*elsewhere, from which the query reads relative paths\. Run it in"
+        with pytest.raises(NotFoundError, match=told):
+            update(kb, collection="t")
+        assert counts(update(kb, collection="u")) == {"unchanged": 1}
+        (tmp_path / "rows.csv").unlink()
+        with pytest.raises(NotFoundError, match=r"There is no file '/.*/rows\.csv', which the query reads\."):
+            update(kb, collection="u")
+
+    def test_columns_that_are_kept_no_more(self, kb, tickets):
+        notes = build(tickets, kb, text="{body} for {price}", leave_out=["channel"]).warnings
+        assert "The column price is a part of the text now, and not named in metadata: its values are removed." in notes
+        assert "The column channel is left out now: its values are removed." in notes
+        kept = build(tickets, kb, text="{body} for {price}", metadata=["price"]).warnings
+        assert "The column price (DECIMAL(10,2)) is new: every row gets it." in kept
+        assert "The column open is left out now: its values are removed." in kept
+
+    def test_periods_of_pandas_are_texts(self, tmp_path):
+        months = pd.Series(pd.PeriodIndex(["2024-01", None, "2024-03"], freq="M"))
+        quarters = pd.Series(pd.Categorical(pd.period_range("2024Q1", periods=3, freq="Q")))
+        frame = pd.DataFrame({"id": [1, 2, 3], "body": list("abc"), "month": months, "quarter": quarters})
+        kb = tmp_path / "k.duckdb"
+        build(frame, kb, collection="t", title=None)
+        assert read(kb, "SELECT month, quarter FROM rows_of_t ORDER BY id") == [
+            *[("2024-01", "2024Q1"), (None, "2024Q2"), ("2024-03", "2024Q3")]
+        ]
+        found = sqlrag.lexical_query("a", kb, metadata={"month": {"$gte": "2024-01"}})
+        assert found[0]["metadata"]["month"] == "2024-01"
+
     def test_unknown_collections(self, kb, tmp_path):
         with pytest.raises(NotFoundError, match=r"no source of rows 'nothing'. It has tickets."):
             update(kb, collection="nothing")
@@ -1292,6 +1349,36 @@ class TestEverywhere:
             assert sqlrag.lexical_query("word3", path)[0]["row_key"] == 3
         (first, second) = sqlrag.update_rows(merged.path, embedder=HASHING, progress="off")
         assert (counts(first), counts(second)) == ({"unchanged": 5}, {"unchanged": 30})
+
+    @pytest.mark.parametrize("name", ["kb.parquet", "kb.ragmd", "kb.rag", "vectors-kb.faiss"])
+    def test_no_import_empties_their_tables(self, kb, tmp_path, name):
+        expected, path = self.rows(kb), tmp_path / name
+        sqlrag.convert(kb, path)
+        with pytest.raises(InputError, match=r"/0\" as a row of the table .* \(35 such documents\)\. Use another file"):
+            sqlrag.convert(path, kb)
+        assert self.rows(kb) == expected
+        sqlrag.delete_documents(kb, collection=["tickets", "Big 'ones'"])
+        assert sqlrag.convert(path, kb).documents == 35
+
+    def test_no_program_empties_their_tables(self, kb):
+        expected = self.rows(kb)
+        with sqlrag.open_store(kb, read_only=False, embedder=HASHING) as store:
+            other = sqlrag.Document("tickets/1", "another text", "tickets")
+            chunks = [Chunk("tickets/1", 0, "another text", collection="tickets")]
+            with pytest.raises(InputError, match=r"'tickets/1' as a row of the table 'tickets'"):
+                store.upsert([other], chunks, HASHING.embed(["another text"], kind="document"))
+            store.index(chunks)  # keeps the document, and what else is known of it
+        assert self.rows(kb)[1] == expected[1]
+        assert read(kb, "SELECT price, row_text FROM rows_of_tickets WHERE id = 1") == [
+            (decimal.Decimal("1.25"), "another text")
+        ]
+
+    def test_no_document_of_bytes_takes_the_place_of_a_row(self, tmp_path):
+        kb = tmp_path / "kb.duckdb"
+        build("SELECT 'a.md' AS id, 'one' AS body", kb, title=None, collection=DEFAULT_COLLECTION)
+        report = sqlrag.add_documents({f"{DEFAULT_COLLECTION}/a.md": b"# Two"}, kb, embedder=HASHING)
+        assert "from a table; delete that one" in report.failures[0].reason
+        assert read(kb, f"SELECT row_text FROM rows_of_{DEFAULT_COLLECTION}") == [("one",)]
 
     @pytest.mark.slow
     def test_an_upgrade_keeps_them(self, kb):

@@ -128,6 +128,44 @@ def test_a_value_that_is_none_of_the_field_is_explained(tickets, wanted, told):
     assert notice == f"No chunk passes the filters: {{'metadata': {wanted}}}. {told}"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"priorty": {"$ne": 3}}, "No chunk has the metadata field 'priorty'; did you mean 'priority'?"),
+        ({"$not": {"nothing": {"$gt": 3}}}, "No chunk has the metadata field 'nothing'"),
+        ({"priority": {"$ne": "3"}}, "The metadata field 'priority' holds numbers such as 1; '3' is none."),
+        ({"priority": {"$nin": ["3"]}}, "The metadata field 'priority' holds numbers such as 1; '3' is none."),
+        ({"created": {"$ne": ODD}}, f"The metadata field 'created' holds dates such as '2025-01-01'; {ODD!r} is none."),
+    ],
+)
+def test_a_negation_that_holds_for_every_chunk_is_noticed(tickets, wanted, told):
+    with Store(tickets) as store:
+        found = store.lexical_query("zebra", metadata=wanted)
+    (notice,) = found.notices
+    assert notice.startswith(f"$ne, $nin or $not of the filters holds for every chunk. {told}")
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *(
+            {"priority": {"$ne": 3}},
+            {"priority": {"$nin": [2, "3"]}},
+            {"priority": {"$ne": 9}},
+            {"kind": {"$ne": None}},
+        ),
+        *({"nothing": {"$exists": False}}, {"nothing": None}, {"$not": {"nothing": {"$exists": True}}}),
+        *({"$doc_id": {"$ne": "d1"}}, {"$or": [{"nothing": {"$ne": None}}, {"priority": 1}]}),
+    ],
+)
+def test_a_negation_that_may_be_meant_is_not(tickets, wanted):
+    with Store(tickets) as store:
+        found = store.lexical_query("zebra", metadata=wanted)
+    assert found
+    assert found.notices == []
+
+
 @pytest.mark.parametrize("wanted", [{"priority": 9}, {"created": "2024-01-01"}, {"created": {"$lt": "2025"}}])
 def test_a_value_that_could_be_there_needs_no_explanation(tickets, wanted):
     with Store(tickets) as store:

@@ -184,6 +184,7 @@ def write(
     check_rows(documents, chunks, 0 if vectors is None else len(vectors))
     check_collections(con, {document.doc_id: document.collection for document in documents})
     wanted = {chunk.node_id: chunk.doc_id for chunk in chunks}
+    refuse_rows(con, [document.doc_id for document in documents if not document.mime.startswith(ROW)])
     refuse_taken(taken(con, list(wanted), [*(document.doc_id for document in documents), *gone]), wanted)
     # Read here, since another thread may have changed them.
     settings = read_metadata(con)
@@ -432,6 +433,18 @@ def refuse_moved(found: Iterable[tuple[Any, ...]], wanted: Mapping[str, str]) ->
                 f"The document {doc_id!r} is in collection {collection!r} already, so it cannot be added to "
                 f"{wanted[doc_id]!r}. Use another doc_id, such as {wanted[doc_id]}:{doc_id}."
             )
+
+
+def refuse_rows(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
+    """Raise InputError where documents to be replaced are rows of a table, whose columns would lose their values."""
+    rows = row_tables.stored(con, doc_ids)
+    if rows:
+        collection = rows[0].partition("/")[0]
+        raise InputError(
+            f"The file has {rows[0]!r} as a row of the table {collection!r}, whose columns a document in its place "
+            f"would lose ({counted(len(rows), 'such document')}). Use another file, or another doc_id; or remove it "
+            f"first: delete_documents(doc_ids={rows[0]!r}), or collection={collection!r} for all."
+        )
 
 
 def taken(

@@ -174,6 +174,16 @@ def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
             con.execute(f"DELETE FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))", [own])  # noqa: S608 - quoted
 
 
+def stored(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
+    """Return those of the documents that have the values of a row, in order."""
+    found: list[str] = []
+    for collection in sources(con) if doc_ids else ():
+        table = identifier(table_of(collection))
+        rows = con.execute(f"SELECT doc_id FROM {table} WHERE doc_id IN (SELECT unnest($1))", [list(doc_ids)])  # noqa: S608 - quoted
+        found += [doc_id for (doc_id,) in rows.fetchall()]
+    return sorted(found)
+
+
 def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -> None:
     """Give each chunk of a row its ``row_key``: the key in its own type, as text where it is none of that type now."""
     rows = [chunk for chunk in chunks if str(chunk["metadata"].get("mime")).startswith(ROW)]

@@ -266,6 +266,8 @@ def import_ragfile(
 
     Raises
     ------
+    InputError
+        The store has a document of the same id as a row of a table; it is unchanged.
     FormatError
         The file is damaged, was edited or is of another writer; the store is unchanged.
     ModelMismatchError
