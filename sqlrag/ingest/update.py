@@ -15,7 +15,7 @@ from sqlrag.arguments import counted
 from sqlrag.embedders.base import as_embedder, short_name
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
-from sqlrag.engines.duckdb.documents import delete, replace_rows, same_id, taken
+from sqlrag.engines.duckdb.documents import delete, delete_documents, replace_rows, same_id, taken
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.metadata import (
     chunk_policy_of,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from sqlrag.engines.duckdb.documents import DeleteReport
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.engines.duckdb.rows import SourceState
     from sqlrag.ingest.folder import SkippedFile
@@ -344,6 +345,36 @@ def _folders(
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
     }
     return [Folder(*one, *(known.get(":".join(one)) for known in (patterns, ignored))) for one in sorted(found)]
+
+
+def remove_folder(
+    db_path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    collection: str | None = None,
+    *,
+    wait_seconds: float | None = None,
+) -> DeleteReport:
+    """Delete the documents that were read from a folder which is gone for good, of one collection or of all.
+
+    Raises
+    ------
+    InputError
+        The folder is there: ``update_embeddings(..., prune=True)`` compares it.
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
+        The file cannot be written.
+    """
+    place = clean_name(os.path.realpath(folder))
+    if find_stored(place) is not None:
+        raise InputError(f"{place} is there: update_embeddings(..., prune=True) removes what it has no more.")
+    with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
+        doc_ids = [
+            doc_id
+            for doc_id, state in read_states(database.cursor()).items()
+            if state.chunk_policy is not None
+            and collection in (None, state.collection)
+            and root_of(doc_id, state) == place
+        ]
+        return delete_documents(database, doc_ids, None, {})
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:

@@ -151,6 +151,28 @@ def test_update_knows_its_folders_and_their_patterns(here):
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
 
 
+def test_a_folder_that_is_gone_for_good_blocks_no_other(here):
+    write(here, more__a_md="alpha", more__b_md="beta")
+    assert run("update", "kb.duckdb", "more").exit_code == 0
+    (here / "more").rename(here / "away")
+    write(here / "docs", new_md="gamma")
+    (here / "sqlrag.toml").write_text("[store]\nfile = 'kb.duckdb'\n")  # which names no collection
+    done = run("update", "kb.duckdb", "--prune", "-f", "json")
+    assert (done.exit_code, [one["added"] for one in json.loads(done.stdout)]) == (1, [["new.md"]])
+    remedy = f"this removes its documents: sqlrag update kb.duckdb {here.resolve() / 'more'} --prune"
+    assert remedy in done.stderr
+    done = run("update", "kb.duckdb", "more")
+    assert (done.exit_code, remedy in done.stderr) == (1, True)
+    done = run("update", "kb.duckdb", "more", "--prune", "--collection", "other")
+    assert done.exit_code == 1
+    done = run("update", "kb.duckdb", "more", "--prune")
+    assert (done.exit_code, done.stdout) == (0, "2 documents with 2 chunks deleted, 0 unknown\n")
+    assert run("update", "kb.duckdb").exit_code == 0
+    with Store("kb.duckdb") as store:
+        found = store.cursor().execute("SELECT doc_id FROM sources ORDER BY doc_id").fetchall()
+    assert found == [("mango.md",), ("new.md",), ("pump.md",)]
+
+
 @pytest.mark.slow
 def test_update_knows_what_was_ignored_the_last_time(here):
     """Also of a folder that has been moved, and until something else is ignored, or nothing."""
