@@ -875,6 +875,22 @@ class TestPathsBelowTheFolder:
         assert update(tmp_path / "others", again, prune=True).removed == []
         assert update(tmp_path / "docs", again, prune=True).removed == ["a.md"]
 
+    def test_prune_leaves_what_was_merged_or_imported_without_a_folder(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        other = build(tmp_path, "other.duckdb", folder="others", c_md="# C\n\ngamma")
+        sqlrag.convert(other, tmp_path / "x.ragmd")
+        again = sqlrag.convert(tmp_path / "x.ragmd", tmp_path / "again.duckdb").path
+        both = sqlrag.merge([kb, again], tmp_path / "both.duckdb").path
+        sqlrag.convert(tmp_path / "x.ragmd", kb)
+        for file in (both, kb):
+            assert self.paths(file) == {"a.md": "a.md", "c.md": "?/c.md", "sub/b.md": "sub/b.md"}
+            report = update(tmp_path / "docs", file, prune=True)
+            assert (len(report.unchanged), report.removed) == (2, [])
+            assert update(tmp_path / "others", file).unchanged == ["c.md"]
+            assert self.paths(file)["c.md"] == "c.md"
+        alone = sqlrag.merge([again], tmp_path / "alone.duckdb").path
+        assert self.paths(alone) == {"c.md": "c.md"}
+
     @staticmethod
     def lengthen(kb, tmp_path):
         """Make the file as an earlier version wrote it."""
