@@ -503,9 +503,16 @@ def delete(
     from sqlrag.search.change import delete_documents
     from sqlrag.search.open import open_store
 
-    if doc_id and doc_id[0].endswith(".duckdb") and Path(doc_id[0]).is_file():  # as other commands take it
-        db, doc_id = one_file(place(doc_id[0]), db), doc_id[1:]
-    file = one_file(None, db, or_here=False)
+    # The file among the arguments, as other commands take it.
+    files = [one for one in doc_id or () if one.endswith(".duckdb") and Path(one).is_file()]
+    if doc_id and files:
+        db = one_file(place(files[0]), db)
+        doc_id.remove(files[0])
+    if db is None:
+        here = (sorted(Path().glob("*.duckdb")) or [Path("kb.duckdb")])[0]
+        line = shlex.join(["sqlrag", "delete", str(here), *(doc_id or ["DOC_ID"])])
+        raise typer.BadParameter(f"Name the file to delete from, such as: {line}.{files_here()}")
+    file = db
     if not (doc_id or checksum or collection or tags_any or tags_all or metadata):
         raise InputError(
             "Nothing says what to delete. Name documents, or what they have in common: --checksum, --collection, "
@@ -540,14 +547,9 @@ def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
     return where(files or db or from_environment() or only_file_here())
 
 
-def one_file(file: Path | None, db: Path | None, *, or_here: bool = True) -> Path:
+def one_file(file: Path | None, db: Path | None) -> Path:
     """Return the file that was named, as an argument or else by --db or SQLRAG_DB, or the only one here."""
     by_option = str(db) != os.environ.get("SQLRAG_DB")
     if file and db and by_option and os.path.realpath(file) != os.path.realpath(db):
         raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
-    named = file or db
-    if named is None and or_here:
-        return only_file_here()[0]  # type: ignore[no-any-return]
-    if named is None:
-        raise typer.BadParameter(f"Name a file, such as kb.duckdb.{files_here()}")
-    return named
+    return file or db or only_file_here()[0]

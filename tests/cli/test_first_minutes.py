@@ -82,7 +82,8 @@ def test_build_search_and_update_need_no_file_to_be_named(here):
     assert "the file is kb.duckdb, the only one here" in run("check").stderr
     done = run("delete", "docs/mango.md")  # what removes something has to be told where
     assert done.exit_code == 2
-    assert "Name a file, such as kb.duckdb. Here is kb.duckdb." in words(done)
+    assert "Name the file to delete from, such as: sqlrag delete kb.duckdb docs/mango.md. Here is" in words(done)
+    assert run("delete", "mango.md", "kb.duckdb", "pump.md").stdout.startswith("2 documents with ")
 
 
 def test_ask_without_a_model_says_what_to_name(here):
