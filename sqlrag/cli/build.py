@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,7 @@ from sqlrag.cli.options import (
 )
 from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
 from sqlrag.errors import InputError, NotFoundError
+from sqlrag.normalize import clean_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -281,18 +283,28 @@ def update(
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
     wait: Wait = None,
-) -> None:
+) -> int:
     """Bring a file up to date with the folders and tables that it was built from; only changes are embedded.
 
     Without --prune nothing is removed. A folder that is named is read alone, and the documents of others stay as they
-    are; one that has been moved is recognised by its files.
+    are; one that has been moved is recognised by its files. One that is gone for good is named with --prune.
     """
     from sqlrag.ingest.rows import not_read_again, update_rows
-    from sqlrag.ingest.update import apply_settings, folders_of
+    from sqlrag.ingest.update import apply_settings, folders_of, remove_folder
 
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
     known, tables = folders_of(path, wait_seconds=wait)
+    gone = _not_there(path, known, named, collection)
+    if named is not None and gone:
+        if not prune:
+            raise NotFoundError(gone[0])
+        report = remove_folder(path, named, collection, wait_seconds=wait)
+        counts, *details = str(report).splitlines()
+        for line in details if form is Format.table and not quiet else ():
+            write_message(line.strip())
+        write_facts(vars(report), form, "" if quiet else counts)
+        return 0
     wanted = folders_to_read(path, known, bool(tables), named, collection, pattern, ignore)
     of_folders = {
         "pattern": pattern, "ignore": ignore, "model": model, "chunk_size": chunk_size, "chunk_overlap": chunk_overlap,
@@ -302,7 +314,7 @@ def update(
     wished = {name for name, one in of_folders.items() if one not in (None, config.applied.get(name))}
     if not wanted and wished & {"pattern", "ignore"}:
         raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
-    if not wanted and not tables and not wished:
+    if not wanted and not gone and not tables and not wished:
         raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
     settings: dict[str, Any] = {
         "embed_model_name": model,
@@ -336,7 +348,7 @@ def update(
         lines.append(text)
     if named is not None:
         write_facts(summaries[0], form, lines[0])
-        return
+        return 0
     if lines and form is Format.table and not quiet:
         write("\n".join(lines))
     of_rows: list[RowsReport] = []
@@ -347,6 +359,30 @@ def update(
         of_rows = update_rows(path, collection=collection, prune=prune, wait_seconds=wait, verbose=not quiet)
     if of_rows or form is not Format.table:
         write_reports(of_rows, form, quiet=quiet, others=summaries)
+    for line in gone:
+        write_message(f"error: {line}")
+    return 1 if gone else 0
+
+
+def _not_there(path: Path, known: Sequence[Folder], named: Path | None, collection: str | None) -> list[str]:
+    """Return what is to be said of each folder of a file that is not there, or of the one that was named."""
+    from sqlrag.ingest.folder import find_stored
+
+    gone = {one.path for one in known if collection in (None, one.collection) and find_stored(one.path) is None}
+    if named is not None:
+        gone &= {clean_name(os.path.realpath(named))}
+    elif config.in_force and config.in_force.collections and _is_configured(path, known, has_rows=False):
+        return []  # the configuration says where they are
+    said = []
+    for folder in sorted(gone):
+        near = path.with_name(Path(folder).name)
+        update = f"sqlrag update {shlex.quote(str(path))}"
+        said.append(
+            f"The folder {folder} of {path} is not there. If it has been moved, name it: {update} "
+            f"{shlex.quote(str(near)) if near.is_dir() else 'FOLDER'}. If it is gone for good, this removes its "
+            f"documents: {update} {shlex.quote(folder)} --prune"
+        )
+    return said
 
 
 def folders_to_read(
@@ -359,6 +395,8 @@ def folders_to_read(
     ignore: list[str] | None,
 ) -> list[config.Source]:
     """Return what to read: the folder that was named, else those configured, else those that the file knows."""
+    from sqlrag.ingest.folder import find_stored
+
     configured = config.in_force.collections if config.in_force else []
     if named is None and not _is_configured(path, known, has_rows):
         configured = []  # another file of the same project, such as one of tables
@@ -377,15 +415,11 @@ def folders_to_read(
             return [config.Source(collection or "default", named, pattern, ignore)]
         last = wanted[0]
         return [config.Source(last.collection, named, pattern or last.patterns, ignore or last.ignore)]
-    for one in wanted:
-        if not Path(one.path).is_dir():
-            near = path.with_name(Path(one.path).name)
-            raise NotFoundError(
-                f"The folder {one.path} of {path} is not there. If it has been moved, name it: sqlrag update {path} "
-                f"{near if near.is_dir() else 'FOLDER'}"
-            )
+    there = [(one, find_stored(one.path)) for one in wanted]
     return [
-        config.Source(one.collection, Path(one.path), pattern or one.patterns, ignore or one.ignore) for one in wanted
+        config.Source(one.collection, place, pattern or one.patterns, ignore or one.ignore)
+        for one, place in there
+        if place is not None
     ]
 
 
@@ -469,9 +503,16 @@ def delete(
     from sqlrag.search.change import delete_documents
     from sqlrag.search.open import open_store
 
-    if doc_id and doc_id[0].endswith(".duckdb") and Path(doc_id[0]).is_file():  # as other commands take it
-        db, doc_id = one_file(place(doc_id[0]), db), doc_id[1:]
-    file = one_file(None, db, or_here=False)
+    # The file among the arguments, as other commands take it.
+    files = [one for one in doc_id or () if one.endswith(".duckdb") and Path(one).is_file()]
+    if doc_id and files:
+        db = one_file(place(files[0]), db)
+        doc_id.remove(files[0])
+    if db is None:
+        here = (sorted(Path().glob("*.duckdb")) or [Path("kb.duckdb")])[0]
+        line = shlex.join(["sqlrag", "delete", str(here), *(doc_id or ["DOC_ID"])])
+        raise typer.BadParameter(f"Name the file to delete from, such as: {line}.{files_here()}")
+    file = db
     if not (doc_id or checksum or collection or tags_any or tags_all or metadata):
         raise InputError(
             "Nothing says what to delete. Name documents, or what they have in common: --checksum, --collection, "
@@ -506,14 +547,9 @@ def named_files(files: list[Path] | None, db: list[Path] | None) -> Any:
     return where(files or db or from_environment() or only_file_here())
 
 
-def one_file(file: Path | None, db: Path | None, *, or_here: bool = True) -> Path:
+def one_file(file: Path | None, db: Path | None) -> Path:
     """Return the file that was named, as an argument or else by --db or SQLRAG_DB, or the only one here."""
     by_option = str(db) != os.environ.get("SQLRAG_DB")
     if file and db and by_option and os.path.realpath(file) != os.path.realpath(db):
         raise typer.BadParameter(f"Two files are named, {file} and --db {db}. Name one.")
-    named = file or db
-    if named is None and or_here:
-        return only_file_here()[0]  # type: ignore[no-any-return]
-    if named is None:
-        raise typer.BadParameter(f"Name a file, such as kb.duckdb.{files_here()}")
-    return named
+    return file or db or only_file_here()[0]

@@ -453,6 +453,7 @@ def _fill(
                 replaced.update(ids)
             first = documents.insert_tables(con, batch.sources, batch.chunks, vectors, compatible)
             if values is None:
+                con.execute(read_sql("index/unknown_folder"), {"doc_ids": ids})
                 lexical.add_chunks(con, first, settings["stemmer"])
         for owner, (node_id, doc_id) in sorted(owners.items()):
             if owner not in replaced:

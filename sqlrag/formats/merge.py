@@ -136,7 +136,7 @@ def merge(
                     _copy_records(con, parts, readers, table, key)
                 for part, reader in zip(parts, readers, strict=True):
                     row_tables.merge(con, part.path, reader)
-                for collection, folder in con.execute("SELECT collection, input_dir FROM collections").fetchall():
+                for collection, folder in con.execute(read_sql("many/folders")).fetchall():
                     metadata.shorten_paths(con, collection, folder)
                 lexical.add_chunks(con, 0, values["stemmer"])
                 refresh_counts(con)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -15,7 +16,7 @@ from sqlrag.arguments import counted
 from sqlrag.embedders.base import as_embedder, short_name
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
-from sqlrag.engines.duckdb.documents import delete, replace_rows, same_id, taken
+from sqlrag.engines.duckdb.documents import delete, delete_documents, replace_rows, same_id, taken
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.metadata import (
     chunk_policy_of,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from sqlrag.engines.duckdb.documents import DeleteReport
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.engines.duckdb.rows import SourceState
     from sqlrag.ingest.folder import SkippedFile
@@ -153,6 +155,7 @@ class Planner:
         plan.missing = self._missing(plan, states, report.skipped)
         left_out = self._duplicates(states, plan, report)
         moved = self._moved(plan, states)
+        refused = Counter[str]()
         for doc_id, (path, state) in states.items():
             old = self.stored.get(doc_id)
             if doc_id in left_out:
@@ -175,11 +178,28 @@ class Planner:
                     "give this folder a collection of its own (collection='NAME')"
                 )
                 self.run.fail(Failure(doc_id, "failed", reason))
+                refused[self._root_of(doc_id, old) or ""] += 1
             else:
                 twin = moved.get(doc_id) or self._twins.get((state.checksum, state.mime))
                 plan.work.append(Work(doc_id, path, state.checksum, twin))
                 if self.prune and doc_id in moved:
                     plan.renamed[doc_id] = moved[doc_id]
+        for root, count in sorted(refused.items()):
+            if root not in ("", _UNKNOWN) and find_stored(root) is None:
+                have = "has" if count == 1 else "have"
+                report.warnings.append(
+                    f"{counted(count, 'file')} here {have} the name of a document of {root}, which is not there. Fewer "
+                    "than half of its documents are here as they were, so this is taken for another folder. If it is "
+                    "that one, changed since: remove the documents from there, then update again (sqlrag update FILE "
+                    f"{shlex.quote(root)} --prune; delete_documents)."
+                )
+        unknown = [doc_id for doc_id in self._by_root().get(_UNKNOWN, ()) if doc_id not in states]
+        if unknown:
+            report.warnings.append(
+                f"{counted(len(unknown), 'document')} of the file, such as {unknown[0]}, came from another format, "
+                "which does not have the folder, and no file of that name is here. An update with prune leaves what is "
+                "not known to be of its folder: update the right folder, or delete them (delete_documents)."
+            )
         if self.prune:
             renamed = set(plan.renamed.values())
             plan.removed += [doc_id for doc_id in plan.missing if doc_id not in renamed]
@@ -211,7 +231,7 @@ class Planner:
         """Return the documents that were read from this folder and are not in it any more."""
         missing = []
         for root, doc_ids in self._by_root().items():
-            if root not in self._ours(states):
+            if root not in self._ours(states) or root == _UNKNOWN:
                 continue
             gone = [doc_id for doc_id in doc_ids if self.is_gone(doc_id, plan.found, skipped)]
             missing += gone
@@ -254,7 +274,7 @@ class Planner:
     def _is_of_another(self, doc_id: str, old: SourceState, states: States) -> bool:
         """Return whether a stored document is not this folder's, so that a file of its name must not replace it."""
         root = self._root_of(doc_id, old)
-        if root in self._ours(states):
+        if root in self._ours(states) or (root == _UNKNOWN and old.checksum == states[doc_id][1].checksum):
             return False
         path = find_stored(old.file_path) if old.file_path else None
         return path is None or not path.samefile(states[doc_id][0])
@@ -306,8 +326,12 @@ def _relative(doc_id: str, collection: str) -> str:
     return doc_id.removeprefix("" if collection == DEFAULT_COLLECTION else f"{collection}:")
 
 
+# The folder of documents that came from another format, in which it is not stored.
+_UNKNOWN = "?"
+
+
 def root_of(doc_id: str, state: SourceState) -> str | None:
-    """Return the folder that a document was read from, None where a program gave it."""
+    """Return the folder that a document was read from, "?" where that is not known, None where a program gave it."""
     name = "/" + _relative(doc_id, state.collection)
     return (state.file_path.removesuffix(name) or "/") if state.file_path.endswith(name) else None
 
@@ -343,9 +367,39 @@ def _folders(
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
-        if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, "?")
+        if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, _UNKNOWN)
     }
     return [Folder(*one, *(known.get(":".join(one)) for known in (patterns, ignored))) for one in sorted(found)]
+
+
+def remove_folder(
+    db_path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    collection: str | None = None,
+    *,
+    wait_seconds: float | None = None,
+) -> DeleteReport:
+    """Delete the documents that were read from a folder which is gone for good, of one collection or of all.
+
+    Raises
+    ------
+    InputError
+        The folder is there: ``update_embeddings(..., prune=True)`` compares it.
+    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
+        The file cannot be written.
+    """
+    place = clean_name(os.path.realpath(folder))
+    if find_stored(place) is not None:
+        raise InputError(f"{place} is there: update_embeddings(..., prune=True) removes what it has no more.")
+    with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
+        doc_ids = [
+            doc_id
+            for doc_id, state in read_states(database.cursor()).items()
+            if state.chunk_policy is not None
+            and collection in (None, state.collection)
+            and root_of(doc_id, state) == place
+        ]
+        return delete_documents(database, doc_ids, None, {})
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:

@@ -82,7 +82,8 @@ def test_build_search_and_update_need_no_file_to_be_named(here):
     assert "the file is kb.duckdb, the only one here" in run("check").stderr
     done = run("delete", "docs/mango.md")  # what removes something has to be told where
     assert done.exit_code == 2
-    assert "Name a file, such as kb.duckdb. Here is kb.duckdb." in words(done)
+    assert "Name the file to delete from, such as: sqlrag delete kb.duckdb docs/mango.md. Here is" in words(done)
+    assert run("delete", "mango.md", "kb.duckdb", "pump.md").stdout.startswith("2 documents with ")
 
 
 def test_ask_without_a_model_says_what_to_name(here):
@@ -149,6 +150,28 @@ def test_update_knows_its_folders_and_their_patterns(here):
         pass
     done = run("update", "empty.duckdb")
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
+
+
+def test_a_folder_that_is_gone_for_good_blocks_no_other(here):
+    write(here, more__a_md="alpha", more__b_md="beta")
+    assert run("update", "kb.duckdb", "more").exit_code == 0
+    (here / "more").rename(here / "away")
+    write(here / "docs", new_md="gamma")
+    (here / "sqlrag.toml").write_text("[store]\nfile = 'kb.duckdb'\n")  # which names no collection
+    done = run("update", "kb.duckdb", "--prune", "-f", "json")
+    assert (done.exit_code, [one["added"] for one in json.loads(done.stdout)]) == (1, [["new.md"]])
+    remedy = f"this removes its documents: sqlrag update kb.duckdb {here.resolve() / 'more'} --prune"
+    assert remedy in done.stderr
+    done = run("update", "kb.duckdb", "more")
+    assert (done.exit_code, remedy in done.stderr) == (1, True)
+    done = run("update", "kb.duckdb", "more", "--prune", "--collection", "other")
+    assert done.exit_code == 1
+    done = run("update", "kb.duckdb", "more", "--prune")
+    assert (done.exit_code, done.stdout) == (0, "2 documents with 2 chunks deleted, 0 unknown\n")
+    assert run("update", "kb.duckdb").exit_code == 0
+    with Store("kb.duckdb") as store:
+        found = store.cursor().execute("SELECT doc_id FROM sources ORDER BY doc_id").fetchall()
+    assert found == [("mango.md",), ("new.md",), ("pump.md",)]
 
 
 @pytest.mark.slow

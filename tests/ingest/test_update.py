@@ -29,6 +29,7 @@ from sqlrag.arguments import with_commands
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run
+from sqlrag.ingest.update import remove_folder
 from tests.support.helpers import HASHING, Recorder, build, ids, pdf, python, write
 
 QUIET = {"progress": "off"}
@@ -406,6 +407,12 @@ class TestPrune:
         (tmp_path / "docs").rename(tmp_path / "elsewhere")
         report = update(write(tmp_path / "other", readme_md="theirs"), path, prune=True)
         assert (report.removed, [f.doc_id for f in report.failures]) == ([], ["readme.md"])
+        (note,) = report.warnings
+        assert f"1 file here has the name of a document of {(tmp_path / 'docs').resolve()}, which is not" in note
+        with pytest.raises(InputError, match="is there"):
+            remove_folder(path, tmp_path / "elsewhere")
+        assert remove_folder(path, tmp_path / "docs").deleted == ["readme.md", "secret.md"]
+        assert update(tmp_path / "other", path).added == ["readme.md"]
 
     def test_a_folder_whose_name_is_stored_in_another_form_is_there(self, tmp_path):
         root = write(tmp_path / "cafe\u0301", a_md="alpha", b_md="beta")
@@ -848,6 +855,41 @@ class TestPathsBelowTheFolder:
         report = update_embeddings(tmp_path / "docs", again, verbose=False, prune=True)
         assert (report.changed, len(report.unchanged), report.removed, report.failures) == (["a.md"], 1, [], [])
         assert self.paths(again) == {"a.md": "a.md", "sub/b.md": "sub/b.md"}
+
+    @pytest.mark.parametrize("suffix", [".ragmd", ".rag", ".parquet", ".faiss"])
+    @pytest.mark.parametrize("first", ["docs", "others"])
+    def test_prune_leaves_what_came_without_a_folder(self, tmp_path, suffix, first):
+        kb = build(tmp_path, **self.FILES)
+        write(tmp_path / "others", c_md="# C\n\ngamma")
+        update(tmp_path / "others", kb)
+        sqlrag.convert(kb, tmp_path / f"vectors-x{suffix}")
+        again = sqlrag.convert(tmp_path / f"vectors-x{suffix}", tmp_path / "again.duckdb").path
+        report = update(tmp_path / first, again, prune=True)
+        assert any("came from another format" in note for note in report.warnings)
+        for _ in range(2):
+            for folder in ("docs", "others"):
+                report = update(tmp_path / folder, again, prune=True)
+                assert (report.removed, report.missing, report.failures) == ([], [], [])
+        assert report.warnings == []
+        (tmp_path / "docs" / "a.md").unlink()  # each is now known to be of its folder
+        assert update(tmp_path / "others", again, prune=True).removed == []
+        assert update(tmp_path / "docs", again, prune=True).removed == ["a.md"]
+
+    def test_prune_leaves_what_was_merged_or_imported_without_a_folder(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        other = build(tmp_path, "other.duckdb", folder="others", c_md="# C\n\ngamma")
+        sqlrag.convert(other, tmp_path / "x.ragmd")
+        again = sqlrag.convert(tmp_path / "x.ragmd", tmp_path / "again.duckdb").path
+        both = sqlrag.merge([kb, again], tmp_path / "both.duckdb").path
+        sqlrag.convert(tmp_path / "x.ragmd", kb)
+        for file in (both, kb):
+            assert self.paths(file) == {"a.md": "a.md", "c.md": "?/c.md", "sub/b.md": "sub/b.md"}
+            report = update(tmp_path / "docs", file, prune=True)
+            assert (len(report.unchanged), report.removed) == (2, [])
+            assert update(tmp_path / "others", file).unchanged == ["c.md"]
+            assert self.paths(file)["c.md"] == "c.md"
+        alone = sqlrag.merge([again], tmp_path / "alone.duckdb").path
+        assert self.paths(alone) == {"c.md": "c.md"}
 
     @staticmethod
     def lengthen(kb, tmp_path):

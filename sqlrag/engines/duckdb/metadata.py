@@ -483,8 +483,9 @@ def record_patterns(
 
 def record_collection(con: duckdb.DuckDBPyConnection, collection: str, input_dir: str) -> None:
     """Record the folder that a collection was last read from, inside the caller's transaction."""
-    before = folder_of(con, collection)
-    if before:
+    # What came without a folder, from another format, must not be taken for documents of this one.
+    before = folder_of(con, collection) or "?"
+    if input_dir or before != "?":
         con.execute(read_sql("index/absolute_paths"), {"collection": collection, "root": before})
     con.execute(
         "INSERT INTO collections VALUES ($1, $2, $3) ON CONFLICT DO UPDATE SET input_dir = excluded.input_dir",
