@@ -235,7 +235,9 @@ class Server:
 
     def _check_letters(self, con: Connection) -> None:
         """Refuse a database in which a search would not find "École" for "école"."""
-        ((lowered,),) = con.execute("SELECT lower('É') = 'é'").fetchall()
+        ((lowered,),) = con.execute(
+            "SELECT lower('É') = 'é' AND current_setting('server_encoding') = 'UTF8'"
+        ).fetchall()
         if not lowered:
             con.close()
             raise StoreError(
