@@ -306,6 +306,10 @@ def update(
         write_facts(vars(report), form, "" if quiet else counts)
         return 0
     wanted = folders_to_read(path, known, bool(tables), named, collection, pattern, ignore)
+    if config.in_force and not config.applied and not quiet:
+        configured = {os.path.realpath(one.folder) for one in config.in_force.collections}
+        if configured & {os.path.realpath(one.folder) for one in wanted}:
+            write_message(f"note: settings of {config.in_force.path}")
     of_folders = {
         "pattern": pattern, "ignore": ignore, "model": model, "chunk_size": chunk_size, "chunk_overlap": chunk_overlap,
         "chunk_unit": chunk_unit, "markdown": markdown, "headers": headers, "stemmer": stemmer,
@@ -332,7 +336,8 @@ def update(
         facts, text = _summary(apply_settings(path, **settings, bar_off=quiet), quiet)
         summaries.append(facts)
         lines.append(text)
-    read, places_read = {one.collection for one in wanted}, {os.path.realpath(one.folder) for one in wanted}
+    named_here = [*wanted, *(config.in_force.collections if config.in_force else ())]  # also of folders that are gone
+    read, places_read = {one.collection for one in named_here}, {os.path.realpath(one.folder) for one in named_here}
     for left in known if config.in_force and not named and not collection and not quiet else ():
         if left.collection not in read and os.path.realpath(left.path) not in places_read:
             write_message(
@@ -368,19 +373,27 @@ def _not_there(path: Path, known: Sequence[Folder], named: Path | None, collecti
     """Return what is to be said of each folder of a file that is not there, or of the one that was named."""
     from sqlrag.ingest.folder import find_stored
 
-    gone = {one.path for one in known if collection in (None, one.collection) and find_stored(one.path) is None}
+    update = f"sqlrag update {shlex.quote(str(path))}"
+    gone = {(one.path, one.collection) for one in known if find_stored(one.path) is None}
+    gone = {one for one in gone if collection in (None, one[1])}
     if named is not None:
-        gone &= {clean_name(os.path.realpath(named))}
+        gone = {one for one in gone if one[0] == clean_name(os.path.realpath(named))}
     elif config.in_force and config.in_force.collections and _is_configured(path, known, has_rows=False):
-        return []  # the configuration says where they are
+        return [  # the configuration says where they are
+            f"{config.in_force.path}: the folder {one.folder} of [collections.{one.collection}] is not there. Correct "
+            "the line. If it is gone for good, this removes its documents: "
+            f"sqlrag delete --collection {shlex.quote(one.collection)} --db {shlex.quote(str(path))}"
+            for one in config.in_force.collections
+            if collection in (None, one.collection) and not one.folder.is_dir()
+        ]
     said = []
-    for folder in sorted(gone):
+    for folder, name in sorted(gone):
         near = path.with_name(Path(folder).name)
-        update = f"sqlrag update {shlex.quote(str(path))}"
+        of = "" if name == "default" else f" --collection {shlex.quote(name)}"
         said.append(
             f"The folder {folder} of {path} is not there. If it has been moved, name it: {update} "
-            f"{shlex.quote(str(near)) if near.is_dir() else 'FOLDER'}. If it is gone for good, this removes its "
-            f"documents: {update} {shlex.quote(folder)} --prune"
+            f"{shlex.quote(str(near)) if near.is_dir() else 'FOLDER'}{of}. If it is gone for good, this removes its "
+            f"documents: {update} {shlex.quote(folder)}{of} --prune"
         )
     return said
 
@@ -402,7 +415,7 @@ def folders_to_read(
         configured = []  # another file of the same project, such as one of tables
     same = [one for one in configured if named is None or os.path.realpath(one.folder) == os.path.realpath(named)]
     if same and (named is None or collection in (None, *(one.collection for one in same))):
-        return config.sources(named, collection, pattern, ignore)
+        return config.sources(named, collection, pattern, ignore, of_those_there=True)
     wanted = [one for one in known if collection in (None, one.collection)]
     if named is not None:
         wanted = [one for one in wanted if os.path.realpath(one.path) == os.path.realpath(named)]

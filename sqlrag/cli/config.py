@@ -369,9 +369,16 @@ def _collections(config: Config, tables: Any) -> Iterator[Source]:
 
 
 def sources(
-    folder: Path | None, collection: str | None, pattern: list[str] | None, ignore: list[str] | None
+    folder: Path | None,
+    collection: str | None,
+    pattern: list[str] | None,
+    ignore: list[str] | None,
+    *,
+    of_those_there: bool = False,
 ) -> list[Source]:
     """Return what a command reads: the folder that was named, else those of the collections that are configured.
+
+    With ``of_those_there`` a folder that is not there is left out, in place of an error.
 
     A folder of a configured collection is that collection also where it is named. Patterns of a collection replace
     those for all of them, and its list to ignore is added.
@@ -388,6 +395,8 @@ def sources(
         raise typer.BadParameter(f"{in_force.path} has no collection {collection!r}.")
     if not wanted:
         raise typer.BadParameter(f"Name a folder, such as docs, or collections in {FILE_NAME}: sqlrag init")
+    if of_those_there and folder is None:
+        wanted = [one for one in wanted if one.folder.is_dir()]
     for one in wanted if folder is None else ():
         if in_force and not one.folder.is_dir():
             in_force.refuse(f"collections.{one.collection}", "folder", f"does not exist: {one.folder} is no folder.")

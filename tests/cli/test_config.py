@@ -266,6 +266,21 @@ class TestRefused:
         assert f"line 13: [collections.machines] folder does not exist: {project / 'gone'} is no folder" in message
         assert not (project / "kb.duckdb").exists()
 
+    def test_one_that_is_not_there_any_more_blocks_no_other(self, project):
+        run("prepare-embeddings", cwd=project)
+        run("update", cwd=project)
+        (project / "guides").rename(project / "gone")
+        (project / "docs" / "new.md").write_text("alpha")
+        done = run("update", cwd=project, code=1)
+        assert "new.md" in done.stderr
+        assert "has no collection" not in done.stderr
+        assert (
+            f"the folder {project / 'guides'} of [collections.machines] is not there. Correct the line" in done.stderr
+        )
+        assert f"sqlrag delete --collection machines --db {project / 'kb.duckdb'}" in done.stderr
+        (project / "gone").rename(project / "guides")
+        assert "settings of" in run("update", cwd=project).stderr
+
     @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
     def test_no_permission(self, tmp_path):
         (tmp_path / "sqlrag.toml").touch(mode=0)

@@ -145,6 +145,7 @@ def test_update_knows_its_folders_and_their_patterns(here):
     (here / "more").rename(here / "moved")
     done = run("update", "kb.duckdb")
     assert (done.exit_code, "is not there. If it has been moved" in done.stderr) == (1, True)
+    assert "name it: sqlrag update kb.duckdb FOLDER --collection more. If" in words(done)
     assert run("update", "kb.duckdb", "moved", "--collection", "more").stdout.startswith("0 added, 0 changed, 0 ren")
     with Store.create(here / "empty.duckdb", 64, embedder=EMBEDDER):
         pass
