@@ -134,13 +134,16 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
 def meant_or_there(name: str, known: Sequence[str]) -> str:
     """Return which of the known names were probably meant by an unknown one, in any case, or some of them.
 
+    Those that end with it, after a slash, are meant before those that are like it.
+
     Examples
     --------
     >>> meant_or_there("authors", ["author", "year"]), meant_or_there("x", ["author"]), meant_or_there("x", [])
     ("did you mean 'author'?", "there is 'author'.", '')
     """
     folded = {one.casefold(): one for one in reversed(known)}
-    near = [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, 3, 0.6)]
+    ending = [one for one in known if one.casefold().endswith(f"/{name.casefold()}")]
+    near = ending[:3] or [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, 3, 0.6)]
     if near:
         return f"did you mean {_listed(near)}?"
     more = f" and {len(known) - 5:,} more" if known[5:] else ""

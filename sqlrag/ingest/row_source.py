@@ -30,7 +30,7 @@ from sqlrag.network import scheme_of
 from sqlrag.normalize import clean_metadata, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from sqlrag.engines.duckdb.row_tables import RowSource
 
@@ -544,18 +544,19 @@ class Staging:
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
-    def notes_on_types(self) -> list[str]:
-        """Return notes on columns of CSV or a data frame whose type may be another than was meant: texts and dates."""
+    def notes_on_types(self, new: Collection[str]) -> list[str]:
+        """Return notes on new columns of CSV or a data frame of which another type may be meant: texts and dates."""
         source = self.definition.source
         is_object = self.definition.kind == "object"
         is_csv = self.definition.kind == "files" and _reader_of(source[0]) == "read_csv"
         if not is_object and not is_csv and not any("csv" in one.lower() for one in source):
             return []
+        columns = {name: kind for name, kind in self.columns.items() if name in new}
         others = {self.key, self.title, self.tags}
-        texts = [name for name, kind in self.columns.items() if kind == "VARCHAR" and name not in others]
+        texts = [name for name, kind in columns.items() if kind == "VARCHAR" and name not in others]
         points = any(kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) for kind in self.columns.values())
         path = None if is_object else source[0] if is_csv and not source[1:] else ""
-        dates = {name: kind for name, kind in self.columns.items() if kind in ("DATE", "TIMESTAMP")}
+        dates = {name: kind for name, kind in columns.items() if kind in ("DATE", "TIMESTAMP")}
         notes = row_faults.notes_on_dates(self.con, dates, source) if is_csv else []
         return row_faults.notes_on_texts(self.con, texts, path, points) + notes
 

@@ -481,12 +481,14 @@ class _RowUpdate(Update):
                     f"more than half: they are not in {definition}. To add these rows and keep those, use force; with "
                     "prune it removes those."
                 )
+            is_other = source is None or Definition.of(source) != definition
+            known: dict[str, str] = {}
             if source is not None:
                 report.warnings += _changed_columns(con, source, staging, definition)
-            if source is None or Definition.of(source) != definition:
-                report.warnings += staging.notes_on_types()
-                if definition.kind == "query" and not definition.database:
-                    report.warnings += note_on_relative_paths(definition.source[0])
+                known = {} if is_other else row_tables.columns_of(con, source.collection)
+            report.warnings += staging.notes_on_types(set(staging.columns) - set(known))
+            if is_other and definition.kind == "query" and not definition.database:
+                report.warnings += note_on_relative_paths(definition.source[0])
         if found.get("added") or found.get("changed"):
             self._model()  # before anything is written
         if not self.is_new and (options.policy or options.stemmer):

@@ -781,6 +781,13 @@ def test_delete_names_what_was_meant(here):
     assert "There is no document 'mango.md'.\n" in run("delete", "mango.md", "--db", "kb.duckdb").stderr
 
 
+def test_the_key_of_a_row_is_taken_for_its_document(here):
+    (here / "t.csv").write_text("id,body\nR00009,late\nR00007,wet\n")
+    assert run("build", "t.csv", "--key", "id", "--text", "body", "-o", "kb.duckdb").exit_code == 0
+    done = run("delete", "kb.duckdb", "R00009")
+    assert (done.exit_code, "did you mean 't/R00009'?" in done.stderr) == (1, True), done.stderr
+
+
 def test_a_deletion_of_nothing_says_why(here):
     nothing = "0 documents with 0 chunks deleted, 0 unknown\n"
     for condition, said in {

@@ -1130,6 +1130,15 @@ class TestBadInput:
         assert not any("is read as" in one for one in again.warnings)
         assert str(read(kb, f"SELECT {identifier(name)} FROM rows_of_t ORDER BY id")[0][0]).startswith(otherwise)
 
+    def test_a_column_that_an_update_brings(self, kb, tmp_path):
+        frame = pd.DataFrame({"id": range(20), "body": "x", "old": [*map(str, range(19)), "n/a"]})
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        build(tmp_path / "rows.csv", kb, title=None)
+        frame.assign(price=[*map(str, range(19)), "k. A."]).to_csv(tmp_path / "rows.csv", index=False)
+        new, note = update(kb).warnings
+        assert new.startswith("The column price (VARCHAR) is new")
+        assert note.startswith("The column price is text: 19 of its 20 values are numbers; 'k. A.' is not.")
+
     def test_dates_of_several_files(self, kb, tmp_path):
         for one in "ab":
             (tmp_path / f"{one}.csv").write_text(f"id,body,day\n{one},x,01/02/2024\n")
