@@ -67,6 +67,9 @@ EXACT_UP_TO = 5_000
 # Of a graph.
 _POOL = 800
 
+# So many pools are taken by the bits that differ, of a large store more.
+_POOLS, _POOLS_OF_LARGE = 4, 16
+
 # From so many chunks on a sample says how far codes may differ, by so many standard deviations more than it takes.
 _LARGE, _SAMPLE, _DEVIATIONS = 200_000, 2_000, 4
 
@@ -192,11 +195,20 @@ class PostgresEngine(Engine):
 
     def _by_codes(self, values: dict[str, Any], conditions: Where, chunks: int, last: int) -> list[tuple[Any, ...]]:
         """Return the rows of code_search.sql, of a large store by those alone that a sample says are near enough."""
-        vector, first = values["query_vector"], 4 * values["pool"]
+        vector = values["query_vector"]
+        first = values["pool"] * (_POOLS_OF_LARGE if chunks >= _LARGE else _POOLS)
         low, high = ("".join(map(str, bits.astype(int))) for bits in query_weights(vector))
         share = first / max(chunks, 1)
         part = min(1.0, share + _DEVIATIONS * math.sqrt(share / _SAMPLE))
-        values |= {"low": low, "high": high, "last": last, "sample": _SAMPLE, "part": part, "most": None}
+        values |= {
+            "first": first,
+            "low": low,
+            "high": high,
+            "last": last,
+            "sample": _SAMPLE,
+            "part": part,
+            "most": None,
+        }
         if chunks >= _LARGE and part < 0.5 and not conditions.parts:
             found = self._rows("code_search", values, conditions)
             if found and found[0][-1] == first:
