@@ -660,11 +660,12 @@ class TestIndex:
         def found():
             return [store.vector_query(query_vector=query, top_k=10, codes_pool=60) for query in queries]
 
+        monkeypatch.setattr(engine, "_LARGE", 12_000)
+        monkeypatch.setattr(engine, "_DEVIATIONS", 1e9)  # the sample may say nothing
         expected = found()
         assert asked == [32] * 20
-        for deviations, whole in ((4, 0), (-6, 20)):
+        for deviations, whole in ((4, 0), (-9, 20)):
             asked.clear()
-            monkeypatch.setattr(engine, "_LARGE", 12_000)
             monkeypatch.setattr(engine, "_DEVIATIONS", deviations)
             assert found() == expected
             assert (asked.count(None), asked.count(32)) == (20, whole)
