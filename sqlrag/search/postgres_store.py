@@ -348,8 +348,8 @@ def _finish(con: Connection, done: list[str], *, reindex: bool) -> None:
     if _WORDS in done or reindex:
         stops = con.execute("SELECT to_regclass(quote_ident(current_schema()) || '.stopwords')").fetchall()
         con.execute(read_sql(f"postgres/{_WORDS}"))  # what was dropped is there again
-        dimensions = int(read_settings(con)["embedding_dimensions"])
-        con.execute(fitted(read_sql("postgres/chunk_indexes"), dimensions))
+        settings = read_settings(con)
+        con.execute(fitted(read_sql("postgres/chunk_indexes"), int(settings["embedding_dimensions"])))
         if _WORDS in done or stops == [(None,)]:
             set_stop_words(con, words_of_new_stores())
-        rebuild(con, read_settings(con)["stemmer"])
+        rebuild(con, settings["stemmer"])

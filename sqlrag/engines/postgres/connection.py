@@ -306,7 +306,7 @@ class Server:
             self._connect_once(new=True) as con,
             con.transaction(),
         ):
-            if self._version(con) is None and not self._is_rest(con):
+            if self._version(con) is None and not self._dropped(con):
                 return False
             self._remove(con)
             return True
@@ -338,15 +338,15 @@ class Server:
         ((chunks, missing),) = con.execute(read_sql("postgres/tables"), values).fetchall()
         return chunks, missing
 
-    def _is_rest(self, con: Connection) -> bool:
-        """Return whether most tables of a store are there, but not all: others have tables of these names, too."""
+    def _dropped(self, con: Connection) -> list[str]:
+        """Return the missing tables where most of a store are there: others have tables of these names, too."""
         _, missing = self._tables(con)
-        return 0 < len(missing) < len(_OF_WORDS) + 1
+        return missing if len(missing) <= len(_OF_WORDS) else []
 
     def _refuse_rest(self, con: Connection) -> None:
         """Raise StoreError where tables of a store were dropped."""
-        if self._is_rest(con):
-            self._refuse_missing(self._tables(con)[1])
+        if missing := self._dropped(con):
+            self._refuse_missing(missing)
 
     def _refuse_missing(self, missing: Sequence[str]) -> None:
         remedy = "PostgresStore.migrate(url, reindex=True) makes the index of words anew."
