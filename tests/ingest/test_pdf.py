@@ -454,6 +454,15 @@ def test_a_process_that_dies_is_replaced(monkeypatch):
     assert reason(written("third")) == "not a readable PDF (the parser crashed, or needs too much memory)"
 
 
+def test_no_module_of_the_callers_folder_is_taken_for_one_of_python(tmp_path, monkeypatch):
+    for name in ("site", "json", "io", "pypdf", "pypdfium2"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    pdf._end_idle()
+    assert read_pdf(written("here"), "a.pdf").text == "here"
+    pdf._end_idle()
+
+
 def test_a_frozen_program_has_no_python_to_start(monkeypatch):
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(pdf, "_idle", [])

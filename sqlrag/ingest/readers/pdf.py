@@ -23,7 +23,7 @@ from typing import IO, Any, cast
 
 from sqlrag.cancellation import Stopped, checkpoint
 from sqlrag.errors import DocumentError
-from sqlrag.ingest.readers.pdf_worker import answer
+from sqlrag.ingest.readers import pdf_worker
 from sqlrag.ingest.readers.sections import PAGE_BREAK, page_starts
 from sqlrag.ingest.readers.text import kind_of
 from sqlrag.locks import new_lock
@@ -424,7 +424,7 @@ def _asked(data: bytes, seconds: float, **request: Any) -> list[dict[str, Any]]:
     """Return what :func:`sqlrag.ingest.readers.pdf_worker.answer` does; other kinds of errors are "late" and "died"."""
     if getattr(sys, "frozen", False) or not sys.executable:  # there is no Python to start, only the program itself
         with _lock:
-            return list(answer(data, **request))
+            return list(pdf_worker.answer(data, **request))
     with _lock:
         worker = _idle.pop() if _idle else None
     if worker is not None and worker.process.poll() is not None:  # it was killed meanwhile
@@ -467,15 +467,14 @@ class _Worker:
     """A process of :mod:`sqlrag.ingest.readers.pdf_worker`, for one document after the other."""
 
     def __init__(self) -> None:
-        # The same packages as here; -P, so that no module of the current folder is among them.
-        path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)  # noqa: PTH100
+        # The same packages as here, behind Python's own modules: a site.py beside the user's program is not for this one.
+        path = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100
         self.documents = 0
         self.process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-W", "ignore", "-m", f"{__package__}.pdf_worker"],
+            [sys.executable, "-I", "-W", "ignore", pdf_worker.__file__, *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
         )
         self.stdin, self.stdout = cast("IO[bytes]", self.process.stdin), cast("IO[bytes]", self.process.stdout)
 

@@ -1,4 +1,4 @@
-"""The engines that read PDF, as a program of its own: ``python -m sqlrag.ingest.readers.pdf_worker``.
+"""The engines that read PDF, as a program of its own: ``python -I pdf_worker.py FOLDER-OF-PACKAGES …``.
 
 A PDF may make a parser take for ever, take all memory, or, in the C++ of PDFium, end the process; and PDFium must not
 be called from two threads, also not by another library of the same process. So :mod:`sqlrag.ingest.readers.pdf` starts
@@ -276,6 +276,7 @@ def with_notes(text: str, notes: Iterable[str]) -> str:
 
 def main() -> None:
     """Answer requests until standard input ends, which it does when the process that asks is gone."""
+    sys.path += sys.argv[1:]
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
