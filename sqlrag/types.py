@@ -24,6 +24,14 @@ PAD = "\u00ad"
 
 """The soft hyphen, which no reader sees: in the text that is shown it fills the places of markup."""
 
+
+class Printable:
+    """What a notebook shows as a terminal does."""
+
+    def _repr_mimebundle_(self, **_which: Any) -> dict[str, str]:
+        return {"text/plain": str(self)}
+
+
 # The types of a document that is a row of a table.
 ROW = "application/vnd.sqlrag.row"
 

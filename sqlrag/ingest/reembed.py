@@ -39,7 +39,7 @@ from sqlrag.ingest.run import Report, cost, fit_to_window, model_of_new_file, sh
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.settings import seconds_to_wait
-from sqlrag.types import Chunk, ChunkPolicy
+from sqlrag.types import Chunk, ChunkPolicy, Printable
 
 if TYPE_CHECKING:
     import os
@@ -67,7 +67,7 @@ _BATCH_DOCUMENTS = 64
 
 
 @dataclass
-class ReembedReport:
+class ReembedReport(Printable):
     """What :func:`reembed` did.
 
     ``recut`` counts the rechunked documents, ``kept`` those whose chunks stayed as they were because a program

@@ -31,7 +31,7 @@ from sqlrag.normalize import clean_name, without_surrogates
 from sqlrag.progress import Bar
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
-from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy
+from sqlrag.types import DEFAULT_COLLECTION, ChunkPolicy, Printable
 from sqlrag.visible import page_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Rename(NamedTuple):
 
 
 @dataclass
-class Report:
+class Report(Printable):
     """Counts, failures and times of one run.
 
     ``files`` is how many were found to be read, ``documents`` how many of them were written, ``chunks`` how many chunks

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO, overload
 from uuid import UUID
 
 from sqlrag.arguments import counted
-from sqlrag.errors import MissingExtraError
+from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.ranking.snippets import CELLS, body_of, clean, columns_of, cut, fitting, snippet
 from sqlrag.types import FILE_FIELDS, ROW
 from sqlrag.visible import visible
@@ -349,6 +349,8 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str, *, wid
     <BLANKLINE>
         Say hello.
     """
+    if isinstance(results, str):
+        raise InputError("The results come first, then the question: print_results(results, 'a question').")
     wrap = partial(wrapped, width=width)
     lines = wrap(f"Query: {clean(query_text)}")
     lines.append(counted(len(results), "result") if results else "No results")

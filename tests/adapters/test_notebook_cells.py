@@ -52,6 +52,14 @@ def run(shell, *cells):
     return done.result
 
 
+def test_a_notebook_shows_a_report_as_a_terminal_does(tmp_path):
+    from IPython.core.formatters import DisplayFormatter
+
+    kb = build(tmp_path, a_md="mango")
+    for report in (sqlrag.update_embeddings(tmp_path / "docs", kb), sqlrag.delete_documents(kb, doc_ids=["a.md"])):
+        assert DisplayFormatter().format(report) == ({"text/plain": str(report)}, {})
+
+
 class TestIPython:
     def test_a_cell_of_sql_and_a_question_give_data_frames(self, shell, kb):
         con = run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")

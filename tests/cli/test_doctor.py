@@ -134,6 +134,10 @@ def test_the_configuration(home):
     assert of(rows, "[embedding] base_url")[0][0] == "broken"
     assert of(rows, "[embedding] api_key_env") == [("broken", "NO_SUCH_KEY is not set", "export NO_SUCH_KEY=…")]
     assert of(rows, str(kb))[0] == ("ok", "opens; schema 6", "")
+    (home / "sqlrag.toml").write_text('[collections.a]\nfolder = "docs"\n[collections.b]\nfolder = "gone"\n')
+    rows = findings(code=1)
+    assert of(rows, "[collections.b] folder")[0][0] == "broken"
+    assert of(rows, "[collections.a] folder") == []
     (home / "sqlrag.toml").write_text("[chunking]\nsize = 3\n")
     (state, found, _), *_ = of(findings(code=1), "configuration")
     assert state == "broken"

@@ -363,6 +363,8 @@ class TestOptions:
         out = tmp_path / "kb.duckdb"
         with pytest.raises(NotFoundError, match="missing"):
             prepare_embeddings(tmp_path / "missing", out, **HASHING)
+        with pytest.raises(NotFoundError, match=r"name the folder .*docs, and '\*\.rst' as a pattern"):
+            prepare_embeddings(tmp_path / "docs" / "*.rst", out, **HASHING)
         with pytest.raises(InputError, match="is a file"):
             prepare_embeddings(tmp_path / "docs" / "b.md", out, **HASHING)
         (tmp_path / "empty").mkdir()

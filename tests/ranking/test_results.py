@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlrag import Store
-from sqlrag.errors import MissingExtraError
+from sqlrag.errors import InputError, MissingExtraError
 from sqlrag.ranking import results as results_module
 from sqlrag.ranking.results import COLUMN_TYPES, RESULT_KEYS, Results, format_results, print_results
 from tests.support.helpers import build
@@ -404,6 +404,8 @@ def test_print_results(results, capsys):
     print_results(results, "how to install?", file=stream)
     assert stream.getvalue() == format_results(results, "how to install?") + "\n"
     assert capsys.readouterr().out == ""
+    with pytest.raises(InputError, match="The results come first"):
+        print_results("how to install?", results)
 
 
 def test_printing_to_a_narrow_encoding_does_not_fail():

@@ -21,7 +21,7 @@ from sqlrag.errors import InputError
 from sqlrag.links import is_markdown, links_of, markdown_links
 from sqlrag.normalize import is_blank
 from sqlrag.ranking.vectors import sign_words, unit_vectors
-from sqlrag.types import PAD, ROW
+from sqlrag.types import PAD, ROW, Printable
 from sqlrag.visible import page_by_type, shown_slice
 
 if TYPE_CHECKING:
@@ -545,7 +545,7 @@ def _chunk_metadata(
 
 
 @dataclass(frozen=True)
-class DeleteReport:
+class DeleteReport(Printable):
     """What :func:`sqlrag.delete_documents` did: the ids of the deleted documents, and of those not in the file.
 
     ``chunks`` is how many chunks were deleted with them, ``run_id`` names the run in ``ingest_log``, ``notices`` say

@@ -467,7 +467,7 @@ class _Worker:
     """A process of :mod:`sqlrag.ingest.readers.pdf_worker`, for one document after the other."""
 
     def __init__(self) -> None:
-        # The same packages as here, behind Python's own modules: a site.py beside the user's program is not for this one.
+        # The same packages as here, after Python's own: a site.py beside the caller's program is not for this one.
         path = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100
         self.documents = 0
         self.process = subprocess.Popen(  # noqa: S603 - our own module
