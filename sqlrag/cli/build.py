@@ -346,11 +346,12 @@ def update(
                 f"sqlrag delete --collection '{left.collection}' --db {path}"
             )
     for one in wanted:
+        of_this = f"{one.folder} (collection {one.collection})"
         if named is None and not quiet:
-            write_message(f"{one.folder} (collection {one.collection})")
+            write_message(of_this)
         facts, text = _updated(one, path, quiet, options)
         summaries.append({"collection": one.collection, **facts} if named is None else facts)
-        lines.append(text)
+        lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
     if named is not None:
         write_facts(summaries[0], form, lines[0])
         return 0

@@ -334,10 +334,10 @@ def doctor(file: Files = None, db: DbsInstead = None, form: FormatName = Format.
     except SqlragError as error:
         findings.append(_Finding("configuration", "broken", str(error), "Correct the line, or pass --no-config."))
     values = settings.values if settings else {}
-    for one in settings.collections if settings else ():
-        if not one.folder.is_dir():
-            topic = f"[collections.{one.collection}] folder"
-            findings.append(_Finding(topic, "broken", f"{one.folder} is no folder", f"Correct it in {path}."))
+    for source in settings.collections if settings else ():
+        if not source.folder.is_dir():
+            topic = f"[collections.{source.collection}] folder"
+            findings.append(_Finding(topic, "broken", f"{source.folder} is no folder", f"Correct it in {path}."))
     findings += [*_models(), *_servers(values)]
     if not named and "file" in values.get("store", {}):
         named = [Path(values["store"]["file"])]

@@ -101,7 +101,13 @@ class TestUse:
     @pytest.mark.slow
     def test_a_collection_that_is_no_longer_named_is_told_by_update(self, project):
         run("prepare-embeddings", cwd=project)
-        assert "has no collection" not in run("update", "--prune", cwd=project).stderr
+        of_both = run("update", "--prune", cwd=project)
+        assert "has no collection" not in of_both.stderr
+        headings = [line for line in of_both.stdout.splitlines() if line.endswith(":")]
+        assert headings == [
+            f"{project / 'docs'} (collection fruit):",
+            f"{project / 'guides'} (collection machines):",
+        ]
         (project / "sqlrag.toml").write_text(WHOLE.partition("[collections.machines]")[0])
         done = run("update", "--prune", cwd=project)
         assert f"sqlrag.toml has no collection machines, so its documents, of {project / 'guides'}" in done.stderr
