@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sqlrag import adapters, arguments
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, meant_or_there
 from sqlrag.embedders.onnx import bundle_files
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
+from sqlrag.engines.duckdb import lexical
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.files import real_path
-from sqlrag.engines.duckdb.lexical import stop_words
 from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
 from sqlrag.engines.duckdb.rewrite import compact
 from sqlrag.engines.duckdb.rows import counted_names, metadata_fields_of
@@ -27,6 +27,8 @@ from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, St
 from sqlrag.formats.convert import convert
 from sqlrag.formats.targets import size_of
 from sqlrag.links import is_markdown
+from sqlrag.ranking.filters import strings
+from sqlrag.types import ROW, ROW_MARKDOWN
 
 if TYPE_CHECKING:
     import os
@@ -160,6 +162,7 @@ def publish(
     title: str | None = None,
     base_url: str | None = None,
     collection: str | Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
     assets: str | os.PathLike[str] | None = None,
     cdn: bool = False,
     overwrite: bool = False,
@@ -183,6 +186,8 @@ def publish(
         The address that the site will have, for search engines.
     collection
         Only the documents of this collection, or of one of these.
+    leave_out
+        Columns of tables that are not published. All others are, for readers' filters; the notices name them.
     assets
         The folder with ``node_modules`` that the libraries were installed into. None: the current folder, or one above.
     cdn
@@ -201,7 +206,8 @@ def publish(
     Raises
     ------
     InputError
-        The file is too large for a browser, an option is not valid, or nothing is in the collection.
+        The file is too large for a browser, an option is not valid, nothing is in the collection, or a column to leave
+        out is not there.
     NotFoundError
         The libraries are not installed; the message has the command that does it, and the option without them.
     StoreExistsError
@@ -210,6 +216,7 @@ def publish(
         A library has another form than the version that is known here.
     """
     arguments.choice("parts", parts, get_args(With))
+    leave_out = strings("leave_out", leave_out) or []
     target = real_path(arguments.path("folder", folder))
     _check_target(target, overwrite)
     with Database.open(db_path) as database:
@@ -219,7 +226,12 @@ def publish(
         mimes = [
             mime for (mime,) in database.cursor().execute(read_sql("publish/mimes")).fetchall() if is_markdown(mime)
         ]
+        columns = _columns(database, names)
         source = database.path
+    for name in leave_out:
+        if name not in columns:
+            near = meant_or_there(name, columns)
+            raise InputError(f"There is no column {name!r} (leave_out){f'; {near}' if near else '.'}")
     if target.resolve() in source.resolve().parents:
         raise InputError(f"{source} is inside of {target}, where the site would take its place. Name another folder.")
     documents, chunks, vector_bytes, text_bytes = map(int, sizes)
@@ -256,7 +268,7 @@ def publish(
                 _copy_package(package, found[package.name], site / "assets" / package.folder)
         if found:
             _write_licenses(found, site / "assets" / "licenses.txt")
-        _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions)
+        _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions, leave_out)
         facts = _facts(site, title or source.stem, settings, parts, identity, without)
         facts["markdown"] = [*filter(is_markdown, mimes)]  # whose text the page shows as Markdown
         if cdn:
@@ -281,6 +293,9 @@ def publish(
         }
         _put(site, target)
     notices = [without] if without and parts != "words" else []
+    public = [name for name in columns if name not in leave_out]
+    if public:
+        notices.append(f"Columns of tables that are published: {', '.join(public)}; see leave_out.")
     return Published(target, documents, chunks, size_of(target), bytes_of, notices)
 
 
@@ -410,9 +425,25 @@ def _write_licenses(found: dict[str, Path], target: Path) -> None:
     target.write_text("\n\n----\n\n".join(texts) + "\n", "utf-8")
 
 
-def _write_database(source: Path, target: Path, names: Sequence[str] | None, parts: With, dimensions: int) -> None:
+_TYPES_OF_ROWS = {"row": ROW, "row_markdown": ROW_MARKDOWN}
+
+
+def _columns(database: Database, names: Sequence[str] | None) -> list[str]:
+    """Return the names of the columns of tables that are in these collections, all if None."""
+    found = database.cursor().execute(read_sql("publish/columns"), {"collection": names, **_TYPES_OF_ROWS}).fetchall()
+    return [name for (name,) in found]
+
+
+def _write_database(
+    source: Path, target: Path, names: Sequence[str] | None, parts: With, dimensions: int, leave_out: Sequence[str]
+) -> None:
     convert(source, target, collection=names)
     with Database.open(target, read_only=False) as database:
+        if leave_out:
+            with database.transaction() as con:
+                removed = json.dumps(dict.fromkeys(leave_out))
+                run_script(con, "publish/without_columns", columns=removed, **_TYPES_OF_ROWS)
+                lexical.rebuild(con, required_metadata(database)["stemmer"])  # a column may count as a heading
         con = database.cursor()
         run_script(con, "publish/without_records")
         run_script(con, "publish/headings")
@@ -441,7 +472,7 @@ def _facts(
     with Database.open(site / "kb.duckdb") as database:
         con = database.cursor()
         documents, chunks = con.execute(read_sql("index/count_rows")).fetchall()[0]
-        stops = sorted(stop_words(con))
+        stops = sorted(lexical.stop_words(con))
 
         def select(name: str, **values: Any) -> list[tuple[Any, ...]]:
             return con.execute(read_sql(name), values).fetchall()

@@ -133,6 +133,9 @@ def publish(
         str | None, option("--base-url", metavar="URL", help="The address it will have, for search engines.")
     ] = None,
     collection: Collection = None,
+    leave_out: Annotated[
+        list[str] | None, option("--leave-out", metavar="COLUMN", help="Do not publish this column. Repeatable.")
+    ] = None,
     assets: Annotated[
         Path | None,
         option("--assets", metavar="DIR", help="Where npm has installed the libraries. [here, or a folder above]"),
@@ -156,6 +159,7 @@ def publish(
         title=title,
         base_url=base_url,
         collection=collection,
+        leave_out=leave_out or (),
         assets=assets,
         cdn=cdn,
         overwrite=overwrite,

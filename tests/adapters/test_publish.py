@@ -118,6 +118,42 @@ class TestRefused:
             publish(path, tmp_path / "site", parts="vectors", assets=tmp_path)
 
 
+class TestColumns:
+    @pytest.fixture
+    def tickets(self, tmp_path):
+        lines = ["id,body,mail,author", "1,The valve leaks.,ann.secret@example.com,Zimmermann", "2,A pump hums.,,"]
+        (tmp_path / "tickets.csv").write_text("\n".join(lines))
+        path = build(tmp_path, a_md="---\nmail: of.a.page@example.com\n---\n# Ducks\n\nA pond.")
+        sqlrag.index_rows(tmp_path / "tickets.csv", path, key="id", text="body", progress="off")
+        return path
+
+    def test_those_that_are_public_are_named(self, tickets, tmp_path):
+        done = publish(tickets, tmp_path / "site", parts="words", cdn=True)
+        assert done.notices == ["Columns of tables that are published: author, id, mail; see leave_out."]
+        assert b"ann.secret" in (tmp_path / "site" / "metadata.json").read_bytes()
+        assert publish(tickets, tmp_path / "pages", parts="words", cdn=True, collection="default").notices == []
+
+    def test_those_that_are_left_out_are_nowhere(self, tickets, tmp_path):
+        done = publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["mail", "author"])
+        assert done.notices == ["Columns of tables that are published: id; see leave_out."]
+        for file in (tmp_path / "site").rglob("*"):
+            content = b"" if file.is_dir() else file.read_bytes()
+            assert not re.search(rb"ann\.secret|(?i:zimmermann)", content), file
+        found = tmp_path / "site" / "kb.duckdb"
+        assert [row["node_id"] for row in sqlrag.lexical_query("valve", found)] == ["tickets/1#0"]
+        assert [row["node_id"] for row in sqlrag.lexical_query("pond", found)] == ["a.md#0"]
+        assert sqlrag.lexical_query("pond", found)[0]["metadata"]["mail"] == "of.a.page@example.com"
+        with sqlrag.Store(found) as store:
+            assert store.check() == []
+
+    def test_one_that_is_not_there(self, tickets, tmp_path):
+        with pytest.raises(InputError, match=r"There is no column 'male' \(leave_out\); did you mean 'mail'"):
+            publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["male"])
+        with pytest.raises(InputError, match=r"leave_out must be a list of strings"):
+            publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out="mail")
+        assert not (tmp_path / "site").exists()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a folder with sites of some pages of the handbook, below a path, and of a file without model."""
