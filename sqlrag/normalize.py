@@ -263,6 +263,11 @@ def _integer(value: int) -> Any:
     return str(value) if value.bit_length() < 10_000 else hex(value)
 
 
+def json_pointer(key: str) -> str:
+    """Return the JSON pointer (RFC 6901) of a key on the top level."""
+    return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
 def clean_name(name: str) -> str:
     """Return a name or an id as it is stored and compared: NFC, each lone surrogate as U+FFFD, no other change.
 

@@ -22,7 +22,7 @@ from sqlrag.engines.duckdb.statements import arrow_reader, identifier
 from sqlrag.errors import InputError, ModelMismatchError
 from sqlrag.ingest.row_source import READERS, Definition, Staging, kind_of
 from sqlrag.ingest.run import model_of_new_file, window_of
-from sqlrag.normalize import is_blank, normalize
+from sqlrag.normalize import is_blank, json_pointer, normalize
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import unit_vectors
@@ -453,7 +453,7 @@ def _chunks(
     options |= passing_filters(con, filters)
     more = []
     for place, name in enumerate(names):
-        options |= {} if name in _TIMES else {f"field{place}": "/" + name.replace("~", "~0").replace("/", "~1")}
+        options |= {} if name in _TIMES else {f"field{place}": json_pointer(name)}
         value = f"s.{name}" if name in _TIMES else f"json_extract_string(d.metadata_, $field{place})"
         more.append(f", {value} AS c{place}")
     statement = read_sql("exploring/chunks_with_columns").replace("$columns", "".join(more))

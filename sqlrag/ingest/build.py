@@ -327,6 +327,7 @@ def _finish(database: Database, run: Run, files: Sequence[Path], settings: _Sett
         metadata.shorten_paths(con, run.collection, *run.roots)
         metadata.log_run(con, run.row())
         report.warnings += model_fit(con)
+        run.note_dates(con)
 
 
 def begin(

@@ -269,11 +269,9 @@ class PartsRun(Run):
         if not outcome.checksum and outcome.failure is not None:
             self.fail(outcome.failure)
             return None
-        self.report.warnings.extend(outcome.warnings)
-        for warning in outcome.warnings:
-            self.log.warning("%s", warning)
-        if document is None:
-            return Document(outcome.doc_id, "", checksum=outcome.checksum, mime=outcome.mime)
+        without_text = Document(outcome.doc_id, "", checksum=outcome.checksum, mime=outcome.mime)
+        document = replace(document or without_text, warnings=outcome.warnings)
+        self.note(document)
         return document
 
     def cut(self, document: Document) -> Cut | None:

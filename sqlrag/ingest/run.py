@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import warnings
 from collections import Counter, deque
@@ -21,13 +22,14 @@ from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.duckdb.documents import end_of_shown
 from sqlrag.engines.duckdb.files import EXCHANGED
 from sqlrag.engines.duckdb.metadata import RunRow, new_run_id, now
+from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.errors import DocumentError, InputError, ModelUnavailableError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import Chunks
 from sqlrag.ingest.folder import NO_PATTERN, Twin, document_id, read_document, stored_path
 from sqlrag.ingest.readers import readers
 from sqlrag.links import links_of, references_of
 from sqlrag.network import refuse_address
-from sqlrag.normalize import clean_name, without_surrogates
+from sqlrag.normalize import clean_name, json_pointer, without_surrogates
 from sqlrag.progress import Bar
 from sqlrag.ranking.vectors import unit_vectors
 from sqlrag.telemetry import Measure, count
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
     from typing import Self
+
+    import duckdb
 
     from sqlrag.ingest.folder import SkippedFile
     from sqlrag.ingest.kept import Kept
@@ -197,6 +201,15 @@ def reasons(skipped: list[SkippedFile]) -> list[tuple[str, int]]:
 if TYPE_CHECKING:
     Cut = tuple[Document, Sequence[Chunk]]
 
+_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+
+# A date as people write it, but not as ISO 8601 has it.
+_OTHER_DATE = re.compile(
+    r"(?!\d{4}-\d\d-\d\d(?:[T ]|$))\d{1,4}([./-])\d{1,2}\1\d{1,4}(?: .*)?"
+    rf"|(?:[a-z]+,? )?(?:\d{{1,2}}(?:st|nd|rd|th)? {_MONTH}|{_MONTH}\.? \d{{1,2}}),? \d{{4}}.*",
+    re.IGNORECASE | re.ASCII,
+)
+
 # Chunks that are held in memory, embedded and written together.
 BATCH_CHUNKS = 2048
 
@@ -248,6 +261,8 @@ class Run:
         # How the provider fails on several documents at a time where it does not fail on each of them.
         self.single = ""
         self._window: int | None = None
+        # By field: documents with text there that people write for a date.
+        self._other_dates: dict[str, list[tuple[str, str]]] = {}
         self._ahead: _Ahead | None = None
         # Texts that were too long for the model, with the characters of them that were embedded.
         self.cut_off: dict[str, int] = {}
@@ -298,11 +313,29 @@ class Run:
         """Read one file; what cannot be used goes into the report."""
         with self.reporting(path):
             document = self._ahead.document(path) if self._ahead else self._read(path)
-            self.report.warnings.extend(document.warnings)
-            for warning in document.warnings:
-                self.log.warning("%s", warning)
+            self.note(document)
             return document
         return None
+
+    def note(self, document: Document) -> None:
+        """Take what is to be said of a document that was read, which is written next."""
+        self.report.warnings.extend(document.warnings)
+        for warning in document.warnings:
+            self.log.warning("%s", warning)
+        for name, value in document.metadata.items():
+            if isinstance(value, str) and _OTHER_DATE.fullmatch(value):
+                self._other_dates.setdefault(name, []).append((document.doc_id, value))
+
+    def note_dates(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Say which metadata of these documents are dates by which filters do not compare, but those of others are."""
+        for name, found in self._other_dates.items():
+            wanted = {"place": json_pointer(name), "collection": self.collection}
+            if con.execute(read_sql("index/holds_dates"), wanted).fetchall()[0][0]:
+                doc_id, value = found[0]
+                self.report.warnings.append(
+                    f"The metadata field {name!r} of {counted(len(found), 'document')} is no ISO 8601 date, such as "
+                    f"{value!r} of {doc_id}, and that of others is: filters by date leave these out. Write 2025-12-31."
+                )
 
     def cut(self, document: Document) -> Cut | None:
         """Chunk one document and find its links; one that cannot be cut goes into the report."""

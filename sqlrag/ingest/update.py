@@ -828,6 +828,7 @@ class Update:
                 metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns, planner.ignore)
             metadata.shorten_paths(con, state.collection, *state.roots)
             metadata.log_run(con, state.row(removed=len(removed) + len(report.renamed)))
+            state.note_dates(con)
         state.log.info("%s: %r", state.root, report)
 
     def _model(self) -> Embedder:

@@ -39,6 +39,8 @@ KEYS = ("$doc_id", "$node_id")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
 _PART_OF_DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ].*)?)?)?")
 
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
+
 _RESERVED = re.compile(r"\$[A-Za-z_]+")
 
 _OPPOSITES = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
@@ -395,7 +397,13 @@ def _hint(condition: Condition, found: Any) -> str:
     wanted = [one for one in (operand if operator == "$in" else [operand]) if one is not None]
     if not wanted or any(_alike(one, found) for one in wanted):
         return ""
-    return f"The metadata field {name!r} holds {_kind(found)}; {shown(wanted[0])} is none."
+    hint = f"The metadata field {name!r} holds {_kind(found)}; {shown(wanted[0])} is none."
+    if isinstance(found, str) and isinstance(wanted[0], (int, float)) and _NUMBER.fullmatch(found):
+        quoted = json.dumps(found, ensure_ascii=False)
+        hint += f" As text it is in quotes: {quoted}; on a command line '{name}={quoted}'."
+    elif isinstance(found, str) and isinstance(wanted[0], str):
+        hint += " Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
+    return hint
 
 
 def _alike(one: Any, other: Any) -> bool:

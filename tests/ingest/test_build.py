@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlrag import Store, hybrid_query, prepare_embeddings
+from sqlrag import Store, hybrid_query, prepare_embeddings, update_embeddings
 from sqlrag.cancellation import Stopped, Work, pause
 from sqlrag.embedders import PROBE_TEXT
 from sqlrag.errors import (
@@ -357,6 +357,23 @@ class TestOptions:
             prepare_embeddings(tmp_path / "docs", tmp_path / "out" / ".." / "kb.duckdb", **{**HASHING, **options})
         assert "secret-key" not in str(caught.value)
         assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+
+    def test_dates_by_which_filters_do_not_compare_are_named(self, tmp_path):
+        page = "---\ndate: '{}'\nversion: '1.10.2'\n---\nmango".format
+        odd = {f"odd{number}_md": page(date) for number, date in enumerate(("3.2.2025", "2025/02/03", "Feb 3, 2025"))}
+        write(tmp_path / "docs", a_md=page("2025-02-03"), b_md=page("2025-02-03T10:00"), c_md=page("soon"), **odd)
+        report = prepare_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb", **HASHING).report
+        (warning,) = report.warnings
+        assert warning == (
+            "The metadata field 'date' of 3 documents is no ISO 8601 date, such as '3.2.2025' of odd0.md, "
+            "and that of others is: filters by date leave these out. Write 2025-12-31."
+        )
+        write(tmp_path / "docs", d_md=page("Mon, 03 Feb 2025 10:00:00 +0100"), e_md=page("2025-02-03"))
+        report = update_embeddings(tmp_path / "docs", tmp_path / "kb.duckdb")
+        (warning,) = report.warnings
+        assert "'date' of 1 document is no ISO 8601 date, such as 'Mon, 03 Feb" in warning
+        write(tmp_path / "of_one_kind", a_md=page("3.2.2025"))
+        assert prepare_embeddings(tmp_path / "of_one_kind", tmp_path / "other.duckdb", **HASHING).report.warnings == []
 
     def test_wrong_folders(self, tmp_path):
         write(tmp_path / "docs", a_rst="x", b_md="x")

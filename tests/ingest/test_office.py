@@ -274,6 +274,11 @@ class TestMail:
         )
         assert document.metadata["title"] == "Die Pumpe läuft"
         assert document.metadata["author"] == "Ann Kowalska <ann@example.org>"
+        assert document.metadata["date"] == "2025-06-02T10:00:00+02:00"
+
+    def test_a_day_that_is_not_there_stays_text(self, tmp_path):
+        document = read(tmp_path, MAIL.replace("2 Jun 2025", "32 Jun 2025"), "a.eml")
+        assert document.metadata["date"] == "Mon, 32 Jun 2025 10:00:00 +0200"
 
     def test_parts_without_end(self, tmp_path):
         nested = "Subject: x\n" + "".join(

@@ -95,6 +95,7 @@ def tickets(tmp_path_factory):
             "open": day > 2,
             "kind": "Parcel",
             "price": Decimal("1.50") * day,
+            "version": "1.10",
         }
         for day in (1, 2, 3)
     ]
@@ -106,6 +107,7 @@ def tickets(tmp_path_factory):
 
 
 ODD = "01.02.2025"
+HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,15 @@ ODD = "01.02.2025"
         ({"open": 1}, "The metadata field 'open' holds true or false; 1 is none."),
         ({"kind": ["Parcel", "Refund"]}, "The metadata field 'kind' is no list; $in looks for one of several values."),
         ({"kind": {"$gt": 3}}, "The metadata field 'kind' holds text such as 'Parcel'; 3 is none."),
-        ({"created": ODD}, f"The metadata field 'created' holds dates such as '2025-01-01'; {ODD!r} is none."),
+        (
+            {"created": ODD},
+            f"The metadata field 'created' holds dates such as '2025-01-01'; {ODD!r} is none. {HOW_DATES}",
+        ),
+        (
+            {"version": 1.1},
+            "The metadata field 'version' holds text such as '1.10'; 1.1 is none. "
+            + 'As text it is in quotes: "1.10"; on a command line \'version="1.10"\'.',
+        ),
         ({"created": {"$gte": 2025}}, "The metadata field 'created' holds dates such as '2025-01-01'; 2025 is none."),
     ],
 )
@@ -209,7 +219,9 @@ def test_dates_and_other_text_in_one_field(tmp_path):
         assert asked({"$gt": ""}, "new") == asked({"$lt": "~"}, "new") == (["new0", "new1"], [])
         none, (notice,) = asked({"$gte": "2024-06-01"}, "old")
         assert none == []
-        assert notice.endswith("The metadata field 'v' holds text such as '21.01.2024'; '2024-06-01' is none.")
+        assert notice.endswith(
+            "The metadata field 'v' holds text such as '21.01.2024'; '2024-06-01' is none. " + HOW_DATES
+        )
         with pytest.raises(InputError, match="compares with dates such as '2024-01-18'"):
             asked({"$gte": "01.06.2024"}, "new")
 

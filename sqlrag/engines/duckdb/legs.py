@@ -14,6 +14,7 @@ import numpy as np
 from sqlrag.engines.duckdb.lexical import FileDictionary, stem_word, stop_words, tokenize
 from sqlrag.engines.duckdb.schema import read_sql
 from sqlrag.engines.duckdb.statements import call_macro, select_by_key
+from sqlrag.normalize import json_pointer
 from sqlrag.ranking.filters import check_dates
 from sqlrag.ranking.fusion import SAMPLE, Leg, LegHit
 from sqlrag.ranking.terms import boosted, idf
@@ -197,8 +198,7 @@ def _of_fields(
     con: duckdb.DuckDBPyConnection, statement: str, names: Collection[str], collection: Sequence[str] | None
 ) -> Iterator[tuple[str, list[Any]]]:
     for name in names:
-        place = "/" + name.replace("~", "~0").replace("/", "~1")
-        named = {"place": place, "collection": collection}
+        named = {"place": json_pointer(name), "collection": collection}
         yield name, con.execute(read_sql(f"serving/{statement}"), named).fetchall()
 
 

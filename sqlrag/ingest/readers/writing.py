@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from sqlrag.cancellation import watched
@@ -139,6 +140,8 @@ def _cell(text: str) -> str:
     return " ".join(text.split())
 
 
+_DATE_OF_MESSAGE = re.compile(r"\b[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9]{2}:[0-9]{2}")
+
 # What programs call a page, a book or a document without a title.
 _UNTITLED = re.compile(
     r"(?:new )?untitled(?:[ -](?:document|page|book|note|presentation|spreadsheet))?\W*\d*|unbenanntes dokument|"
@@ -146,6 +149,14 @@ _UNTITLED = re.compile(
     r"無題.{0,6}|未命名.{0,4}|无标题文档|new (?:page|document)\W*\d*",
     re.IGNORECASE,
 )
+
+
+def _iso_date(text: str) -> str:
+    """Return the date of a message (RFC 5322) as ISO 8601 has it, by which filters compare; any other text as it is."""
+    try:
+        return parsedate_to_datetime(text).isoformat() if _DATE_OF_MESSAGE.search(text) else text
+    except (ValueError, OverflowError):  # there is no such day
+        return text
 
 
 def converted(
@@ -181,6 +192,8 @@ def converted(
     known = {key: " ".join(value.split()) if isinstance(value, str) else value for key, value in given.items()}
     if _UNTITLED.fullmatch(str(known.get("title", ""))):
         del known["title"]
+    if "date" in known:
+        known["date"] = _iso_date(str(known["date"]))
     return Document(
         doc_id,
         PAGE_BREAK.join(texts),
