@@ -107,6 +107,7 @@ def tickets(tmp_path_factory):
 
 
 ODD = "01.02.2025"
+HOW_TEXT = 'As text it is in quotes: "1.10"; on a command line \'version="1.10"\'.'
 HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
 
 
@@ -126,8 +127,7 @@ HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, suc
         ),
         (
             {"version": 1.1},
-            "The metadata field 'version' holds text such as '1.10'; 1.1 is none. "
-            + 'As text it is in quotes: "1.10"; on a command line \'version="1.10"\'.',
+            f"The metadata field 'version' holds text such as '1.10'; 1.1 is none. {HOW_TEXT}",
         ),
         ({"created": {"$gte": 2025}}, "The metadata field 'created' holds dates such as '2025-01-01'; 2025 is none."),
     ],
