@@ -80,7 +80,9 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
     paths = {name: sorted(_files(folder / name)) for name in (CHUNKS, SOURCES)}
     for name, found in paths.items():
         if not found:
-            raise FormatError(f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet.")
+            raise FormatError(
+                f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet, or a DuckDB file."
+            )
     manifest = _manifest(folder, [file for found in paths.values() for file in found])
     with _as_format_error(folder):
         with pq.ParquetFile(paths[CHUNKS][0]) as file:

@@ -20,7 +20,7 @@ from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import new_file
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
 from sqlrag.ingest.chunk import check_policy
-from sqlrag.ingest.folder import MAX_BYTES, document_id, find_files, read_document
+from sqlrag.ingest.folder import MAX_BYTES, document_id, existing_folder, find_files, read_document
 from sqlrag.ingest.kept import Kept
 from sqlrag.ingest.run import (
     Duplicate,
@@ -221,6 +221,7 @@ def prepare_file(
         raise InputError("api_key and base_url cannot be combined with an embedder, which has its own.")
     lexical.check_stemmer(stemmer)
     check_memory_limit(memory_limit)
+    existing_folder(input_dir)  # before the output: a folder that is not there is the first mistake to mend
     output = check_output(output_db, overwrite=overwrite)
     check_replaceable(output)
     check_suffix(output)

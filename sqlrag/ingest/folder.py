@@ -89,7 +89,7 @@ def find_files(
     InputError
         It is a file, or blank; or a pattern to ignore is wrong, or a ``.sqlragignore`` cannot be read.
     """
-    root = _existing_folder(input_dir)
+    root = existing_folder(input_dir)
     wanted = [patterns] if isinstance(patterns, str) else patterns
     files: list[tuple[str, Path]] = []
     skipped: list[SkippedFile] = []
@@ -219,7 +219,8 @@ def read_document(
     )
 
 
-def _existing_folder(input_dir: str | os.PathLike[str]) -> Path:
+def existing_folder(input_dir: str | os.PathLike[str]) -> Path:
+    """Return the folder of documents, or raise why there is none."""
     if not os.fspath(input_dir).strip():
         raise InputError("input_dir is blank; pass the folder that holds your documents ('.' for this one)")
     root = _expanded(input_dir)
