@@ -81,7 +81,8 @@ def read_parquet(path: str | os.PathLike[str]) -> Iterator[Contents]:
     for name, found in paths.items():
         if not found:
             raise FormatError(
-                f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet, or a DuckDB file."
+                f"{folder} has no Parquet file in its folder {name}/. Name a folder of export_parquet, or a "
+                "DuckDB file."
             )
     manifest = _manifest(folder, [file for found in paths.values() for file in found])
     with _as_format_error(folder):
