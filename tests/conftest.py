@@ -47,8 +47,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "test_rest_schema.py" and config.option.markexpr == "not slow" else None
 
 
-# Of a test with many parameters a quick run takes so many.
-SAMPLE = 2
+# Of a test with several parameters a quick run takes so many.
+SAMPLE = 1
 
 
 @pytest.hookimpl(tryfirst=True)

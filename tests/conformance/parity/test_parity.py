@@ -318,7 +318,7 @@ def test_the_same_ids_order_and_scores(kb, expected, name, count):
 
 @pytest.mark.parametrize(
     ("count", "rounded"),
-    [(30, False), (15, True), *(pytest.param(2000, rounded, marks=pytest.mark.slow) for rounded in (False, True))],
+    [(30, False), (15, True), *(pytest.param(500, rounded, marks=pytest.mark.slow) for rounded in (False, True))],
 )
 def test_memory_answers_random_questions_with_random_options_as_sql_does(kb, count, rounded):
     with sqlrag.Store(kb, resident=False) as by_sql, in_memory(kb, rounded=rounded) as by_memory:
