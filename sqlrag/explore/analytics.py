@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
@@ -20,7 +21,7 @@ from sqlrag.engines.duckdb.legs import as_text, passing_filters
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
 from sqlrag.engines.duckdb.statements import identifier, quoted, register
 from sqlrag.errors import InputError, ModelMismatchError
-from sqlrag.explore.embedded_rows import EmbeddedRows, rows_of
+from sqlrag.explore.embedded_rows import EmbeddedRows, field_meant, rows_of
 from sqlrag.explore.map import as_spelled, default_clusters, k_means, principal_components
 from sqlrag.explore.nearest import Distinct, as_cosines, lengths, near, nearest
 from sqlrag.explore.points import Analysis
@@ -32,7 +33,7 @@ from sqlrag.search.searcher import why_nothing_passes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -551,7 +552,8 @@ def trend(
         found = store._database.read(lambda: _document_scores(store, vector, by, filters))
         if not len(found) and filters.parameters():
             raise InputError(why_nothing_passes(store._engine, filters))
-    notes = _check_moments(found["given"], found["moment"], by, f"document of {store.path}")
+        meant = partial(field_meant, store, by)
+        notes = _check_moments(found["given"], found["moment"], by, f"document of {store.path}", meant)
     hits = (found["score"].to_numpy() >= threshold).astype(np.int32)
     with duckdb.connect(config={"memory_limit": _MEMORY}) as con:
         table = _by_period(con, found["moment"], hits, np.array([1]), period)
@@ -655,8 +657,10 @@ def _has_form(value: str, form: str) -> bool:
     return False
 
 
-def _check_moments(given: pa.ChunkedArray, moments: pa.ChunkedArray, by: str, what: str) -> list[str]:
-    """Return remarks on rows without a date; raise InputError where none has one."""
+def _check_moments(
+    given: pa.ChunkedArray, moments: pa.ChunkedArray, by: str, what: str, meant: Callable[[], str] = lambda: "."
+) -> list[str]:
+    """Return remarks on rows without a date; raise InputError where none has one, ``meant`` at its end."""
     lost = moments.null_count
     if not lost:
         return []
@@ -668,7 +672,7 @@ def _check_moments(given: pa.ChunkedArray, moments: pa.ChunkedArray, by: str, wh
         how = f", in a query by {query}, in a data frame by {frame}, and index again" if "strptime" in query else ""
         why = f": {example[0].as_py()!r} is none; write 2024-05-01{how}"
     if lost == len(moments):
-        raise InputError(f"No {what} has a date in {by!r} (by){why}.")
+        raise InputError(f"No {what} has a date in {by!r} (by){f'{why}.' if why else meant()}")
     return [f"{counted(lost, what.partition(' ')[0])} without a date in {by!r} left out{why}."]
 
 

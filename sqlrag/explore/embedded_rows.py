@@ -445,6 +445,13 @@ def _of_store(store: Store, names: tuple[str, ...], filters: Filters, model: Emb
     return store._database.read(lambda: _chunks(store, names, filters, model if known else None, known))
 
 
+def field_meant(store: Store, name: str) -> str:
+    """Return the end of a sentence on a metadata field without values: which others are like it or there."""
+    fields = [row[0] for row in store.select("facets/metadata_fields", most=1000)]
+    there = "" if name in fields else meant_or_there(name, fields)
+    return f"; {there}" if there else "."
+
+
 def _chunks(
     store: Store, names: tuple[str, ...], filters: Filters, model: Embedder | None, known: bool
 ) -> EmbeddedRows:
@@ -472,10 +479,7 @@ def _chunks(
     columns = {name: table[f"c{place}"] for place, name in enumerate(names)}
     for name, column in columns.items():
         if name not in _TIMES and column.null_count == len(column) and len(column):
-            fields = [row[0] for row in store.select("facets/metadata_fields", most=1000)]
-            there = meant_or_there(name, fields)
-            unknown = f"No chunk of {store.path} has the metadata field {name!r}"
-            raise InputError(unknown + (f"; {there}" if there else "."))
+            raise InputError(f"No chunk of {store.path} has the metadata field {name!r}{field_meant(store, name)}")
     path = store.path
     remedy = "with. Pass embedder to embed_rows."
     load = (lambda: model or load_stored(path, identity, remedy)) if known else None

@@ -29,6 +29,8 @@ _SPREADSHEET_IN_SQL = re.compile(rf"'([^']*(?:{'|'.join(map(re.escape, _SPREADSH
 
 _EXTENSION = re.compile(r"(?:exists in the|requires the extension|required extension) '?(\w+)")
 
+_NO_TABLE = re.compile("Table with name .*? does not exist")
+
 _DELIMITERS = ",;\t|"
 
 _JUDGED = 1_000_000  # bytes of a file that tell its encoding
@@ -78,6 +80,11 @@ def unreadable(
         return InputError(f"{name} cannot be read, because its connection is closed: {said}. Open it again.")
     if hint := _extension_hint(said, source[0] if kind == "query" or (kind == "object" and source) else ""):
         return InputError(f"{name} cannot be read: {said.rstrip('.')}. {hint}")
+    if kind == "query" and not database and (missing := _NO_TABLE.search(said)):
+        return InputError(
+            f"{name} cannot be read: {missing[0]}. For a table of a DuckDB file, name that, such as "
+            "database='shop.duckdb'; for a file of rows, write its path in quotes: FROM 'tickets.csv'."
+        )
     if "error when sniffing" in said.lower() and "invalid unicode" not in said.lower():
         uneven = next(filter(None, (*map(_line_that_ends_otherwise, source), uneven_lines(source, key))), "")
         why = uneven or "Often a quote is not closed, or the encoding is not UTF-8."

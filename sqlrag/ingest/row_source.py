@@ -112,13 +112,24 @@ def kind_of(source: Any, database: Any) -> tuple[str, tuple[str, ...], str]:
         return ("object" if connection else "query"), (source,), path
     if database is not None:
         raise InputError("database is for a query: pass SQL as the source.")
-    if isinstance(source, (str, os.PathLike)) or (isinstance(source, (list, tuple)) and source):
-        paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    paths = list(source) if isinstance(source, (list, tuple)) else [source]
+    if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
         named = [os.fspath(arguments.path("source", path)) for path in paths]
         if address := next((path for path in named if scheme_of(path)), ""):
             raise InputError(f"{address} is an address. Download it, or pass a query with a connection that reads it.")
         return "files", tuple(os.path.abspath(os.path.expanduser(path)) for path in named), ""  # noqa: PTH100, PTH111
+    if isinstance(source, (list, tuple, dict)):
+        raise _no_source(source)
     return "object", (), ""
+
+
+def _no_source(given: Any) -> InputError:
+    rows = given if isinstance(given, (list, tuple)) else [given]
+    hint = " Make a frame of dicts: pandas.DataFrame(rows)." if isinstance(next(iter(rows), None), dict) else ""
+    return InputError(
+        "source must be a path, SQL, a DuckDB relation, an Arrow table or reader, or a frame of pandas or polars, not "
+        f"{arguments.shown(given)}.{hint}"
+    )
 
 
 class Staging:
@@ -134,6 +145,8 @@ class Staging:
         The source itself where it is an object of Python, and the connection that a query is for.
     since
         A column, its least value and its type then: other rows are not read, unless the type is another one now.
+    remembered
+        The collection whose stored definition this is; "" where the caller has given it.
     """
 
     def __init__(
@@ -143,9 +156,12 @@ class Staging:
         given: Any = None,
         connection: duckdb.DuckDBPyConnection | None = None,
         since: tuple[str, str, str] | None = None,
+        remembered: str = "",
     ) -> None:
         self.definition = definition
         self.notes: list[str] = []
+        self._remembered = remembered
+        self._index: list[object] | None = None  # the names of the index of a frame of pandas
         self.unread = Counter[str]()
         self._path = folder / "sqlrag_staging.duckdb"
         self.con = duckdb.connect(str(self._path), config={"memory_limit": _MEMORY})
@@ -256,13 +272,11 @@ class Staging:
         if isinstance(given, pa.RecordBatchReader) or hasattr(given, "__arrow_c_stream__"):
             reader = given if isinstance(given, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(given)
             return pa.RecordBatchReader.from_batches(reader.schema, _validated(reader)), {}
-        raise InputError(
-            f"source must be a path, SQL, a DuckDB relation, an Arrow table or reader, or a frame of pandas or polars, "
-            f"not {arguments.shown(given)}."
-        )
+        raise _no_source(given)
 
     def _of_pandas(self, frame: Any) -> pa.Table:
         """Return a frame of pandas as a table; a lone surrogate in a text becomes U+FFFD, and is reported."""
+        self._index = list(frame.index.names)
         columns, names = [], [str(name) for name in frame.columns]
         for place, name in enumerate(names):
             column = frame.iloc[:, place]
@@ -305,7 +319,13 @@ class Staging:
         self.key = self.named("key", wanted.key)
         texts = wanted.text if isinstance(wanted.text, tuple) else self._template(wanted.text)
         of_text = self.of_text = [self.named("text", name) for name in texts]
-        left_out = {self.named("leave_out", name) for name in wanted.leave_out}
+        there = {name.casefold() for name in self.types}
+        # One that the source has lost since is left out by itself.
+        left_out = {
+            self.named("leave_out", name)
+            for name in wanted.leave_out
+            if not self._remembered or name.casefold() in there
+        }
         self.title = None if wanted.title is None else self.named("title", wanted.title)
         self.tags = None if wanted.tags is None else self.named("tags", wanted.tags)
         if wanted.metadata is None:
@@ -338,6 +358,13 @@ class Staging:
         files = self.definition.source if self.definition.kind == "files" else ()
         hint = row_faults.missing_column_hint(files, name, list(self.types))
         hint = hint or (f" Did you mean {folded[near[0]]!r}?" if near else "")
+        if name in (self._index or ()):
+            hint = " It is the index of the frame: pass frame.reset_index()."
+        elif self._remembered and option != "since":
+            hint += (
+                f" If it was renamed, call index_rows again with its new name and collection={self._remembered!r}: "
+                "rows with the same key and text stay."
+            )
         raise InputError(
             f"There is no column {name!r} ({option}) in {self.definition}.{hint} Its columns: {', '.join(self.types)}."
         )
@@ -399,16 +426,17 @@ class Staging:
         if not KEY_TYPES.fullmatch(kind):
             raise InputError(
                 f"The key {self.key} is of type {kind}. A key must be a whole number, a decimal, a text, a UUID, a "
-                "date or a timestamp; cast it in a query."
+                f"date or a timestamp; {self._cast(kind)}."
             )
         self.key_type = self.columns[self.key]
         is_blank = f"{key} IS NULL OR trim(CAST({key} AS VARCHAR)) = ''"
         missing = self._one(f"SELECT count(*) FROM source WHERE {is_blank}")  # noqa: S608 - quoted
         if missing:
             have = f"{counted(missing, 'row')} of {self.definition} {'has' if missing == 1 else 'have'}"
-            raise InputError(
-                f"{have} no {self.key}, which is the key. Leave them out by a query: … WHERE {key} IS NOT NULL"
-            )
+            remedy = f" by a query: … WHERE {key} IS NOT NULL"
+            if self._index is not None:
+                remedy = f": frame.dropna(subset=[{self.key!r}])"
+            raise InputError(f"{have} no {self.key}, which is the key. Leave them out{remedy}")
         twice = self.con.execute(
             f"SELECT CAST({key} AS VARCHAR), count(*) FROM source GROUP BY {key} HAVING count(*) > 1 ORDER BY 1"  # noqa: S608 - quoted
         ).fetchmany(_NAMED + 1)
@@ -420,6 +448,13 @@ class Staging:
                 f"The key {self.key} is not unique in {self.definition}: {named}. Name another key, or keep one row of "
                 f"each by a query: … QUALIFY row_number() OVER (PARTITION BY {key}) = 1"
             )
+
+    def _cast(self, kind: str) -> str:
+        """Return what makes a key of a column of a type that is none."""
+        if self._index is None or kind not in ("DOUBLE", "FLOAT"):
+            return "cast it in a query"
+        of_frame = f"frame.dropna(subset=[{self.key!r}]).astype({{{self.key!r}: 'Int64'}})"
+        return f"pandas makes whole numbers floats where some are missing. Leave those rows out: {of_frame}"
 
     def _note_numbers(self) -> None:
         for name in (name for name, kind in self.columns.items() if may_be_infinite(kind)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -40,7 +41,7 @@ from sqlrag.ingest.update import Plan, Update, change_settings, changed_policy, 
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT
-from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
+from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document, Printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -86,6 +87,14 @@ class RowsReport(Report):
     def counts(self) -> dict[str, int]:
         """Return the counts by name."""
         return {one.name: getattr(self, one.name) for one in fields(self) if isinstance(getattr(self, one.name), int)}
+
+
+class Reports(list[RowsReport], Printable):
+    """Reports that are shown as their texts."""
+
+    def __str__(self) -> str:
+        """Return the reports as lines for a terminal."""
+        return "\n".join(map(str, self))
 
 
 @public
@@ -217,7 +226,7 @@ def index_rows(
     connection = database if isinstance(database, duckdb.DuckDBPyConnection) else None
     with closing(scratch.Folder()) as folder:
         run, report = _run(collection, definition)
-        staging = _staging(run, folder.path, definition, source, connection, None)
+        staging = _staging(run, folder.path, definition, source, connection)
         with closing(staging), ExitStack() as opened:
             if path.exists():
                 run.kept = opened.enter_context(Kept(path, report.warnings, updating=True))
@@ -270,7 +279,7 @@ def update_rows(
         The file.
     collection
         One source. None: all that can be read again, one after the other; a warning of the first report names the
-        others.
+        others, or one of Python where there is no report.
     source, database
         The rows of ``collection``, where they were an object of Python or of a connection; the options are those that
         the file remembers.
@@ -291,14 +300,14 @@ def update_rows(
     Returns
     -------
     list of RowsReport
-        One for each source, in the order of the collections.
+        One for each source that was read, in the order of the collections; the list prints as their texts.
 
     Raises
     ------
     InputError
-        As for :func:`index_rows`; or ``since`` and ``prune`` are combined, or the source was an object of Python and is
-        not given. With several sources, the others have been updated; the error is that of the first, and its message
-        names all.
+        As for :func:`index_rows`; or ``since`` and ``prune`` are combined, or the source of ``collection`` was an
+        object of Python and is not given. With several sources, the others have been updated; the error is that of the
+        first, and its message names all.
     NotFoundError
         The file has no such source of rows, or a file to read is gone.
     StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
@@ -319,7 +328,7 @@ def update_rows(
         raise NotFoundError(f"{db_path} has no source of rows{f' {collection!r}' if collection else ''}. {there}")
     if source is not None and len(names) > 1:
         raise InputError("Name the collection that the source is of.")
-    reports: list[RowsReport] = []
+    reports = Reports()
     lost: dict[str, SqlragError] = {}
     skipped = []
     for name in names:
@@ -341,7 +350,7 @@ def update_rows(
             first.args = (f"{' '.join(f'{name}: {error}' for name, error in lost.items())}{done}",)
         raise first
     if not reports:
-        raise InputError(not_read_again(db_path, skipped))
+        warnings.warn(not_read_again(db_path, skipped), stacklevel=3)
     return reports
 
 
@@ -376,7 +385,7 @@ def _again(
     at = None if since is None else marks.get(since.casefold())
     with closing(scratch.Folder()) as folder:
         run, report = _run(name, definition)
-        staging = _staging(run, folder.path, definition, source, connection, at)
+        staging = _staging(run, folder.path, definition, source, connection, at, name)
         with (
             closing(staging),
             Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as opened_file,
@@ -423,10 +432,16 @@ def _run(collection: str, definition: Definition) -> tuple[Run, RowsReport]:
 
 
 def _staging(
-    run: Run, folder: Path, definition: Definition, given: Any, connection: Any, since: tuple[str, str, str] | None
+    run: Run,
+    folder: Path,
+    definition: Definition,
+    given: Any,
+    connection: Any,
+    since: tuple[str, str, str] | None = None,
+    remembered: str = "",
 ) -> Staging:
     with run.timed("read"):
-        staging = Staging(folder, definition, given, connection, since)
+        staging = Staging(folder, definition, given, connection, since, remembered)
     try:
         with run.timed("find"):
             run.report.files = staging.stage(run.collection)

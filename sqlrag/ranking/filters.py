@@ -149,6 +149,16 @@ def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
     return found
 
 
+def compared_texts(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the texts that a filter asks the metadata fields to be or to contain."""
+    found: dict[str, dict[str, None]] = {}
+    for one in chain.from_iterable(_of_object(metadata)):
+        if one.operator in ("$eq", "$in", "$contains", "$any", "$all") and not one.negated and one.field not in KEYS:
+            values = one.operand if isinstance(one.operand, list) else [one.operand]
+            found.setdefault(one.field, {}).update(dict.fromkeys(value for value in values if isinstance(value, str)))
+    return {name: list(texts) for name, texts in found.items() if texts}
+
+
 def negated_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a filter of what must not hold by the negated conditions of one; {} where it has none."""
     opposites = [

@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.filters import Filters, compared_fields, filter_hints, negated_of
+from sqlrag.ranking.filters import Filters, compared_fields, compared_texts, filter_hints, negated_of
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -542,6 +542,7 @@ def why_nothing_passes(engine: Engine, filters: Filters) -> str:
         *_unknown(engine, "collections", "collection", asked.get("collection", ())),
         *_unknown(engine, "tags", "tag", [*asked.get("tags_any", ()), *asked.get("tags_all", ())]),
         *_hints_on_fields(engine, filters, filters.metadata or {}),
+        *_hints_on_values(engine, filters),
     ]
     return " ".join([f"No chunk passes the filters: {shown(asked)}.", *hints])
 
@@ -558,6 +559,19 @@ def _hints_on_fields(engine: Engine, filters: Filters, metadata: Mapping[str, An
             lambda one: engine.any_passes(engine.passing_filters(Filters(filters.collection, metadata=one))),
         ),
     ]
+
+
+def _hints_on_values(engine: Engine, filters: Filters) -> Iterator[str]:
+    """Yield a sentence for each text of a metadata filter that a field has in other case or with other blanks only."""
+    collection = filters.parameters().get("collection")
+    for name, texts in compared_texts(filters.metadata or {}).items():
+        named = {"field": name, "texts": texts, "collection": collection, "most": _MOST_KNOWN}
+        found: dict[str, list[str]] = {}
+        for text, value in engine.select("serving/near_values", named):
+            found.setdefault(text, []).append(value)
+        for text, values in found.items():
+            if text not in values:
+                yield f"No chunk has {shown(text)} in the metadata field {name!r}; {meant_or_there(text, values)}"
 
 
 def _unknown(engine: Engine, kind: str, what: str, names: Iterable[str]) -> Iterator[str]:

@@ -138,6 +138,7 @@ def test_failures_have_no_traceback(kb, tickets):
     assert "no source of rows 'x'. It has tickets." in run("update-rows", kb, "--collection", "x").stderr
 
 
+@pytest.mark.filterwarnings("default")
 def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
     """The folder of the file is updated as ever; the remedy for the rows is Python's, and is not said as a command."""
     docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"
@@ -157,8 +158,9 @@ def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
     )
     assert [one["unchanged"] for one in rows_of(run("update", kb, "-f", "json"))] == [["a.md", "b.md"]]
     assert run("update", kb, "--quiet").output == ""
+    done = run("update-rows", kb)
+    assert (done.exit_code, done.stdout, "note: The rows of given" in done.stderr) == (0, "", True), done.stderr
     for asked in (
-        ["update-rows", kb],
         ["update-rows", kb, "--collection", "given"],
         ["update", kb, "--collection", "given"],
     ):
@@ -172,6 +174,21 @@ def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
     sqlrag.index_rows(rows, alone, key="id", text="body", collection="given", embedder=model, progress="off")
     done = run("update", alone)
     assert (done.exit_code, "given by a program" in done.stderr) == (0, True)
+
+
+def test_a_column_that_was_renamed_is_named_anew(kb, tickets):
+    tickets.write_bytes(tickets.read_bytes().replace(b"body", b"text", 1))
+    done = run("update-rows", kb)
+    assert "call sqlrag build again with its new name and --collection tickets: rows" in done.stderr
+
+
+def test_a_table_of_a_query_without_its_database_has_a_remedy(tmp_path):
+    asked = ["index-rows", "-o", tmp_path / "new.duckdb", "--collection", "t", "--key", "id", "--text", "body"]
+    for table in ("tickets", "shop.tickets"):
+        done = run(*asked, "--query", f"SELECT * FROM {table}")
+        assert done.exit_code == 2
+        assert "name that, such as --database shop.duckdb; for a file" in done.stderr
+        assert "Did you mean" not in done.stderr
 
 
 def test_an_update_of_a_collection_leaves_other_tables_alone(kb, tickets, tmp_path):

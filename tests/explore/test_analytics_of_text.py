@@ -692,7 +692,7 @@ class TestTrend:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"by": "dya"}, "No document of .* has a date in 'dya'"),
+            ({"by": "dya"}, r"No document of .* has a date in 'dya' \(by\); did you mean 'day'\?"),
             ({"by": "open"}, r"No document of .* has a date in 'open' \(by\): 'true' is none; write 2024-05-01"),
             ({"threshold": 2}, "threshold must be a number from -1 to 1"),
             ({"period": "months"}, "period must be one of"),

@@ -643,8 +643,13 @@ class TestUpdates:
         assert "channel" not in json.loads(read(kb, "SELECT metadata_ FROM source_documents LIMIT 1")[0][0])
         assert counts(update(kb)) == {"unchanged": 30}
         self.change(tickets, "SELECT * RENAME (body AS message) FROM {old}")
-        with pytest.raises(InputError, match=r"no column 'body' \(text\)"):
+        with pytest.raises(
+            InputError, match=r"no column 'body' \(text\).* index_rows again with .* collection='tickets'"
+        ):
             update(kb)
+        with pytest.raises(InputError, match=r"no column 'gone' \(text\)") as error:
+            build(tickets, kb, text="gone")
+        assert "index_rows" not in str(error.value)
         assert counts(build(tickets, kb, text="message")) == {"unchanged": 30}
         self.change(tickets, "SELECT * RENAME (id AS number, lane AS track) FROM {old}")
         with pytest.raises(InputError, match=r"no column 'id' \(key\)"):
@@ -687,8 +692,29 @@ class TestUpdates:
         build(rows, kb, collection="given", title=None)
         assert "The rows of given were given by a program" in update(kb).warnings[0]
         build(rows, tmp_path / "alone.duckdb", collection="given", title=None)
-        with pytest.raises(InputError, match=r"rows of given were given by a program, .*alone.duckdb', source=…, "):
-            update(tmp_path / "alone.duckdb")
+        with pytest.warns(
+            UserWarning, match=r"rows of given were given by a program, .*alone.duckdb', source=…, "
+        ) as told:
+            assert sqlrag.update_rows(tmp_path / "alone.duckdb") == []
+        assert told[0].filename == __file__
+
+    def test_reports_are_shown_as_their_texts(self, kb, tmp_path):
+        build(write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
+        reports = sqlrag.update_rows(kb, embedder=HASHING, progress="off")
+        assert isinstance(reports, list)
+        assert [line.partition(":")[0] for line in str(reports).splitlines() if " read: " in line] == ["b", "tickets"]
+        assert reports._repr_mimebundle_() == {"text/plain": "\n".join(map(str, reports))}
+
+    def test_a_column_to_be_left_out_may_be_gone(self, tickets, tmp_path):
+        kb = tmp_path / "kb.duckdb"
+        build(tickets, kb, leave_out=["channel"])
+        self.change(tickets, "SELECT * EXCLUDE (channel) FROM {old}")
+        assert counts(update(kb)) == {"unchanged": 30}
+        with pytest.raises(InputError, match=r"no column 'channel' \(leave_out\)"):
+            build(tickets, kb, leave_out=["channel"])
+        self.change(tickets, "SELECT *, 'shop' AS Channel FROM {old}")
+        assert counts(update(kb)) == {"unchanged": 30}
+        assert "Channel" not in [name for name, *_ in read(kb, "DESCRIBE rows_of_tickets")]
 
     @pytest.mark.slow
     def test_a_lost_source_does_not_stop_the_others(self, kb, tickets, tmp_path):
@@ -1199,10 +1225,27 @@ class TestBadInput:
             build(pa.table({"id": [1, 2], "body": bad}).to_reader(), kb, collection="t", title=None)
         with pytest.raises(InputError, match="source must be a path, SQL, a DuckDB relation"):
             build(17, kb, collection="t")
+        for rows in ([{"id": 1, "body": "a"}], {"id": 1, "body": "a"}):
+            with pytest.raises(InputError, match=r"source must be a path, SQL, .*: pandas\.DataFrame\(rows\)\."):
+                build(rows, kb)
         closed = duckdb.connect()
         closed.close()
         with pytest.raises(InputError, match=r"connection is closed.*Open it again"):
             build("FROM t", kb, collection="t", database=closed)
+
+    def test_remedies_for_the_key_of_a_frame_are_those_of_pandas(self, tmp_path):
+        kb = tmp_path / "frames.duckdb"
+        frame = pd.DataFrame({"id": [1, None, 3], "body": ["a", "b", "c"]})
+        options = {"collection": "t", "title": None}
+        with pytest.raises(InputError, match=r"no column 'id' \(key\).* pass frame\.reset_index\(\)\."):
+            build(frame.set_index("id"), kb, **options)
+        remedy = "frame.dropna(subset=['id']).astype({'id': 'Int64'})"
+        with pytest.raises(InputError, match=r"of type DOUBLE.*floats") as error:
+            build(frame, kb, **options)
+        assert str(error.value).endswith(f"{remedy}.")
+        with pytest.raises(InputError, match=r"has no id.*: frame\.dropna\(subset=\['id'\]\)$"):
+            build(frame.astype({"id": "Int64"}), kb, **options)
+        assert counts(build(frame.dropna(subset=["id"]).astype({"id": "Int64"}), kb, **options)) == {"added": 2}
 
     def test_lone_surrogates_are_counted(self, kb):
         frame = pd.DataFrame({"id": [1, 2, 3], "body": ["fine", "half \ud83d a pair", "fine, too"]}, dtype=object)

@@ -85,6 +85,31 @@ def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):
         assert told.endswith("The metadata field 'a/b' is a list; $contains looks for a value in it.")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "hints"),
+    [
+        ({"a/b": "cancer"}, ["'cancer' in the metadata field 'a/b'; did you mean 'Cancer'?"]),
+        ({"a/b": " Cancer"}, ["' Cancer' in the metadata field 'a/b'; did you mean 'Cancer'?"]),
+        (
+            {"a/b": {"$in": ["CANCER", "x"]}, "year": 3},
+            ["'CANCER' in the metadata field 'a/b'; did you mean 'Cancer'?"],
+        ),
+        ({"who": {"$contains": "li ana"}}, ["'li ana' in the metadata field 'who'; did you mean 'Li  Ana'?"]),
+        ({"a/b": "Cancer", "who": {"$all": ["Bo", "bO"]}}, ["'bO' in the metadata field 'who'; did you mean 'Bo'?"]),
+        ({"$not": {"a/b": {"$in": ["Cancer"]}}}, []),
+        ({"a/b": "Canzer"}, []),
+    ],
+)
+def test_a_value_that_differs_in_case_or_blanks_is_named(tmp_path, wanted, hints):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        fields = {"a/b": "Cancer", "who": ["Li  Ana", "Bo", 3], "year": 2}
+        store.upsert([Document("d", "zebra")], [Chunk("d", 0, "zebra", (), fields)], np.ones((1, 8)))
+        (told,) = store.lexical_query("zebra", metadata=wanted).notices
+    assert told == " ".join(
+        [f"No chunk passes the filters: {{'metadata': {wanted}}}.", *(f"No chunk has {hint}" for hint in hints)]
+    )
+
+
 @pytest.fixture(scope="module")
 def tickets(tmp_path_factory):
     file = tmp_path_factory.mktemp("tickets") / "kb.duckdb"

@@ -215,10 +215,11 @@ def test_tags_and_collections(both):
 
 
 def test_hints_for_filters_that_nothing_passes(both):
-    for wanted in ({"nowhere": 1}, {"50 %": "x"}):
+    for wanted in ({"nowhere": 1}, {"50 %": "x"}, {"v": " RED  wine"}):
         there, here = (store.vector_query(query_vector=np.ones(8), metadata=wanted).notices for store in both)
         assert there == here
         assert here
+    assert here[0].endswith("No chunk has ' RED  wine' in the metadata field 'v'; did you mean 'Red wine'?")
 
 
 def test_what_is_compared_by_value_here_only(both):
