@@ -335,6 +335,11 @@ def format_results(results: Sequence[Mapping[str, Any]], query_text: str, *, wid
     str
         Lines without a newline at the end.
 
+    Raises
+    ------
+    InputError
+        The question comes first, and the results second.
+
     Examples
     --------
     >>> result = {"node_id": "a.md#0", "doc_id": "a.md", "score": 0.0328, "score_type": "rrf", "text": "Say hello.",
@@ -378,6 +383,11 @@ def print_results(
         As in :func:`format_results`; a :class:`Results` knows its question.
     file
         Where to, by default standard output. A character that its encoding lacks is printed as ``?``.
+
+    Raises
+    ------
+    InputError
+        As in :func:`format_results`.
     """
     stream = sys.stdout if file is None else file
     encoding = getattr(stream, "encoding", None) or "utf-8"
