@@ -82,6 +82,49 @@ class TestIPython:
         run(shell, "%%sql\nCREATE TEMP TABLE t AS SELECT 1 AS i;\nINSERT INTO t VALUES (2)")
         assert run(shell, "%%sql\nFROM t ORDER BY i")["i"].tolist() == [1, 2]
 
+    def test_variables_of_the_notebook(self, shell, capsys):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", 'q = "battery\'s death"', "n = 1")
+        plain = run(shell, "%%search k := 1\nbattery's death")
+        for cell in ("%search {q}", "%%search k := $n\n{q}", "%%search k := $n\n$q", "%%sql\nFROM search($q, k := $n)"):
+            assert run(shell, cell)["score"].tolist()[:1] == plain["score"].tolist(), cell
+        assert run(shell, "x = %sql SELECT $n + 1 AS n", "x").loc[0, "n"] == 2
+        assert run(shell, "%%sql\nSELECT {'a': $n} AS s").loc[0, "s"] == {"a": 1}
+        assert run(shell, "%%search\nbattery {1 of 'x") is not None  # no variable, but text
+        assert capsys.readouterr().out.count("'{q}' is a text") == 0
+        run(shell, "%%sql\nSELECT '{q}' AS q")
+        assert "Note: '{q}' is a text; $q is the value of the variable." in capsys.readouterr().out
+        with pytest.raises(InputError, match=r"^\$m is the variable 'm' of the notebook, and there is none: m = …"):
+            run(shell, "%%sql\nSELECT $m")
+
+    def test_wrong_options_are_named(self, shell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        for options, told in {
+            "k := 3, colection := ['x']": "%%search has no option 'colection'; did you mean 'collection'?",
+            "top_k := 3": "%%search has no option 'top_k'; did you mean 'k'?",
+            "metadata := {'score': {'$gte': 4}}": "metadata is a text of JSON",
+        }.items():
+            with pytest.raises(InputError, match=re.escape(told)):
+                run(shell, f"%%search {options}\nbattery")
+
+    def test_a_connection_of_another_database_is_said_to_be_one(self, shell, capsys):
+        run(shell, "%load_ext sqlrag", "import duckdb", "mine = duckdb.connect()", "%sqlrag mine")
+        assert "Connected: %%sql asks this connection. %search asks a file" in capsys.readouterr().out
+        with pytest.raises(InputError, match=r"^%search asks a file, and this connection has another database"):
+            run(shell, "%search kettle")
+
+    def test_an_error_is_shown_without_the_code_that_it_went_through(self, shell, capsys):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        for cell, told in {
+            "%%sql\nSELECT nothing FROM documents": "BinderException: Binder Error",
+            "%%search top_k := 3\nbattery": "InputError: %%search has no option",
+            "%sqlrag nosuch.duckdb": "NotFoundError: There is no file",
+        }.items():
+            assert not shell.run_cell(cell).success
+            shown = capsys.readouterr().out
+            assert told in shown
+            assert len(shown.splitlines()) < 12
+            assert "Traceback" not in shown
+
     def test_a_connection_of_the_notebook_is_used(self, shell):
         run(shell, "%load_ext sqlrag", "import sqlrag", "con = sqlrag.connect('kb.duckdb', verbose=False)")
         assert run(shell, "%sqlrag con") is shell.user_ns["con"]
@@ -153,9 +196,7 @@ class TestIPython:
             run(shell, f"%search {line}")
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.parametrize(
-        "options", ["top_k := 5", "k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"]
-    )
+    @pytest.mark.parametrize("options", ["k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"])
     def test_wrong_options_of_a_cell_are_named_with_those_that_are(self, shell, options):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         message = (
