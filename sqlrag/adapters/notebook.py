@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from sqlrag.adapters.connection import connect, interruptible
 from sqlrag.arguments import nearest
 from sqlrag.engines.duckdb.database import existing_file
+from sqlrag.engines.duckdb.statements import identifier, quoted
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.query import hybrid_query
 from sqlrag.ranking.results import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
+
+T = TypeVar("T")
 
 _ONE_QUESTION = "There is no question: write it after %search, or in the cell below %%search."
 
 _OPTION = re.compile(r"\s*\w+\s*:=")
 
-_OPTION_NAME = re.compile(r"(\w+)\s*:=")
+# What IPython may expand of a question, {q.title} and $q.title, with what doubles them to be left.
+_PLACE = re.compile(r"\{+[A-Za-z_][^{}]*\}+|\$+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
-_METADATA_IN_SQL = re.compile(r"\bmetadata\s*:=\s*[{]")
-
-# A variable as Python's format has it, as a text of SQL.
-_QUOTED_NAME = re.compile(r"'[{](\w+)[}]'")
-
-_FOR_A_FILE = "%search asks a file, and this connection has another database: %sqlrag kb.duckdb"
+# What users of f-strings, and of parameters in quotes, take for the value of a variable in SQL.
+_PASTED = re.compile(r"\{([A-Za-z_]\w*)\}|'\$([A-Za-z_]\w*)'")
 
 
 def load(shell: Any) -> None:
     """Give an IPython shell ``%sqlrag``, ``%search``, ``%%search`` and, unless another extension has it, ``%%sql``."""
+    from IPython.core.magic import needs_local_scope, no_var_expand
+
     magics = _Magics(shell)
     if shell.display_formatter is not None:
         shell.display_formatter.formatters["text/plain"].for_type(duckdb.DuckDBPyConnection, magics.show)
-    shell.register_magic_function(_without_frames(magics.choose), "line", "sqlrag")
-    shell.register_magic_function(_without_frames(magics.search), "line_cell", "search")
+    shell.register_magic_function(_plainly(magics.choose), "line", "sqlrag")
+    shell.register_magic_function(no_var_expand(needs_local_scope(_plainly(magics.search))), "line_cell", "search")
     if shell.find_cell_magic("sql") is None:
-        shell.register_magic_function(_without_frames(magics.sql), "line_cell", "sql")
+        shell.register_magic_function(no_var_expand(needs_local_scope(_plainly(magics.sql))), "line_cell", "sql")
     else:
         print(  # noqa: T201 - of the notebook, whose cell says what it does
             "%%sql is another extension's here, such as JupySQL's, and stays so. Give it the connection:\n"
@@ -52,19 +55,20 @@ def load(shell: Any) -> None:
         )
 
 
-def _without_frames(magic: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the shell show what an error of ours or of DuckDB says, without the lines of code that it went through."""
+def _plainly(magic: Callable[..., T]) -> Callable[..., T]:
+    """Return a magic whose errors of sqlrag and of DuckDB are shown in the cell without the frames of packages."""
 
-    @functools.wraps(magic)
-    def call(*arguments: Any) -> Any:
+    @wraps(magic)
+    def run(*args: Any, **options: Any) -> T:
         try:
-            return magic(*arguments)
+            return magic(*args, **options)
         except (SqlragError, duckdb.Error) as error:
-            said = f"{type(error).__name__}: {error}"
-            error._render_traceback_ = lambda: [said]  # type: ignore[union-attr]
+            lines = [f"{type(error).__name__}: {error}"]
+            # Of IPython: the type, %debug and what stops a run of all cells stay.
+            error._render_traceback_ = lambda: lines  # type: ignore[union-attr]
             raise
 
-    return call
+    return run
 
 
 class _Magics:
@@ -74,6 +78,7 @@ class _Magics:
         self._shell = shell
         self._con: duckdb.DuckDBPyConnection | None = None
         self._name = "kb.duckdb"
+        self._asked = ""
 
     def choose(self, line: str) -> duckdb.DuckDBPyConnection | None:
         """Open a file for the cells below, ``%sqlrag kb.duckdb``, and return the connection; alone, return it again.
@@ -100,95 +105,81 @@ class _Magics:
                 self._con = None
             self._con = connect(words[0])
         self._name = words[0]
+        # Not in show: it would take the place of a result that the notebook has not fetched.
+        self._asked = _otherwise_asked(self._con) or "%search and %%sql ask this file."
         return self._con
 
     def show(self, con: duckdb.DuckDBPyConnection, printer: Any, cycle: bool) -> None:  # noqa: ARG002 - IPython's
         """Show the connection of the cells below as what it is for, and any other as ever."""
-        if con is not self._con:
-            printer.text(repr(con))
-        elif _options(con):
-            printer.text("Connected: %search and %%sql ask this file.")
-        else:
-            printer.text(f"Connected: %%sql asks this connection. {_FOR_A_FILE}")
+        printer.text(f"Connected: {self._asked}" if con is self._con else repr(con))
 
-    def sql(self, line: str, cell: str | None = None) -> pd.DataFrame | None:
-        """Run SQL, of the line or of the cell, and return a DataFrame.
+    def sql(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> pd.DataFrame | None:
+        """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it.
 
-        Data frames of the notebook are tables in it, and ``$name`` is the value of a variable.
+        ``$name`` is the value of a variable of the notebook, which is bound and not pasted.
         """
         con = self._connection()
         frames("pandas", "%%sql")
-        variables, sql = self._shell.user_ns, f"{line}\n{cell or ''}"
-        values: dict[str, Any] = {}
-        for name in sorted({name for one in con.extract_statements(sql) for name in one.named_parameters}):
-            if name not in variables:
-                raise InputError(f"${name} is the variable {name!r} of the notebook, and there is none: {name} = …")
-            values[name] = variables[name]
-        for name in _QUOTED_NAME.findall(sql):
-            if name in variables:
-                print(f"Note: '{{{name}}}' is a text; ${name} is the value of the variable.")  # noqa: T201 - as below
+        text = f"{line}\n{cell or ''}"
         # DuckDB looks for data frames among the variables of who calls it.
-        scope = {**variables, "_con": con, "_sql": sql, "_values": values or None}
+        scope = {**self._shell.user_ns, **(local_ns or {}), "_con": con}
+        for found in _PASTED.finditer(text):
+            name = found[1] or found[2]
+            if name in scope:
+                print(f"Note: {found[0]} is text in SQL. ${name}, without quotes, binds the variable.")  # noqa: T201
+        statements = con.extract_statements(text)
+        values = [{name: _bound(name, scope) for name in one.named_parameters} for one in statements]
 
         def run() -> pd.DataFrame | None:
-            relation = eval("_con.sql(_sql, params=_values)", scope)  # noqa: S307 - a fixed text
+            relation = None
+            for place, (scope["_sql"], scope["_values"]) in enumerate(zip(statements, values, strict=True), 1):
+                last = place == len(statements)
+                call = "_con.sql(_sql, params=_values)" if last else "_con.execute(_sql, _values)"
+                relation = eval(call, scope)  # noqa: S307 - a fixed text
             return None if relation is None else relation.df()
 
         return interruptible(con, run)
 
-    def search(self, line: str, cell: str | None = None) -> pd.DataFrame:
+    def search(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
 
-        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. What
-        :func:`sqlrag.hybrid_query` would note is printed. ``{name}`` and ``$name`` are variables, as in every line that
-        begins with ``%``.
+        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. ``{q}``
+        and ``$q`` are the variable in both. What :func:`sqlrag.hybrid_query` would note is printed.
         """
         con = self._connection()
         frames("pandas", "%search")
-        known = _options(con)
-        if not known:
-            raise InputError(_FOR_A_FILE)
-        question, options = (line, "") if cell is None else (self._with_variables(cell), line.strip())
-        if not question.strip():
+        variables = {**self._shell.user_ns, **(local_ns or {})}
+        question, options = (
+            _expanded(one, variables).strip() for one in ((line, "") if cell is None else (cell, line))
+        )
+        if not question:
             raise InputError(_ONE_QUESTION)
         if cell is None and _OPTION.match(line):
             raise InputError(
                 "Options of %search stand in the first line of a cell, the question below: %%search k := 5, and in the "
                 "next line late delivery."
             )
-        if _METADATA_IN_SQL.search(options):
-            raise InputError('metadata is a text of JSON: metadata := \'{"year": {"$gte": 2024}}\'')
         statement = f"FROM search($1{', ' * bool(options)}{options})"
         try:
-            frame = interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+            frame = interruptible(con, lambda: con.execute(statement, [question]).df())
+        except duckdb.CatalogException as error:
+            asked = _otherwise_asked(con)
+            if asked is None:
+                raise
+            raise InputError(f"%search cannot ask this connection. {asked}") from error
         except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
             if not options:
                 raise
-            for name in _OPTION_NAME.findall(options):
-                if name not in known:
-                    meant = nearest(name, known)
-                    hint = f"did you mean {meant!r}? " if meant else ""
-                    raise InputError(
-                        f"%%search has no option {name!r}; {hint}There are: {', '.join(known)}."
-                    ) from error
+            _check_options(con, options)
             said = str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"%%search cannot take {options}: {said}. Write options of the macro with := and commas between, "
                 "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
-                f"{', '.join(known)}."
+                f"{', '.join(_options(con))}."
             ) from error
-        for notice in _notices(con, question.strip(), options):
+        for notice in _notices(con, question, options):
             print(f"Note: {notice}")  # noqa: T201 - of the notebook, whose cell shows it above the frame
         return frame
-
-    def _with_variables(self, text: str) -> str:
-        """Return the text of a cell as the shell has that of a line: with the values of variables."""
-        from IPython.utils.text import DollarFormatter
-
-        try:
-            return str(DollarFormatter().vformat(text, [], self._shell.user_ns))
-        except Exception:
-            return text
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._con is not None:
@@ -199,6 +190,73 @@ class _Magics:
         if self._con is None:
             raise InputError(f"No file is open. Name one: %sqlrag {shlex.quote(self._name)}")
         return self._con
+
+
+def _expanded(text: str, variables: Mapping[str, Any]) -> str:
+    """Return a text with the values of variables, each as IPython expands it; what is no variable stays as it is.
+
+    IPython itself leaves all of a line for one that is none, and for an apostrophe.
+    """
+    from IPython.utils.text import DollarFormatter
+
+    def value(found: re.Match[str]) -> str:
+        # {len(q)} is a call of Python's, {id} no variable.
+        names = {**variables} if "(" in found[0] else {**variables, "__builtins__": {}}
+        with suppress(Exception):
+            return str(DollarFormatter().vformat(found[0], [], names))
+        return found[0]
+
+    return _PLACE.sub(value, text)
+
+
+def _bound(name: str, variables: Mapping[str, Any]) -> Any:
+    """Return the value of a variable for a parameter, in types that DuckDB binds."""
+    if name not in variables:
+        example = name if name.isidentifier() else "q"
+        raise InputError(
+            f"The parameter ${name} is no variable of this notebook. Make one in a cell before, such as "
+            f"{example} = 'late delivery', and write ${example}."
+        )
+    value = variables[name]
+    # Numbers, arrays and columns of numpy and pandas; of dates DuckDB takes their own.
+    return value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in tuple("biufUO") else value
+
+
+def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:
+    """Return how to ask a connection that has no macro ``search``; None where it has."""
+    found = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() "
+        "WHERE parameters[1] = 'query_text' AND function_name SIMILAR TO '(.*_)?search' ORDER BY function_name"
+    ).fetchall()
+    macros = [name for (name,) in found]
+    if "search" in macros:
+        return None
+    if not macros:
+        return "%%sql runs on it. It has no search: %sqlrag kb.duckdb opens a file with it."
+    files = ", ".join(name.removesuffix("_search") for name in macros)
+    first = macros[0] if macros[0].isidentifier() else identifier(macros[0])
+    return (
+        f"%%sql asks what is registered here, {files}: FROM {first}('late delivery'). %search is for a "
+        "file alone, as %sqlrag kb.duckdb opens it."
+    )
+
+
+def _check_options(con: duckdb.DuckDBPyConnection, options: str) -> None:
+    """Raise InputError for an option that ``search`` does not have, and for metadata that is no text."""
+    names = _options(con)
+    given = []
+    with suppress(duckdb.Error):
+        given = con.execute(f"SELECT unnest(json_keys(to_json(struct_pack({options}))))").fetchall()
+    for (name,) in given:
+        if name.lower() not in names:
+            meant = nearest(name.lower(), names)
+            hint = f"; did you mean {meant!r}?" if meant else "."
+            raise InputError(f"%%search has no option {name!r}{hint} There are: {', '.join(names)}.")
+    if re.search(r"\bmetadata\s*:=\s*(map\s*)?\{", options, re.IGNORECASE):
+        wanted = '{"year": {"$gte": 2024}}'
+        with suppress(duckdb.Error):
+            ((wanted,),) = con.execute(f"SELECT to_json(struct_pack({options}).metadata)").fetchall()
+        raise InputError(f"metadata of %%search is JSON in a text, in single quotes: metadata := {quoted(wanted)}")
 
 
 def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> list[str]:
@@ -216,7 +274,6 @@ def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> lis
 
 
 def _options(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the names of the options of the macro ``search``; none where the database of the connection has none."""
     names = "SELECT DISTINCT unnest(parameters) AS name FROM duckdb_functions() WHERE function_name = 'search'"
     found = con.execute(f"{names} ORDER BY name").fetchall()
     return [name for (name,) in found if name != "query_text"]
