@@ -5,38 +5,70 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from sqlrag.adapters.connection import connect, interruptible
+from sqlrag.arguments import nearest
 from sqlrag.engines.duckdb.database import existing_file
+from sqlrag.engines.duckdb.statements import identifier, quoted
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.query import hybrid_query
 from sqlrag.ranking.results import frames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import pandas as pd
+
+T = TypeVar("T")
 
 _ONE_QUESTION = "There is no question: write it after %search, or in the cell below %%search."
 
 _OPTION = re.compile(r"\s*\w+\s*:=")
 
+# What IPython may expand of a question, {q.title} and $q.title, with what doubles them to be left.
+_PLACE = re.compile(r"\{+[A-Za-z_][^{}]*\}+|\$+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+# What users of f-strings, and of parameters in quotes, take for the value of a variable in SQL.
+_PASTED = re.compile(r"\{([A-Za-z_]\w*)\}|'\$([A-Za-z_]\w*)'")
+
 
 def load(shell: Any) -> None:
     """Give an IPython shell ``%sqlrag``, ``%search``, ``%%search`` and, unless another extension has it, ``%%sql``."""
+    from IPython.core.magic import needs_local_scope, no_var_expand
+
     magics = _Magics(shell)
     if shell.display_formatter is not None:
         shell.display_formatter.formatters["text/plain"].for_type(duckdb.DuckDBPyConnection, magics.show)
-    shell.register_magic_function(magics.choose, "line", "sqlrag")
-    shell.register_magic_function(magics.search, "line_cell", "search")
+    shell.register_magic_function(_plainly(magics.choose), "line", "sqlrag")
+    shell.register_magic_function(_plainly(magics.search), "line_cell", "search")
     if shell.find_cell_magic("sql") is None:
-        shell.register_magic_function(magics.sql, "line_cell", "sql")
+        shell.register_magic_function(no_var_expand(needs_local_scope(_plainly(magics.sql))), "line_cell", "sql")
     else:
         print(  # noqa: T201 - of the notebook, whose cell says what it does
             "%%sql is another extension's here, such as JupySQL's, and stays so. Give it the connection:\n"
             "    con = %sqlrag kb.duckdb\n    %sql con"
         )
+
+
+def _plainly(magic: Callable[..., T]) -> Callable[..., T]:
+    """Return a magic whose errors of sqlrag and of DuckDB are shown in the cell without the frames of packages."""
+
+    @wraps(magic)
+    def run(*args: Any, **options: Any) -> T:
+        try:
+            return magic(*args, **options)
+        except (SqlragError, duckdb.Error) as error:
+            lines = [f"{type(error).__name__}: {error}"]
+            # Of IPython: the type, %debug and what stops a run of all cells stay.
+            error._render_traceback_ = lambda: lines  # type: ignore[union-attr]
+            raise
+
+    return run
 
 
 class _Magics:
@@ -46,6 +78,7 @@ class _Magics:
         self._shell = shell
         self._con: duckdb.DuckDBPyConnection | None = None
         self._name = "kb.duckdb"
+        self._asked = ""
 
     def choose(self, line: str) -> duckdb.DuckDBPyConnection | None:
         """Open a file for the cells below, ``%sqlrag kb.duckdb``, and return the connection; alone, return it again.
@@ -72,21 +105,37 @@ class _Magics:
                 self._con = None
             self._con = connect(words[0])
         self._name = words[0]
+        # Not in show: it would take the place of a result that the notebook has not fetched.
+        self._asked = _otherwise_asked(self._con) or "%search and %%sql ask this file."
         return self._con
 
     def show(self, con: duckdb.DuckDBPyConnection, printer: Any, cycle: bool) -> None:  # noqa: ARG002 - IPython's
         """Show the connection of the cells below as what it is for, and any other as ever."""
-        printer.text("Connected: %search and %%sql ask this file." if con is self._con else repr(con))
+        printer.text(f"Connected: {self._asked}" if con is self._con else repr(con))
 
-    def sql(self, line: str, cell: str | None = None) -> pd.DataFrame | None:
-        """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it."""
+    def sql(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> pd.DataFrame | None:
+        """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it.
+
+        ``$name`` is the value of a variable of the notebook, which is bound and not pasted.
+        """
         con = self._connection()
         frames("pandas", "%%sql")
+        text = f"{line}\n{cell or ''}"
         # DuckDB looks for data frames among the variables of who calls it.
-        scope = {**self._shell.user_ns, "_con": con, "_sql": f"{line}\n{cell or ''}"}
+        scope = {**self._shell.user_ns, **(local_ns or {}), "_con": con}
+        for found in _PASTED.finditer(text):
+            name = found[1] or found[2]
+            if name in scope:
+                print(f"Note: {found[0]} is text in SQL. ${name}, without quotes, binds the variable.")  # noqa: T201
+        statements = con.extract_statements(text)
+        values = [{name: _bound(name, scope) for name in one.named_parameters} for one in statements]
 
         def run() -> pd.DataFrame | None:
-            relation = eval("_con.sql(_sql)", scope)  # noqa: S307 - a fixed text
+            relation = None
+            for place, (scope["_sql"], scope["_values"]) in enumerate(zip(statements, values, strict=True), 1):
+                last = place == len(statements)
+                call = "_con.sql(_sql, params=_values)" if last else "_con.execute(_sql, _values)"
+                relation = eval(call, scope)  # noqa: S307 - a fixed text
             return None if relation is None else relation.df()
 
         return interruptible(con, run)
@@ -94,12 +143,12 @@ class _Magics:
     def search(self, line: str, cell: str | None = None) -> pd.DataFrame:
         """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
 
-        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. What
-        :func:`sqlrag.hybrid_query` would note is printed.
+        The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. ``{q}``
+        and ``$q`` are the variable in both. What :func:`sqlrag.hybrid_query` would note is printed.
         """
         con = self._connection()
         frames("pandas", "%search")
-        question, options = (line, "") if cell is None else (cell.strip(), line.strip())
+        question, options = (line, "") if cell is None else (_expanded(cell, self._shell.user_ns), line.strip())
         if not question.strip():
             raise InputError(_ONE_QUESTION)
         if cell is None and _OPTION.match(line):
@@ -110,14 +159,20 @@ class _Magics:
         statement = f"FROM search($1{', ' * bool(options)}{options})"
         try:
             frame = interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+        except duckdb.CatalogException as error:
+            asked = _otherwise_asked(con)
+            if asked is None:
+                raise
+            raise InputError(f"%search cannot ask this connection. {asked}") from error
         except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
             if not options:
                 raise
+            _check_options(con, options)
             said = str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"%%search cannot take {options}: {said}. Write options of the macro with := and commas between, "
                 "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
-                f"{_options(con)}."
+                f"{', '.join(_options(con))}."
             ) from error
         for notice in _notices(con, question.strip(), options):
             print(f"Note: {notice}")  # noqa: T201 - of the notebook, whose cell shows it above the frame
@@ -134,6 +189,70 @@ class _Magics:
         return self._con
 
 
+def _expanded(question: str, variables: Mapping[str, Any]) -> str:
+    """Return a question with the values of variables, as IPython expands a line; what is no variable stays as it is."""
+    from IPython.utils.text import DollarFormatter
+
+    names = {**variables, "__builtins__": {}}  # {id} is no variable
+
+    def value(found: re.Match[str]) -> str:
+        with suppress(Exception):
+            return str(DollarFormatter().vformat(found[0], [], names))
+        return found[0]
+
+    return _PLACE.sub(value, question)
+
+
+def _bound(name: str, variables: Mapping[str, Any]) -> Any:
+    """Return the value of a variable for a parameter, in types that DuckDB binds."""
+    if name not in variables:
+        example = name if name.isidentifier() else "q"
+        raise InputError(
+            f"The parameter ${name} is no variable of this notebook. Make one in a cell before, such as "
+            f"{example} = 'late delivery', and write ${example}."
+        )
+    value = variables[name]
+    # Numbers, arrays and columns of numpy and pandas; of dates DuckDB takes their own.
+    return value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in tuple("biufUO") else value
+
+
+def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:
+    """Return how to ask a connection that has no macro ``search``; None where it has."""
+    found = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() "
+        "WHERE parameters[1] = 'query_text' AND function_name SIMILAR TO '(.*_)?search' ORDER BY function_name"
+    ).fetchall()
+    macros = [name for (name,) in found]
+    if "search" in macros:
+        return None
+    if not macros:
+        return "%%sql runs on it. It has no search: %sqlrag kb.duckdb opens a file with it."
+    files = ", ".join(name.removesuffix("_search") for name in macros)
+    first = macros[0] if macros[0].isidentifier() else identifier(macros[0])
+    return (
+        f"%%sql asks what is registered here, {files}: FROM {first}('late delivery'). %search is for a "
+        "file alone, as %sqlrag kb.duckdb opens it."
+    )
+
+
+def _check_options(con: duckdb.DuckDBPyConnection, options: str) -> None:
+    """Raise InputError for an option that ``search`` does not have, and for metadata that is no text."""
+    names = _options(con)
+    given = []
+    with suppress(duckdb.Error):
+        given = con.execute(f"SELECT unnest(json_keys(to_json(struct_pack({options}))))").fetchall()
+    for (name,) in given:
+        if name.lower() not in names:
+            meant = nearest(name.lower(), names)
+            hint = f"; did you mean {meant!r}?" if meant else "."
+            raise InputError(f"%%search has no option {name!r}{hint} There are: {', '.join(names)}.")
+    if re.search(r"\bmetadata\s*:=\s*(map\s*)?\{", options, re.IGNORECASE):
+        wanted = '{"year": {"$gte": 2024}}'
+        with suppress(duckdb.Error):
+            ((wanted,),) = con.execute(f"SELECT to_json(struct_pack({options}).metadata)").fetchall()
+        raise InputError(f"metadata of %%search is JSON in a text, in single quotes: metadata := {quoted(wanted)}")
+
+
 def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> list[str]:
     """Return what a search in Python notes of the question, for which a macro has no place."""
     given = con.execute(f"SELECT struct_pack({options})").fetchall()[0][0] if options else {}
@@ -148,7 +267,7 @@ def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> lis
         return [str(error)]
 
 
-def _options(con: duckdb.DuckDBPyConnection) -> str:
+def _options(con: duckdb.DuckDBPyConnection) -> list[str]:
     names = "SELECT DISTINCT unnest(parameters) AS name FROM duckdb_functions() WHERE function_name = 'search'"
     found = con.execute(f"{names} ORDER BY name").fetchall()
-    return ", ".join(name for (name,) in found if name != "query_text")
+    return [name for (name,) in found if name != "query_text"]

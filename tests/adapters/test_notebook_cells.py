@@ -14,6 +14,7 @@ import nbformat
 import pyarrow as pa
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 import sqlrag
 from sqlrag import InputError, ModelUnavailableError, NotFoundError, StoreLockedError
@@ -153,9 +154,7 @@ class TestIPython:
             run(shell, f"%search {line}")
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.parametrize(
-        "options", ["top_k := 5", "k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"]
-    )
+    @pytest.mark.parametrize("options", ["k=5", "k := 5 pool := 9", "k := 'x'", "collection := 'a'", "--k 5"])
     def test_wrong_options_of_a_cell_are_named_with_those_that_are(self, shell, options):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         message = (
@@ -165,6 +164,112 @@ class TestIPython:
             run(shell, f"%%search {options}\nlate")
         assert "Candidate macros" not in str(caught.value)
         run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        {
+            "top_k := 5": "%%search has no option 'top_k'; did you mean 'k'? There are: alpha, b, ",
+            "K := 5, colection := ['a']": "%%search has no option 'colection'; did you mean 'collection'? There are: ",
+            "zebra := 1": "%%search has no option 'zebra'. There are: alpha, b, ",
+            "metadata := {'score': {'$gte': 4}}": """metadata := '{"score":{"$gte":4}}'""",
+            """metadata := {"it's": 4.5}""": """metadata := '{"it''s":4.5}'""",
+            """k := 3, metadata := {"lang": "en"}""": """metadata := '{"year": {"$gte": 2024}}'""",
+        }.items(),
+    )
+    def test_options_that_there_are_not_and_metadata_that_is_no_text(self, shell, options, told):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        with pytest.raises(InputError) as caught:
+            run(shell, f"%%search {options}\nlate")
+        assert told in str(caught.value)
+        assert "Error" not in str(caught.value)
+        run(shell, "%sqlrag --close")
+
+    def test_a_question_has_the_variables_of_the_notebook(self, shell, monkeypatch):
+        from sqlrag.adapters import notebook
+
+        asked = []
+        monkeypatch.setattr(notebook, "_notices", lambda _, question, __: asked.append(question) or [])
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "q = 'battery'\nd = {'a': 'late'}\nn = 1")
+        for question, expanded in {
+            "$q isn't {q}. Or $q.": "battery isn't battery. Or battery.",
+            "{d['a']} {q.upper()}": "late BATTERY",
+            "{{q}} $$q": "{q} $q",
+            "{id} $list $5 {nosuch} {'a': 1} {q": "{id} $list $5 {nosuch} {'a': 1} {q",
+        }.items():
+            assert len(run(shell, f"%%search k := $n\n{question}")) == 1
+            assert asked.pop() == expanded
+        run(shell, "%sqlrag --close")
+
+    def test_sql_has_the_variables_of_the_notebook_as_values(self, shell, capsys):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "import numpy as np, pandas as pd")
+        run(shell, "q = \"it's; DROP\"\nn = np.int64(1)\nids = pd.Series([2, 3])\nlate = 'late'")
+        frame = run(
+            shell, "%%sql\nCREATE TEMP TABLE v AS SELECT $q AS a;\nINSERT INTO v VALUES ($n);\nFROM v ORDER BY a"
+        )
+        assert frame["a"].tolist() == ["1", "it's; DROP"]
+        assert run(shell, "%%sql\nFROM search($late, k := $n)")["node_id"].tolist() == ["late.md#0"]
+        frame = run(shell, "%sql SELECT unnest($ids) AS i, {'n': $n}.n AS n, $$q$$ AS t")
+        assert frame.to_dict("list") == {"i": [2, 3], "n": [1, 1], "t": ["q", "q"]}
+        run(shell, "def f(here):\n    return get_ipython().run_line_magic('sql', 'SELECT $here AS h')")
+        assert run(shell, "f('local')").loc[0, "h"] == "local"
+        assert "Note" not in capsys.readouterr().out
+        assert list(run(shell, "%sql SELECT '{q}' AS a, '%{nosuch}%' AS b, '$q' AS c").loc[0]) == [
+            "{q}",
+            "%{nosuch}%",
+            "$q",
+        ]
+        told = "Note: {} is text in SQL. $q, without quotes, binds the variable."
+        notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note")]
+        assert notes == [told.format("{q}"), told.format("'$q'")]
+        for parameter, told in {
+            "$nosuch": r"\$nosuch is .* nosuch = 'late delivery'",
+            "?": r"q = .*, and write \$q\.",
+        }.items():
+            with pytest.raises(InputError, match=told):
+                run(shell, f"%%sql\nDROP TABLE v; SELECT {parameter}")
+        assert len(run(shell, "%sql FROM v")) == 2
+        run(shell, "%sqlrag --close")
+
+    def test_a_connection_without_search_says_how_to_ask_it(self, shell):
+        run(shell, "%load_ext sqlrag", "import duckdb, sqlrag", "con = duckdb.connect()")
+        told = "%%sql runs on it. It has no search: %sqlrag kb.duckdb opens a file with it."
+        for registered in ("", "kb", "my docs"):
+            if registered:
+                run(shell, f"sqlrag.register(con, 'kb.duckdb', {registered!r})", "%sqlrag con")
+                first = f"{registered}_search" if registered == "kb" else '"my docs_search"'
+                told = f"%%sql asks what is registered here, {registered}: FROM {first}('late delivery'). %search is"
+            con = run(shell, "%sqlrag con")
+            run(shell, "con.execute('SELECT 42')")
+            assert shell.display_formatter.format(con)[0]["text/plain"].startswith(f"Connected: {told}")
+            assert con.fetchall() == [(42,)], "showing a connection has taken its result"
+            with pytest.raises(InputError) as caught:
+                run(shell, "%search late")
+            assert str(caught.value).startswith(f"%search cannot ask this connection. {told}")
+            if registered:
+                assert len(run(shell, f"%%sql\nFROM {first}('late', k := 1)")) == 1
+            run(shell, "con.close()\ncon = duckdb.connect()")
+
+    @pytest.mark.parametrize(
+        ("cell", "kind"),
+        {
+            "%sqlrag a b": "InputError: Name one file",
+            "%%search top_k := 3\nlate": "InputError: %%search has no option",
+            "%%sql\nSELECT nosuch": "BinderException: Binder Error: ",
+        }.items(),
+    )
+    def test_an_error_of_a_cell_is_shown_without_frames(self, shell, capsys, cell, kind):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        capsys.readouterr()
+        done = shell.run_cell(cell)
+        shown = "".join(capsys.readouterr())
+        assert shown.startswith(kind)
+        assert shown.rstrip("\n") == f"{type(done.error_in_exec).__name__}: {done.error_in_exec}"
+        run(shell, "%sqlrag --close")
+
+    def test_an_error_that_is_neither_sqlrags_nor_duckdbs_keeps_its_frames(self, shell, capsys):
+        run(shell, "%load_ext sqlrag")
+        shell.run_cell("%sqlrag 'a")
+        assert "Traceback" in "".join(capsys.readouterr())
 
     def test_a_connection_that_the_notebook_closed_is_named(self, shell, made):
         run(shell, "%load_ext sqlrag", f"con = %sqlrag '{made}'", "con.close()")
@@ -219,6 +324,19 @@ def test_a_notebook_runs_from_its_first_to_its_last_cell(kb):
     assert shown[0] == "Connected: %search and %%sql ask this file."
     assert "battery.md#0" in shown[1]
     assert "late.md#0" in shown[2]
+
+
+@pytest.mark.slow
+def test_a_run_of_a_notebook_stops_at_an_error(kb):
+    sources = ("%load_ext sqlrag\n%sqlrag kb.duckdb", "%%sql\nFROM nosuch", "1")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": kb.parent}})
+    with pytest.raises(CellExecutionError):
+        client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    (shown,) = notebook.cells[1].outputs
+    assert (shown["ename"], len(shown["traceback"])) == ("CatalogException", 1)
+    assert shown["traceback"][0].startswith("CatalogException: Catalog Error: Table with name nosuch")
+    assert not notebook.cells[2].outputs
 
 
 MARIMO = """
