@@ -45,7 +45,7 @@ def load(shell: Any) -> None:
     if shell.display_formatter is not None:
         shell.display_formatter.formatters["text/plain"].for_type(duckdb.DuckDBPyConnection, magics.show)
     shell.register_magic_function(_plainly(magics.choose), "line", "sqlrag")
-    shell.register_magic_function(_plainly(magics.search), "line_cell", "search")
+    shell.register_magic_function(no_var_expand(needs_local_scope(_plainly(magics.search))), "line_cell", "search")
     if shell.find_cell_magic("sql") is None:
         shell.register_magic_function(no_var_expand(needs_local_scope(_plainly(magics.sql))), "line_cell", "sql")
     else:
@@ -140,7 +140,7 @@ class _Magics:
 
         return interruptible(con, run)
 
-    def search(self, line: str, cell: str | None = None) -> pd.DataFrame:
+    def search(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
 
         The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. ``{q}``
@@ -148,8 +148,11 @@ class _Magics:
         """
         con = self._connection()
         frames("pandas", "%search")
-        question, options = (line, "") if cell is None else (_expanded(cell, self._shell.user_ns), line.strip())
-        if not question.strip():
+        variables = {**self._shell.user_ns, **(local_ns or {})}
+        question, options = (
+            _expanded(one, variables).strip() for one in ((line, "") if cell is None else (cell, line))
+        )
+        if not question:
             raise InputError(_ONE_QUESTION)
         if cell is None and _OPTION.match(line):
             raise InputError(
@@ -158,7 +161,7 @@ class _Magics:
             )
         statement = f"FROM search($1{', ' * bool(options)}{options})"
         try:
-            frame = interruptible(con, lambda: con.execute(statement, [question.strip()]).df())
+            frame = interruptible(con, lambda: con.execute(statement, [question]).df())
         except duckdb.CatalogException as error:
             asked = _otherwise_asked(con)
             if asked is None:
@@ -174,7 +177,7 @@ class _Magics:
                 "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
                 f"{', '.join(_options(con))}."
             ) from error
-        for notice in _notices(con, question.strip(), options):
+        for notice in _notices(con, question, options):
             print(f"Note: {notice}")  # noqa: T201 - of the notebook, whose cell shows it above the frame
         return frame
 
@@ -189,18 +192,21 @@ class _Magics:
         return self._con
 
 
-def _expanded(question: str, variables: Mapping[str, Any]) -> str:
-    """Return a question with the values of variables, as IPython expands a line; what is no variable stays as it is."""
+def _expanded(text: str, variables: Mapping[str, Any]) -> str:
+    """Return a text with the values of variables, each as IPython expands it; what is no variable stays as it is.
+
+    IPython itself leaves all of a line for one that is none, and for an apostrophe.
+    """
     from IPython.utils.text import DollarFormatter
 
-    names = {**variables, "__builtins__": {}}  # {id} is no variable
-
     def value(found: re.Match[str]) -> str:
+        # {len(q)} is a call of Python's, {id} no variable.
+        names = {**variables} if "(" in found[0] else {**variables, "__builtins__": {}}
         with suppress(Exception):
             return str(DollarFormatter().vformat(found[0], [], names))
         return found[0]
 
-    return _PLACE.sub(value, question)
+    return _PLACE.sub(value, text)
 
 
 def _bound(name: str, variables: Mapping[str, Any]) -> Any:

@@ -192,12 +192,16 @@ class TestIPython:
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "q = 'battery'\nd = {'a': 'late'}\nn = 1")
         for question, expanded in {
             "$q isn't {q}. Or $q.": "battery isn't battery. Or battery.",
-            "{d['a']} {q.upper()}": "late BATTERY",
+            "{d['a']} {q.upper()} {len(q)}": "late BATTERY 7",
             "{{q}} $$q": "{q} $q",
             "{id} $list $5 {nosuch} {'a': 1} {q": "{id} $list $5 {nosuch} {'a': 1} {q",
         }.items():
             assert len(run(shell, f"%%search k := $n\n{question}")) == 1
             assert asked.pop() == expanded
+            run(shell, f"%search {question}")
+            assert asked.pop() == expanded
+        run(shell, "def f(here):\n    return get_ipython().run_line_magic('search', '$here')", "f('local')")
+        assert asked.pop() == "local"
         run(shell, "%sqlrag --close")
 
     def test_sql_has_the_variables_of_the_notebook_as_values(self, shell, capsys):
