@@ -16,7 +16,7 @@ from sqlrag import adapters, arguments
 from sqlrag.arguments import counted, meant_or_there
 from sqlrag.embedders.onnx import bundle_files
 from sqlrag.embedders.weights import MINILM, bundle_is_installed
-from sqlrag.engines.duckdb import lexical
+from sqlrag.engines.duckdb import lexical, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.files import real_path
 from sqlrag.engines.duckdb.metadata import model_identity, required_metadata
@@ -26,6 +26,7 @@ from sqlrag.engines.duckdb.schema import read_sql, run_script
 from sqlrag.errors import FormatError, InputError, NotFoundError, StoreError, StoreExistsError
 from sqlrag.formats.convert import convert
 from sqlrag.formats.targets import size_of
+from sqlrag.ingest.row_source import Definition
 from sqlrag.links import is_markdown
 from sqlrag.ranking.filters import strings
 from sqlrag.types import ROW, ROW_MARKDOWN
@@ -227,11 +228,8 @@ def publish(
             mime for (mime,) in database.cursor().execute(read_sql("publish/mimes")).fetchall() if is_markdown(mime)
         ]
         columns = _columns(database, names)
+        _check_left_out(database, names, leave_out, columns)
         source = database.path
-    for name in leave_out:
-        if name not in columns:
-            near = meant_or_there(name, columns)
-            raise InputError(f"There is no column {name!r} (leave_out){f'; {near}' if near else '.'}")
     if target.resolve() in source.resolve().parents:
         raise InputError(f"{source} is inside of {target}, where the site would take its place. Name another folder.")
     documents, chunks, vector_bytes, text_bytes = map(int, sizes)
@@ -432,6 +430,27 @@ def _columns(database: Database, names: Sequence[str] | None) -> list[str]:
     """Return the names of the columns of tables that are in these collections, all if None."""
     found = database.cursor().execute(read_sql("publish/columns"), {"collection": names, **_TYPES_OF_ROWS}).fetchall()
     return [name for (name,) in found]
+
+
+def _check_left_out(
+    database: Database, names: Sequence[str] | None, leave_out: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Raise InputError where a column is not there, or is more than metadata."""
+    for collection, source in row_tables.sources(database.cursor()).items() if leave_out else ():
+        one = Definition.of(source)
+        texts = [*one.text] if isinstance(one.text, tuple) else [one.text, *re.findall(r"{(.*?)}", one.text)]
+        parts = dict.fromkeys(texts, "a part of the text") | {"title": "the title", one.title or "title": "the title"}
+        parts |= {one.tags or "": "the column of the tags"}
+        for name in leave_out if names is None or collection in names else ():
+            if name in parts:
+                raise InputError(
+                    f"{name!r} is {parts[name]} of {collection} and cannot be left out (leave_out). Index the table "
+                    "without it to publish it."
+                )
+    for name in leave_out:
+        if name not in columns:
+            near = meant_or_there(name, columns)
+            raise InputError(f"There is no column {name!r} (leave_out){f'; {near}' if near else '.'}")
 
 
 def _write_database(

@@ -16,6 +16,7 @@ from sqlrag.cli.options import (
     Collection,
     DbInstead,
     EngineName,
+    Force,
     FormatName,
     Ignore,
     IgnoreAgain,
@@ -280,6 +281,7 @@ def update(
     stemmer: Annotated[
         str | None, option("--stemmer", help="Reindex all words with this stemmer. [the file's own]")
     ] = None,
+    force: Force = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
     wait: Wait = None,
@@ -362,7 +364,9 @@ def update(
         if not quiet:
             write_message(f"note: {not_read_again(path, list(tables))}")
     elif tables and (collection is None or collection in tables):
-        of_rows = update_rows(path, collection=collection, prune=prune, wait_seconds=wait, verbose=not quiet)
+        of_rows = update_rows(
+            path, collection=collection, prune=prune, force=force, wait_seconds=wait, verbose=not quiet
+        )
     if of_rows or form is not Format.table:
         write_reports(of_rows, form, quiet=quiet, others=summaries)
     for line in gone:

@@ -292,6 +292,8 @@ IgnoreAgain = Annotated[
     option("--ignore", metavar="PATTERN", help=f"{_IGNORE} '' is nothing. [as the last time]"),
 ]
 
+Force = Annotated[bool, option("--force", help="Also where more than half of the stored rows of a table are gone.")]
+
 Wait = Annotated[float | None, option("--wait", help="Seconds to wait for other processes. [2]")]
 
 DbInstead = Annotated[

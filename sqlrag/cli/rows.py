@@ -11,11 +11,9 @@ import typer
 from sqlrag.cli import config
 from sqlrag.cli.app import command
 from sqlrag.cli.build import one_file, prepare_embeddings, write_reports
-from sqlrag.cli.options import DbInstead, File, FormatName, Unit, Wait, chosen, option, with_parameters_of
+from sqlrag.cli.options import DbInstead, File, Force, FormatName, Unit, Wait, chosen, option, with_parameters_of
 from sqlrag.cli.printing import Format
 from sqlrag.errors import InputError
-
-Force = Annotated[bool, option("--force", help="Also where more than half of the stored rows are gone.")]
 
 Quiet = Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")]
 

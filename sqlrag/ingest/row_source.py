@@ -278,6 +278,8 @@ class Staging:
         """Return a frame of pandas as a table; a lone surrogate in a text becomes U+FFFD, and is reported."""
         self._index = list(frame.index.names)
         columns, names = [], [str(name) for name in frame.columns]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"The frame has two columns named {twice[0]!r}. Rename one, or leave it out.")
         for place, name in enumerate(names):
             column = frame.iloc[:, place]
             try:
@@ -320,12 +322,9 @@ class Staging:
         texts = wanted.text if isinstance(wanted.text, tuple) else self._template(wanted.text)
         of_text = self.of_text = [self.named("text", name) for name in texts]
         there = {name.casefold() for name in self.types}
-        # One that the source has lost since is left out by itself.
-        left_out = {
-            self.named("leave_out", name)
-            for name in wanted.leave_out
-            if not self._remembered or name.casefold() in there
-        }
+        # What the source has lost since is left out by itself.
+        self.lost = [name for name in wanted.leave_out if self._remembered and name.casefold() not in there]
+        left_out = {self.named("leave_out", name) for name in wanted.leave_out if name not in self.lost}
         self.title = None if wanted.title is None else self.named("title", wanted.title)
         self.tags = None if wanted.tags is None else self.named("tags", wanted.tags)
         if wanted.metadata is None:
@@ -351,6 +350,11 @@ class Staging:
         if name in self.types:
             return name
         found = [column for column in self.types if column.casefold() == name.casefold()]
+        if len(found) == 1 and f"{name}_1" in self.types:  # DuckDB's name for the second of two
+            raise InputError(
+                f"The columns {found[0]!r} and {name!r} of {self.definition} differ in case alone; as DuckDB reads "
+                f"them, they are {found[0]!r} and {name + '_1'!r}. Name one of these as {option}."
+            )
         if len(found) == 1:
             return found[0]
         folded = {column.casefold(): column for column in self.types}

@@ -493,12 +493,13 @@ class _RowUpdate(Update):
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
                     f"{collection} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of it, "
-                    f"more than half: they are not in {definition}. To add these rows and keep those, use force; with "
-                    "prune it removes those."
+                    f"more than half: they are not in {definition}. To add these rows and keep those, use force "
+                    "(on the command line --force); with prune it removes those."
                 )
             is_other = source is None or Definition.of(source) != definition
             known: dict[str, str] = {}
             if source is not None:
+                _refuse_renamed(con, source, staging)
                 report.warnings += _changed_columns(con, source, staging, definition)
                 known = {} if is_other else row_tables.columns_of(con, source.collection)
             report.warnings += staging.notes_on_types(set(staging.columns) - set(known))
@@ -737,6 +738,17 @@ def _refuse_another_file(stored: Definition, wanted: Definition, collection: str
             f"The file has the rows of {paths[0]} as {collection!r}, and {paths[1]} is another file, whose rows would "
             f"replace them. Name another collection for it, such as collection='{collection}_{folder}'; or, to replace "
             f"those rows, collection={collection!r}."
+        )
+
+
+def _refuse_renamed(con: duckdb.DuckDBPyConnection, source: RowSource, staging: Staging) -> None:
+    """Raise InputError where a column that is left out is gone and another is new: it may be the same one."""
+    new = [name for name in staging.columns if name not in row_tables.columns_of(con, source.collection)]
+    if staging.lost and new:
+        raise InputError(
+            f"The column {staging.lost[0]!r} of {source.collection}, which is left out, is gone, and {new[0]!r} is "
+            "new. Say which columns to leave out now: index_rows again with "
+            f"collection={source.collection!r} and leave_out."
         )
 
 

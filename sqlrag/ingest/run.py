@@ -201,12 +201,13 @@ def reasons(skipped: list[SkippedFile]) -> list[tuple[str, int]]:
 if TYPE_CHECKING:
     Cut = tuple[Document, Sequence[Chunk]]
 
-_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_MONTH = "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+_MONTH += "nov(?:ember)?|dec(?:ember)?)"
 
 # A date as people write it, but not as ISO 8601 has it.
 _OTHER_DATE = re.compile(
     r"(?!\d{4}-\d\d-\d\d(?:[T ]|$))\d{1,4}([./-])\d{1,2}\1\d{1,4}(?: .*)?"
-    rf"|(?:[a-z]+,? )?(?:\d{{1,2}}(?:st|nd|rd|th)? {_MONTH}|{_MONTH}\.? \d{{1,2}}),? \d{{4}}.*",
+    rf"|(?:[a-z]+,? )?(?:\d{{1,2}}(?:st|nd|rd|th)? {_MONTH}\.?|{_MONTH}\.? \d{{1,2}}),? \d{{4}}.*",
     re.IGNORECASE | re.ASCII,
 )
 

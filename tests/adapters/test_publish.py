@@ -151,6 +151,23 @@ class TestColumns:
             publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["male"])
         with pytest.raises(InputError, match=r"leave_out must be a list of strings"):
             publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out="mail")
+        table = tmp_path / "others.csv"
+        table.write_text("id,body,more,name,labels\n1,A pump,hums,Zed,blue\n")
+        columns = {
+            "text": "{body} and {more}",
+            "title": "name",
+            "tags": "labels",
+            "metadata": ["body", "name", "labels"],
+        }
+        sqlrag.index_rows(table, tickets, key="id", progress="off", **columns)
+        for name, part in {
+            "body": "a part of the text",
+            "name": "the title",
+            "labels": "the column of the tags",
+        }.items():
+            with pytest.raises(InputError, match=f"'{name}' is {part} of others and cannot be left out"):
+                publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=[name])
+        publish(tickets, tmp_path / "other", parts="words", cdn=True, leave_out=["mail"], collection="tickets")
         assert not (tmp_path / "site").exists()
 
 

@@ -111,7 +111,8 @@ def test_updates(kb, tickets):
     done = run("update-rows", kb)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "has lost 1 of the 1 rows" in done.stderr
-    assert run("update-rows", kb, "--prune", "--force").exit_code == 0
+    assert run("update", kb, "--prune", "--force").exit_code == 0
+    assert "0 removed" in run("update-rows", kb, "--prune", "--force").output
 
 
 @pytest.mark.parametrize(

@@ -455,11 +455,15 @@ def test_a_process_that_dies_is_replaced(monkeypatch):
 
 
 def test_no_module_of_the_callers_folder_is_taken_for_one_of_python(tmp_path, monkeypatch):
-    for name in ("site", "json", "io", "pypdf", "pypdfium2"):
+    for name in ("site", "json", "io"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     pdf._end_idle()
     assert read_pdf(written("here"), "a.pdf").text == "here"
+    pdf._end_idle()
+    for name in ("pypdf", "pypdfium2"):  # those that the caller would import
+        (tmp_path / f"{name}.py").write_text("raise ImportError('as the caller finds it')")
+    assert "as the caller finds it" in reason(written("here"))
     pdf._end_idle()
 
 

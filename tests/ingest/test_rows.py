@@ -18,6 +18,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -698,6 +699,19 @@ class TestUpdates:
             assert sqlrag.update_rows(tmp_path / "alone.duckdb") == []
         assert told[0].filename == __file__
 
+    def test_columns_that_differ_in_case_alone(self, kb, tmp_path):
+        frame = {"ID": [7, 8], "id": [1, 2], "Body": ["a", "b"], "body": ["zebra", "c"]}
+        pq.write_table(pa.table(frame), tmp_path / "two.parquet")
+        for source in (pa.table(frame), tmp_path / "two.parquet"):
+            with pytest.raises(InputError, match=r"'ID' and 'id' of .* differ in case alone; .*'ID' and 'id_1'"):
+                build(source, kb, collection="two", key="id", text="body", title=None)
+            with pytest.raises(InputError, match=r"'Body' and 'body' of .*Name one of these as text"):
+                build(source, kb, collection="two", key="ID", text="body", title=None)
+        build(pa.table(frame), kb, collection="two", key="id_1", text="body_1", title=None)
+        assert [row["node_id"] for row in sqlrag.lexical_query("zebra", kb)] == ["two/1#0"]
+        with pytest.raises(InputError, match="The frame has two columns named 'body'"):
+            build(pd.DataFrame([[1, "a", "b"]], columns=["id", "body", "body"]), kb, collection="u", title=None)
+
     def test_reports_are_shown_as_their_texts(self, kb, tmp_path):
         build(write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
         reports = sqlrag.update_rows(kb, embedder=HASHING, progress="off")
@@ -712,7 +726,11 @@ class TestUpdates:
         assert counts(update(kb)) == {"unchanged": 30}
         with pytest.raises(InputError, match=r"no column 'channel' \(leave_out\)"):
             build(tickets, kb, leave_out=["channel"])
-        self.change(tickets, "SELECT *, 'shop' AS Channel FROM {old}")
+        self.change(tickets, "SELECT *, 'shop' AS way FROM {old}")
+        with pytest.raises(InputError, match=r"'channel' of tickets, which is left out, is gone, and 'way' is new"):
+            update(kb)
+        assert "way" not in [name for name, *_ in read(kb, "DESCRIBE rows_of_tickets")]
+        self.change(tickets, "SELECT * EXCLUDE (way), 'shop' AS Channel FROM {old}")
         assert counts(update(kb)) == {"unchanged": 30}
         assert "Channel" not in [name for name, *_ in read(kb, "DESCRIBE rows_of_tickets")]
 

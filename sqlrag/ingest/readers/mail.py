@@ -109,5 +109,5 @@ def _text(part: EmailMessage, doc_id: str, *, is_html: bool) -> str:
 def _header(message: EmailMessage, name: str) -> str:
     try:
         return " ".join(str(message.get(name, "")).split())
-    except (ValueError, IndexError, AttributeError, TypeError):  # a header that the parser stumbles over
+    except (ValueError, IndexError, AttributeError, TypeError, OverflowError):  # a header that the parser stumbles over
         return ""

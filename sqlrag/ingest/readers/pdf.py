@@ -471,7 +471,7 @@ class _Worker:
         path = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100
         self.documents = 0
         self.process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-I", "-W", "ignore", pdf_worker.__file__, *path],
+            [sys.executable, "-I", "-S", "-W", "ignore", pdf_worker.__file__, *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

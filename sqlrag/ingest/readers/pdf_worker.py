@@ -1,4 +1,4 @@
-"""The engines that read PDF, as a program of its own: ``python -I pdf_worker.py FOLDER-OF-PACKAGES …``.
+"""The engines that read PDF, as a program of its own: ``python -IS pdf_worker.py FOLDER-OF-PACKAGES …``.
 
 A PDF may make a parser take for ever, take all memory, or, in the C++ of PDFium, end the process; and PDFium must not
 be called from two threads, also not by another library of the same process. So :mod:`sqlrag.ingest.readers.pdf` starts

@@ -140,7 +140,10 @@ def _cell(text: str) -> str:
     return " ".join(text.split())
 
 
-_DATE_OF_MESSAGE = re.compile(r"\b[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9]{2}:[0-9]{2}")
+_DATE_OF_MESSAGE = re.compile(
+    r"(?:[A-Za-z]{3},? ?)?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?"
+    r"(?: [A-Z]{1,4}| [+-][0-9]{4})?(?: \(.*\))?"
+)
 
 # What programs call a page, a book or a document without a title.
 _UNTITLED = re.compile(
@@ -154,7 +157,7 @@ _UNTITLED = re.compile(
 def _iso_date(text: str) -> str:
     """Return the date of a message (RFC 5322) as ISO 8601 has it, by which filters compare; any other text as it is."""
     try:
-        return parsedate_to_datetime(text).isoformat() if _DATE_OF_MESSAGE.search(text) else text
+        return parsedate_to_datetime(text).isoformat() if _DATE_OF_MESSAGE.fullmatch(text) else text
     except (ValueError, OverflowError):  # there is no such day
         return text
 
