@@ -82,6 +82,7 @@ _GUESSES = {
     "fusion": ("ranker", "hybrid"),
     "mode": ("search_type", "query_type", "type"),
     "form": ("json", "csv", "output_format"),
+    "output": ("out", "outfile", "output_file", "destination", "target"),
     "ignore": ("exclude", "excludes"),
     "patterns": ("pattern", "glob", "globs", "include"),
     "pattern": ("patterns", "glob", "globs", "include"),

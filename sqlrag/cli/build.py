@@ -351,6 +351,8 @@ def update(
         of_this = f"{one.folder} (collection {one.collection})"
         if named is None and not quiet:
             write_message(of_this)
+        if not quiet:
+            note_patterns(one, pattern)
         facts, text = _updated(one, path, quiet, options)
         summaries.append({"collection": one.collection, **facts} if named is None else facts)
         lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
@@ -441,6 +443,13 @@ def folders_to_read(
     ]
 
 
+def note_patterns(one: config.Source, given: list[str] | None) -> None:
+    """Say that a folder is read by the patterns of the last time, where it is."""
+    if one.pattern and "*" not in one.pattern and not given and not config.in_force:
+        names = " or ".join(map(shown, one.pattern))
+        write_message(f"note: of {one.folder} only {names} is read, as the last time; --pattern '*' reads all")
+
+
 def _is_configured(path: Path, known: Sequence[Folder], has_rows: bool) -> bool:
     """Return whether the collections that are configured are those of a file."""
     if config.in_force is None:
@@ -506,7 +515,7 @@ def _file_and_folder(places: Sequence[Path]) -> tuple[Path | None, Path | None]:
 )
 def delete(
     db: DbInstead = None,
-    doc_id: Annotated[list[str] | None, typer.Argument(metavar="[DOC_ID]...", help="Documents.")] = None,
+    doc_id: Annotated[list[str] | None, typer.Argument(metavar="DOC_ID...", help="Documents.")] = None,
     checksum: Annotated[str | None, option("--checksum", help="SHA-256 of the document's file.")] = None,
     collection: Collection = None,
     tags_any: TagsAny = None,

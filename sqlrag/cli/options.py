@@ -76,7 +76,12 @@ _SHELL: dict[str, dict[str, Any]] = {
         "more": " Repeatable. [both]",
     },
     "conjunctive": {"flags": ("--all-words",)},
-    "per_document": {"default": 2, "more": " Not with --sql."},  # a person wants to see several documents
+    # A person wants to see several documents, a program what every other surface gives.
+    "per_document": {
+        "kind": int | None,
+        "default": None,
+        "more": " Not with --sql. [2 in the table for people, 0 in json and csv]",
+    },
     "context": {"more": " Not with --sql."},
     "include_source_docs": {"flags": ("--source-docs",)},
     "model_name": {"flags": ("--model",)},

@@ -22,7 +22,7 @@ from sqlrag import __version__
 from sqlrag.arguments import counted, first_lines, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
-from sqlrag.cli.build import folders_to_read, one_file
+from sqlrag.cli.build import folders_to_read, note_patterns, one_file
 from sqlrag.cli.options import DbsInstead, Files, FormatName, IgnoreAgain, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
 from sqlrag.errors import (
@@ -256,6 +256,8 @@ class _Watched:
         try:
             known, _ = folders_of(self.db, wait_seconds=self.options["wait_seconds"])
             (one,) = folders_to_read(self.db, known, False, one.folder, one.collection, **self.read)
+            if not self._works:
+                note_patterns(one, self.read["pattern"])
             report = update_embeddings(
                 one.folder,
                 self.db,

@@ -1029,6 +1029,8 @@ def test_mistakes_in_parameters_and_forms_are_told_in_fields(asked):
     assert told(asked.get("/documents?limit=x")) == "limit must be a whole number, not 'x'."
     assert told(asked.get("/passage")) == "node_id is missing."
     assert told(asked.post("/documents", files=[("doc", ("x.md", b"x"))])) == "files is missing."
+    of_json = told(asked.post("/documents", json={"files": [{"name": "a.md", "content": "x"}]}))
+    assert "multipart/form-data, not as application/json: curl -F files=@page.md" in of_json
     sent = {"data": {"skip_duplicates": "maybe"}, "files": [("files", ("x.md", b"x"))]}
     assert told(asked.post("/documents", **sent)) == "skip_duplicates must be true or false, not 'maybe'."
 

@@ -205,6 +205,21 @@ def test_update_knows_what_was_ignored_the_last_time(here):
 def test_one_pattern_as_a_text_is_remembered_as_one(here):
     sqlrag.prepare_embeddings("docs", "kb.duckdb", embedder=EMBEDDER, overwrite=True, patterns="m*.md", verbose=False)
     assert json.loads(run("update", "-f", "json").stdout)[0]["unchanged"] == ["mango.md"]
+    assert "docs only 'm*.md' is read, as the last time; --pattern '*' reads all" in run("update").stderr
+    assert "as the last time" not in run("update", "--pattern", "*").stderr
+    assert "as the last time" not in run("update").stderr
+
+
+def test_programs_get_every_passage_of_a_document(here):
+    write(here / "long", long_md="\n\n".join(f"# Valve {number}\n\nThe valve {number}." for number in range(5)))
+    assert run("build", "long", *HASHING, "-o", "long.duckdb").exit_code == 0
+    found = sqlrag.lexical_query("valve", "long.duckdb")
+    rows = json.loads(run("search", "valve", "--mode", "lexical", "--db", "long.duckdb", "-f", "json").stdout)
+    assert [row["node_id"] for row in rows] == [row["node_id"] for row in found]
+    assert len(rows) == 5
+    table = run("search", "valve", "--mode", "lexical", "--db", "long.duckdb").stdout
+    assert "2 results" in table
+    assert "Also in long.md" in table
 
 
 # The default model

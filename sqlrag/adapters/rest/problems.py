@@ -116,6 +116,12 @@ def install(app: FastAPI, *folders: str | os.PathLike[str], names: Sequence[str]
             return problem(
                 422, f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."
             )
+        if kind != "multipart/form-data" and any(tuple(one["loc"]) == ("body", "files") for one in found):
+            return problem(
+                422,
+                f"Documents are sent as files of a form, multipart/form-data, not as {kind[:80] or 'none'}: "
+                "curl -F files=@page.md; texts of a program go to POST /index.",
+            )
         below = [{**one, "loc": one["loc"][1:]} for one in found]  # without "body" or "query"
         in_body = any(one["loc"][0] == "body" for one in found)
         field = request.scope["route"].body_field if in_body else None
