@@ -25,7 +25,7 @@ from sqlrag.explore.embedded_rows import EmbeddedRows, field_meant, rows_of
 from sqlrag.explore.map import as_spelled, default_clusters, k_means, principal_components
 from sqlrag.explore.nearest import Distinct, as_cosines, lengths, near, nearest
 from sqlrag.explore.points import Analysis
-from sqlrag.normalize import without_surrogates
+from sqlrag.normalize import json_pointer, without_surrogates
 from sqlrag.ranking.filters import Filters
 from sqlrag.ranking.vectors import as_numbers, checked_vector, unit_vectors
 from sqlrag.search.open import open_file
@@ -781,7 +781,7 @@ def _document_scores(store: Store, vector: NDArray[np.float32], by: str, filters
     given = f"s.{by}"
     if by not in ("created_at", "modified_at"):
         given = "json_extract_string(s.metadata_, $field)"
-        options["field"] = "/" + by.replace("~", "~0").replace("/", "~1")
+        options["field"] = json_pointer(by)
     scores = for_dimensions(read_sql("exploring/document_scores"), store.dimensions).replace("$given", given)
     moments = read_sql("exploring/moments").replace("given_rows", f"(\n{scores.rstrip().removesuffix(';')}\n)")
     return con.sql(moments, params=options).to_arrow_table()
