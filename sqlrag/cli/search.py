@@ -243,7 +243,7 @@ def _answer(
         raise typer.BadParameter("The SQL macros have no counterpart of --context. Leave it out, or leave --sql out.")
     for word in sorted({str(path) for path in Path().glob("*.duckdb")} & set(query_text.split())):
         write_message(f"note: {word} is searched for as a word; the file to search is named by --db {word}")
-    if given["per_document"] is None or sql:  # the macros have no counterpart
+    if given.get("per_document") is None or sql:  # the macros have no counterpart
         given["per_document"] = 2 if form is Format.table and not sql else 0
     began = time.perf_counter()
     from sqlrag.ranking.results import format_results, in_json, keys_of, wrapped

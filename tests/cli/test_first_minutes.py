@@ -213,13 +213,14 @@ def test_one_pattern_as_a_text_is_remembered_as_one(here):
 def test_programs_get_every_passage_of_a_document(here):
     write(here / "long", long_md="\n\n".join(f"# Valve {number}\n\nThe valve {number}." for number in range(5)))
     assert run("build", "long", *HASHING, "-o", "long.duckdb").exit_code == 0
-    found = sqlrag.lexical_query("valve", "long.duckdb")
-    rows = json.loads(run("search", "valve", "--mode", "lexical", "--db", "long.duckdb", "-f", "json").stdout)
-    assert [row["node_id"] for row in rows] == [row["node_id"] for row in found]
-    assert len(rows) == 5
-    table = run("search", "valve", "--mode", "lexical", "--db", "long.duckdb").stdout
-    assert "2 results" in table
-    assert "Also in long.md" in table
+    for search in (sqlrag.hybrid_query, sqlrag.lexical_query, sqlrag.vector_query):
+        command = (search.__name__.replace("_", "-"), "valve", "--db", "long.duckdb", "--top-k", 4)
+        rows = json.loads(run(*command, "-f", "json").stdout)
+        assert [row["node_id"] for row in rows] == [row["node_id"] for row in search("valve", "long.duckdb", top_k=4)]
+        assert len(rows) == 4
+        table = run(*command).stdout
+        assert "2 results" in table
+        assert "Also in long.md" in table
 
 
 # The default model
