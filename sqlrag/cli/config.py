@@ -92,6 +92,7 @@ _EXAMPLES: dict[str, Any] = {
     "headers": True,
     "pattern": ["*.md"],
     "ignore": ["drafts/"],
+    "per_document": 2,
     "vector_top_k": 100,
     "lexical_top_k": 100,
     "collection": ["guides"],
