@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _ONE_QUESTION = "There is no question: write it after %search, or in the cell below %%search."
 
-_OPTION = re.compile(r"\s*\w+\s*:=")
+_OPTION = re.compile(r"(\w+)\s*:=")
 
 # What IPython may expand of a question, {q.title} and $q.title, with what doubles them to be left.
 _PLACE = re.compile(r"\{+[A-Za-z_][^{}]*\}+|\$+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
@@ -134,7 +134,7 @@ class _Magics:
             relation = None
             for place, (scope["_sql"], scope["_values"]) in enumerate(zip(statements, values, strict=True), 1):
                 last = place == len(statements)
-                call = "_con.sql(_sql, params=_values)" if last else "_con.execute(_sql, _values)"
+                call = "_con.sql(_sql, params=_values)" if last else "_con.execute(_sql, _values).fetchall()"
                 relation = eval(call, scope)  # noqa: S307 - a fixed text
             return None if relation is None else relation.df()
 
@@ -154,7 +154,7 @@ class _Magics:
         )
         if not question:
             raise InputError(_ONE_QUESTION)
-        if cell is None and _OPTION.match(line):
+        if cell is None and not {*_OPTION.findall(line)}.isdisjoint([*_options(con), "top_k"]):
             raise InputError(
                 "Options of %search stand in the first line of a cell, the question below: %%search k := 5, and in the "
                 "next line late delivery."

@@ -361,6 +361,8 @@ def update(
         return 0
     if lines and form is Format.table and not quiet:
         write("\n".join(lines))
+    for line in gone:
+        write_message(f"error: {line}")
     of_rows: list[RowsReport] = []
     if collection is None and tables and all(one.was_given for one in tables.values()):
         if not quiet:
@@ -371,8 +373,6 @@ def update(
         )
     if of_rows or form is not Format.table:
         write_reports(of_rows, form, quiet=quiet, others=summaries)
-    for line in gone:
-        write_message(f"error: {line}")
     return 1 if gone else 0
 
 

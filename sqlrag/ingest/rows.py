@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import warnings
@@ -41,7 +42,7 @@ from sqlrag.ingest.update import Plan, Update, change_settings, changed_policy, 
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, normalize
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT
-from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document, Printable
+from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,8 +90,11 @@ class RowsReport(Report):
         return {one.name: getattr(self, one.name) for one in fields(self) if isinstance(getattr(self, one.name), int)}
 
 
-class Reports(list[RowsReport], Printable):
+class Reports(list[RowsReport]):
     """Reports that are shown as their texts."""
+
+    def _repr_html_(self) -> str:  # IPython has a text of its own for every list
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """Return the reports as lines for a terminal."""
@@ -340,6 +344,12 @@ def update_rows(
             options = _Options(force, prune, since, arguments.flag("verbose", verbose), progress)
             reports.append(_again(db_path, known[name], definition, source, database, given, wait_seconds, options))
         except SqlragError as error:
+            if isinstance(error, NotFoundError):
+                said = (
+                    f"{error} If it was moved, index it from its new place with collection={name!r}; if it is gone for "
+                    f"good, this deletes its rows, and it is not read any more: sqlrag delete --collection {name}"
+                )
+                error.args = (said,)
             lost[name] = error
     if skipped and reports:
         reports[0].warnings.append(not_read_again(db_path, skipped))

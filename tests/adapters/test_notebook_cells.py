@@ -82,6 +82,8 @@ class TestIPython:
         assert frame.loc[0, "a"] == 1
         run(shell, "%%sql\nCREATE TEMP TABLE t AS SELECT 1 AS i;\nINSERT INTO t VALUES (2)")
         assert run(shell, "%%sql\nFROM t ORDER BY i")["i"].tolist() == [1, 2]
+        assert run(shell, "%%sql\nFROM t; SELECT count(*) AS n FROM t").loc[0, "n"] == 2
+        assert run(shell, "%sql SELECT 7 AS n").loc[0, "n"] == 7
 
     def test_a_connection_of_the_notebook_is_used(self, shell):
         run(shell, "%load_ext sqlrag", "import sqlrag", "con = sqlrag.connect('kb.duckdb', verbose=False)")
@@ -147,7 +149,7 @@ class TestIPython:
         assert "Note: No chunk holds any of the words" in capsys.readouterr().out
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.parametrize("line", ["k := 1, collection := ['x'] late", " top_k:=3 late"])
+    @pytest.mark.parametrize("line", ["k := 1, collection := ['x'] late", " top_k:=3 late", "late metadata := '{}'"])
     def test_options_in_one_line_with_the_question_are_refused(self, shell, line):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         with pytest.raises(InputError, match="in the first line of a cell, the question below: %%search k := 5"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import gzip
+import html
 import json
 import re
 import shutil
@@ -712,12 +713,29 @@ class TestUpdates:
         with pytest.raises(InputError, match="The frame has two columns named 'body'"):
             build(pd.DataFrame([[1, "a", "b"]], columns=["id", "body", "body"]), kb, collection="u", title=None)
 
+    def test_a_table_that_is_gone_for_good_is_deleted_with_its_rows(self, kb, tickets, tmp_path):
+        other = write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body")
+        build(other, kb, title=None)
+        other.unlink()
+        told = r"b: .*If it was moved, index it .* collection='b'; .*sqlrag delete --collection b .*Updated: tickets"
+        with pytest.raises(NotFoundError, match=told):
+            update(kb)
+        sqlrag.delete_documents(kb, collection="b", metadata={"id": 2})  # of its rows, not it
+        with pytest.raises(NotFoundError):
+            update(kb)
+        assert sqlrag.delete_documents(kb, collection="b").deleted == ["b/1"]
+        assert counts(update(kb)) == {"unchanged": 30}
+        assert "rows_of_b" not in [name for (name,) in read(kb, "SELECT view_name FROM duckdb_views()")]
+        with sqlrag.Store(kb) as store:
+            assert store.check() == []
+
     def test_reports_are_shown_as_their_texts(self, kb, tmp_path):
         build(write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
         reports = sqlrag.update_rows(kb, embedder=HASHING, progress="off")
         assert isinstance(reports, list)
         assert [line.partition(":")[0] for line in str(reports).splitlines() if " read: " in line] == ["b", "tickets"]
-        assert reports._repr_mimebundle_() == {"text/plain": "\n".join(map(str, reports))}
+        shown = pytest.importorskip("IPython.core.formatters").DisplayFormatter().format(reports)[0]["text/html"]
+        assert html.unescape(shown) == "<pre>{}</pre>".format("\n".join(map(str, reports)))
 
     def test_a_column_to_be_left_out_may_be_gone(self, tickets, tmp_path):
         kb = tmp_path / "kb.duckdb"

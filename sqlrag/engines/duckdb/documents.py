@@ -590,6 +590,8 @@ def delete_documents(
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
         metadata.forget_collections(con)
+        if [name for name, value in conditions.items() if value is not None] == ["collection"]:
+            row_tables.drop(con, conditions["collection"] or ())
         refresh_counts(con)
         collection = filters.get("collection") or [""]
         run = metadata.RunRow(

@@ -174,6 +174,14 @@ def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
             con.execute(f"DELETE FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))", [own])  # noqa: S608 - quoted
 
 
+def drop(con: duckdb.DuckDBPyConnection, collections: Iterable[str]) -> None:
+    """Forget sources of rows whose documents are deleted, with their tables, inside the caller's transaction."""
+    for collection in sources(con).keys() & set(collections):
+        con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
+        con.execute(f"DROP VIEW IF EXISTS {identifier(view_of(collection))}")
+        con.execute(f"DROP TABLE IF EXISTS {identifier(table_of(collection))}")
+
+
 def stored(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
     """Return those of the documents that have the values of a row, in order."""
     found: list[str] = []
