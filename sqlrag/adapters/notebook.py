@@ -154,7 +154,8 @@ class _Magics:
         )
         if not question:
             raise InputError(_ONE_QUESTION)
-        if cell is None and not {*_OPTION.findall(line)}.isdisjoint([*_options(con), "top_k"]):
+        named = set(_OPTION.findall(line)) if cell is None else set()
+        if named and not named.isdisjoint([*_options(con), "top_k"]):
             raise InputError(
                 "Options of %search stand in the first line of a cell, the question below: %%search k := 5, and in the "
                 "next line late delivery."

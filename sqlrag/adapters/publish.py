@@ -29,7 +29,7 @@ from sqlrag.formats.targets import size_of
 from sqlrag.ingest.row_source import Definition
 from sqlrag.links import is_markdown
 from sqlrag.ranking.filters import strings
-from sqlrag.types import ROW, ROW_MARKDOWN
+from sqlrag.types import ROW
 
 if TYPE_CHECKING:
     import os
@@ -423,12 +423,9 @@ def _write_licenses(found: dict[str, Path], target: Path) -> None:
     target.write_text("\n\n----\n\n".join(texts) + "\n", "utf-8")
 
 
-_TYPES_OF_ROWS = {"row": ROW, "row_markdown": ROW_MARKDOWN}
-
-
 def _columns(database: Database, names: Sequence[str] | None) -> list[str]:
     """Return the names of the columns of tables that are in these collections, all if None."""
-    found = database.cursor().execute(read_sql("publish/columns"), {"collection": names, **_TYPES_OF_ROWS}).fetchall()
+    found = database.cursor().execute(read_sql("publish/columns"), {"collection": names, "row": ROW}).fetchall()
     return [name for (name,) in found]
 
 
@@ -461,7 +458,7 @@ def _write_database(
         if leave_out:
             with database.transaction() as con:
                 removed = json.dumps(dict.fromkeys(leave_out))
-                run_script(con, "publish/without_columns", columns=removed, **_TYPES_OF_ROWS)
+                run_script(con, "publish/without_columns", columns=removed, row=ROW)
                 lexical.rebuild(con, required_metadata(database)["stemmer"])  # a column may count as a heading
         con = database.cursor()
         run_script(con, "publish/without_records")

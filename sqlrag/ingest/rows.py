@@ -753,8 +753,11 @@ def _refuse_another_file(stored: Definition, wanted: Definition, collection: str
 
 def _refuse_renamed(con: duckdb.DuckDBPyConnection, source: RowSource, staging: Staging) -> None:
     """Raise InputError where a column that is left out is gone and another is new: it may be the same one."""
-    new = [name for name in staging.columns if name not in row_tables.columns_of(con, source.collection)]
-    if staging.lost and new:
+    if not staging.lost:
+        return
+    known = row_tables.columns_of(con, source.collection)
+    new = [name for name in staging.columns if name not in known]
+    if new:
         raise InputError(
             f"The column {staging.lost[0]!r} of {source.collection}, which is left out, is gone, and {new[0]!r} is "
             "new. Say which columns to leave out now: index_rows again with "
