@@ -587,11 +587,11 @@ def delete_documents(
         unknown = [doc_id for doc_id in wanted if (doc_id,) not in known]
         found = con.execute("SELECT count(*) FROM documents WHERE doc_id IN (SELECT unnest($1))", [chosen]).fetchall()
         chunks = int(found[0][0])
+        if [name for name, value in conditions.items() if value is not None] == ["collection"]:
+            row_tables.drop(con, conditions["collection"] or ())  # first: DuckDB 1.3 drops no changed table
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
         metadata.forget_collections(con)
-        if [name for name, value in conditions.items() if value is not None] == ["collection"]:
-            row_tables.drop(con, conditions["collection"] or ())
         refresh_counts(con)
         collection = filters.get("collection") or [""]
         run = metadata.RunRow(
