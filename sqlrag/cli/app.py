@@ -91,6 +91,9 @@ class _Command(config.Configured):
                     formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        single = any(one.name == "collection" and not one.multiple for one in self.params)
+        if single and sum(one.partition("=")[0] == "--collection" for one in args) > 1:
+            ctx.fail("--collection may be given once here: it names one collection.")
         try:
             return list(super().parse_args(ctx, args))
         except typer.BadParameter as error:
@@ -305,6 +308,8 @@ def logging_to_stderr() -> Iterator[None]:
 
 
 def _is_reported(record: logging.LogRecord) -> bool:
+    if record.getMessage().endswith("CancelledError\n"):
+        return False  # requests that a second Ctrl-C cuts off
     # The query log has a handler of its own.
     ours = record.name.startswith("sqlrag.") and record.name != "sqlrag.query"
     return record.levelno >= (logging.WARNING if ours else logging.ERROR)

@@ -78,6 +78,8 @@ def init(
                 f"note: {path} is a comment only: {output} has it as the collection {name!r}, as it has another of "
                 "these folders, and a collection has one folder here."
             )
+        elif folder and not path.is_dir():
+            write_message(f"note: {path} is not a folder yet.")
         taken.add(name)
         ids = [] if name == DEFAULT_COLLECTION else [f"# The ids of its documents begin with {_toml(f'{name}:')}"]
         lines += ["", f"{mark}[collections.{_toml(name)}]", *ids, f"{mark}folder = {_toml(path.as_posix())}"]

@@ -182,7 +182,7 @@ class SearchOptions:
     ] = None
     collection: Annotated[
         str | Sequence[str] | None,
-        Said("Filter, applied in both legs before they rank: one or more collections.", "Search this collection only."),
+        Said("Filter, applied in both legs before they rank: one or more collections.", "Only this collection."),
     ] = None
     tags_any: Annotated[
         Sequence[str] | None, Said("Filter: at least one of the tags.", "With at least one of these tags.")

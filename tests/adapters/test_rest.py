@@ -855,6 +855,15 @@ class TestServe:
             assert server.wait(30) == 0, server.stderr.read()
 
     @pytest.mark.slow
+    def test_a_second_interrupt_says_nothing_more(self, file):
+        with started(file) as server:
+            url = server.stdout.readline().strip()
+            urllib.request.urlopen(url + "health").close()
+            server.send_signal(signal.SIGINT)
+            server.send_signal(signal.SIGINT)
+            assert server.communicate(timeout=30)[1] == f"Serving {file}; Ctrl-C ends it.\n"
+
+    @pytest.mark.slow
     def test_its_log_tells_of_faults(self, file):
         code = (
             "import sys; from sqlrag.adapters.rest import pages\n"

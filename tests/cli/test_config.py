@@ -333,8 +333,11 @@ def test_a_collection_of_the_name_default_is_one_of_several(tmp_path):
 
 class TestInit:
     def test_what_it_writes_is_read(self, tmp_path):
+        assert run("init", "docs", cwd=tmp_path).stderr == "note: docs is not a folder yet.\n"
+        (tmp_path / "sqlrag.toml").unlink()
         write(tmp_path, docs__mango_md="The mango is sweet.")
-        assert run("init", "docs", cwd=tmp_path).stdout == f"{tmp_path / 'sqlrag.toml'}\n"
+        done = run("init", "docs", cwd=tmp_path)
+        assert (done.stdout, done.stderr) == (f"{tmp_path / 'sqlrag.toml'}\n", "")
         text = (tmp_path / "sqlrag.toml").read_text()
         assert tomllib.loads(text) == {
             **{table: {} for table in config.known_keys()},

@@ -364,6 +364,8 @@ MISTAKES = [
     (["reembed", "kb.duckdb", "--memory-limit", "9"], 2, "--memory-limit must be"),
     (["delete", "--db", "kb.duckdb"], 2, "Nothing says what to delete"),
     (["convert", "kb.duckdb"], 2, "TARGET"),
+    (["build", "docs", "-o", "b.duckdb", "--collection", "a", "--collection=b"], 2, "--collection may be given once"),
+    (["update", "docs", "kb.duckdb", "--collection", "a", "--collection", "a"], 2, "--collection may be given once"),
     (["evaluate", "nope.csv"], 1, "nope.csv"),
     (["prompt", "x", "--template", "nope.txt"], 1, "nope.txt"),
 ]
