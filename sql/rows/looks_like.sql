@@ -1,5 +1,6 @@
 -- What the values of text columns of a source look like: how many there are, how many are numbers, numbers with a
--- comma, and dates or times, and the first one, by its row, that is none of each. Columns and rows are put in.
+-- decimal comma or with commas between thousands, and dates or times, and the first one, by its row, that is none of
+-- each. Columns and rows are put in.
 WITH cells AS (
     UNPIVOT (SELECT rowid, $columns FROM source WHERE $rows) ON COLUMNS(* EXCLUDE (rowid)) INTO NAME name VALUE value
 ), trimmed AS (
@@ -9,29 +10,35 @@ WITH cells AS (
         *,
         length(value) < 40 AS is_short,
         is_short AND TRY_CAST(value AS DOUBLE) IS NOT NULL AS is_number,
-        is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(\.\d{3})*|\d+)(,\d+)?') AS is_comma_number,
-        is_short AND regexp_full_match(value, '[+-]?\d{1,3}(,\d{3})+(\.\d+)?') AS has_thousands,
-        is_short AND coalesce(
-            TRY_CAST(value AS TIMESTAMP), try_strptime(value, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d'])
-        ) IS NOT NULL AS is_date
+        is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(\.\d{3})*|\d+)(,\d+)?') AS has_decimal_comma,
+        is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?') AS has_thousands,
+        is_short AND TRY_CAST(value AS TIMESTAMP) IS NOT NULL AS is_iso,
+        is_iso OR is_short AND try_strptime(value, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d']) IS NOT NULL AS is_date
     FROM trimmed
 )
 SELECT
     name,
     count(*) AS present,
     count(*) FILTER (is_number) AS numbers,
-    count(*) FILTER (is_comma_number) AS comma_numbers,
-    count(*) FILTER (is_comma_number AND contains(value, ',')) AS commas,
-    count(*) FILTER (is_comma_number AND contains(value, ',') AND NOT has_thousands) AS surely_decimal,
-    count(*) FILTER (is_comma_number AND contains(value, '.')) AS points,
+    count(*) FILTER (has_decimal_comma) AS decimal_commas,
+    count(*) FILTER (has_decimal_comma AND contains(value, ',') AND NOT has_thousands) AS surely_decimal,
+    count(*) FILTER (has_decimal_comma AND contains(value, '.')) AS points,
+    count(*) FILTER (has_thousands) AS thousands,
+    count(*) FILTER (has_thousands AND contains(value, ',')) AS commas,
     count(*) FILTER (is_date) AS dates,
+    count(*) FILTER (is_iso) AS iso,
+    map(['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d'], [
+        count(try_strptime(value, '%d.%m.%Y')), count(try_strptime(value, '%d/%m/%Y')),
+        count(try_strptime(value, '%m/%d/%Y')), count(try_strptime(value, '%Y/%m/%d'))]) AS formats,
     count(*) FILTER (is_number AND regexp_matches(value, '^[+-]?0[0-9]')) AS zeros,
     count(DISTINCT cell) FILTER (NOT is_number) AS kinds_numbers,
-    count(DISTINCT cell) FILTER (NOT is_comma_number) AS kinds_comma_numbers,
+    count(DISTINCT cell) FILTER (NOT has_decimal_comma) AS kinds_decimal_commas,
+    count(DISTINCT cell) FILTER (NOT has_thousands) AS kinds_thousands,
     count(DISTINCT cell) FILTER (NOT is_date) AS kinds_dates,
     arg_min(value, place) FILTER (contains(value, ',')) AS first_comma,
     arg_min(cell, place) FILTER (NOT is_number) AS no_number,
-    arg_min(cell, place) FILTER (NOT is_comma_number) AS no_comma_number,
+    arg_min(cell, place) FILTER (NOT has_decimal_comma) AS no_decimal_comma,
+    arg_min(cell, place) FILTER (NOT has_thousands) AS no_thousand,
     arg_min(cell, place) FILTER (NOT is_date) AS no_date
 FROM forms
 GROUP BY name

@@ -193,15 +193,17 @@ def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metadata_fields(pairs: list[str] | None) -> dict[str, Any] | None:
-    """Return KEY=VALUE pairs as a mapping; a value that is JSON is parsed, any other is text."""
-    fields = {}
+    """Return KEY=VALUE pairs as a filter that meets all of them; a value that is JSON is parsed, any other is text."""
+    fields: list[tuple[str, Any]] = []
     for pair in pairs or []:
         key, _, value = pair.partition("=")
         try:
-            fields[key] = json.loads(value)
+            fields.append((key, json.loads(value)))
         except ValueError:
-            fields[key] = value
-    return fields or None
+            fields.append((key, value))
+    if len(dict(fields)) < len(fields):  # such as both ends of a range
+        return {"$and": [{key: value} for key, value in fields]}
+    return dict(fields) or None
 
 
 def _valid_words(words: list[str]) -> list[str]:

@@ -333,6 +333,8 @@ def _plans(given: list[str]) -> dict[str, Any] | None:
     plans: dict[str, Any] = {}
     for one in given:
         name, equals, options = one.partition("=")
+        if name in plans:
+            raise typer.BadParameter(f"There are two plans {name!r}. Give each a name of its own.")
         if not equals and name not in PRESETS:
             raise typer.BadParameter(
                 f"{name!r} is none of {', '.join(PRESETS)}. Name one of them, or give NAME={{options as JSON}}."

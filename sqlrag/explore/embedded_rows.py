@@ -342,6 +342,7 @@ class _Table(Staging):
             self._check_keys()
         elif "rowid" in map(str.casefold, self.types):
             raise InputError("A column named rowid hides the numbers of the rows. Name it as the key, or rename it.")
+        self.notes += self.notes_on_dates(self.columns)
         self.text = self.text_sql(wanted.text) if wanted.text else "CAST(NULL AS VARCHAR)"
         if self._vector is not None:
             self._vector = self.named("vector", self._vector)

@@ -92,8 +92,8 @@ def pair_of(path: str | os.PathLike[str], json_path: str | os.PathLike[str] | No
             second = first.with_name(other.format(match[1]))
             return (first, second) if pattern is _INDEX_NAME else (second, first)
     raise InputError(
-        f"{first.name!r} does not name the other file of the pair: call it vectors-MODEL.faiss or metadata-MODEL.json, "
-        "or pass json_path, too (--from-json, --to-json)."
+        f"{first.name!r} does not name the other file of the pair: call it vectors-MODEL.faiss, or "
+        "pass json_path, too (--from-json, --to-json)."
     )
 
 

@@ -18,7 +18,7 @@ from sqlrag.errors import InputError
 from sqlrag.ingest.folder import MAX_BYTES, find_files, read_document
 from sqlrag.ingest.readers import reader_of, readers
 from sqlrag.ingest.run import Duplicate, Failure, Run, UpdateReport, checked_collection
-from sqlrag.ingest.update import Planner, Update
+from sqlrag.ingest.update import Planner, Update, root_of
 from sqlrag.normalize import clean_name
 from sqlrag.types import DEFAULT_COLLECTION
 
@@ -136,6 +136,14 @@ class _Planner(Planner):
         """Plan the documents; the paths of the stored ones stay as they are."""
         plan = super().plan(files, report)
         plan.touched = []
+        known = {one.doc_id: self.stored[one.doc_id] for one in plan.work if one.doc_id in self.stored}
+        of_folders = [doc_id for doc_id, old in known.items() if root_of(doc_id, old) is not None]
+        if of_folders:
+            more = f", and {len(of_folders) - 1:,} more" if of_folders[1:] else ""
+            report.warnings.append(
+                f"What was added as {of_folders[0]} replaces a document that was read from a folder{more}: an update "
+                "of that folder fails on this name until what was added is deleted."
+            )
         return plan
 
     def with_other_policy(self) -> list[str]:

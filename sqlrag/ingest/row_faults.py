@@ -132,7 +132,7 @@ def _encoding_hint(paths: Sequence[str], kind: str) -> str:
         )
     if kind != "files":
         return "Mend these texts before."
-    path, encoding = next(((path, found) for path in _files(paths) if (found := _encoding_of(path))), ("", ""))
+    path, encoding = next(((path, found) for path in files_of(paths) if (found := _encoding_of(path))), ("", ""))
     if not _is_csv(path) or not encoding:
         return "Save it as UTF-8."
     if not encoding.startswith("duckdb "):
@@ -194,7 +194,7 @@ def uneven_lines(paths: Sequence[str], name: str) -> str:
 
     "" where there is none, or where no first line has a field of this name.
     """
-    for path in filter(_is_csv, _files(paths)):
+    for path in filter(_is_csv, files_of(paths)):
         with suppress(OSError, EOFError, zlib.error, csv.Error), _opened(path) as file:
             lines = (
                 line.decode("utf-8-sig" if number == 0 else "utf-8", "replace") for number, line in enumerate(file)
@@ -268,14 +268,16 @@ def _note_on_text(
     """Return what is said of a column, and what helps; ``some`` says that only some rows were looked at."""
     present = found["present"]
     options, what, kind = [], "", ""
-    if found["commas"] and found["comma_numbers"] >= least * present:
-        what, kind, options = "numbers with a comma", "comma_numbers", ["thousands = ','"]
-        if found["surely_decimal"]:
-            what, options = "numbers with a decimal comma", ["decimal_separator = ','"]
-            options += ["thousands = '.'"] * bool(found["points"])
+    if found["surely_decimal"] and found["decimal_commas"] >= least * present:
+        what, kind, options = "numbers with a decimal comma", "decimal_commas", ["decimal_separator = ','"]
+        options += ["thousands = '.'"] * bool(found["points"])
+    elif found["commas"] and not found["surely_decimal"] and found["thousands"] >= least * present:
+        what, kind, options = "numbers with a comma", "thousands", ["thousands = ','"]
     for one in ("numbers", "dates"):
+        # All of a text column may be what a later row is not, or dates in a form that other columns do not have.
+        most = present + (some or (one == "dates" and not found["iso"]))
         # With leading zeros they are codes, which numbers would change.
-        if not what and least * present <= found[one] < present + some and not (one == "numbers" and found["zeros"]):
+        if not what and least * present <= found[one] < most and not (one == "numbers" and found["zeros"]):
             what = kind = one
     if not what:
         return None
@@ -290,10 +292,19 @@ def _note_on_text(
         options.append(f"nullstr = ['', {quoted(other)}]")
     to_have = f"To have {what.partition(' ')[0]},"
     if path is None:
-        how = "to_datetime with its format" if kind == "dates" else "to_numeric, after the comma is a point"
+        by_kind = {"dates": "to_datetime with its format", "thousands": "to_numeric, without the commas"}
+        how = by_kind.get(kind, "to_numeric, after the comma is a point")
         return told, f"{to_have} convert the column before it is indexed: in pandas by {how}."
-    if several > 1 or (points and kind == "comma_numbers"):  # no option of the reader is right for all of them
+    if several > 1 or (points and kind == "decimal_commas"):  # no option of the reader is right for all of them
         return told, f"{to_have} mend the file."
+    if kind == "dates" and not left:  # the reader has one format for all columns
+        forms = [form for form, count in found["formats"].items() if count == present]
+        if not forms:
+            return told, f"{to_have} mend the file."
+        name = identifier(found["name"])
+        read = f"SELECT * REPLACE (CAST(strptime({name}, {quoted(forms[0])}) AS DATE) AS {name}) FROM "  # noqa: S608 - a message
+        more = f" ({_in_words(forms[1])}: {quoted(forms[1])})" if forms[1:] else ""
+        return told, f"{to_have} read it by a query: {read}{f'read_csv({quoted(path)})' if path else '…'}{more}."
     given = ", ".join(options)
     how = f"with read_csv(…, {given})"
     if path:
@@ -301,25 +312,85 @@ def _note_on_text(
     return told, f"{to_have} read it {how}, or mend the file."
 
 
-def notes_on_dates(con: duckdb.DuckDBPyConnection, columns: Mapping[str, str], paths: Sequence[str]) -> list[str]:
-    """Return notes on date columns of "source", of CSV, that could be read in another order of day, month and year."""
-    first = next(_files(paths), None)
-    if not columns or first is None:
-        return []
-    (formats,) = con.execute(
-        "SELECT DateFormat, TimestampFormat FROM sniff_csv($1, sample_size = -1)", [first]
-    ).fetchall()
+# The options of read_csv for the formats of columns, and the types of these.
+_DATE_OPTIONS = {"dateformat": "DATE", "timestampformat": "TIMESTAMP"}
+
+
+def date_formats(con: duckdb.DuckDBPyConnection, files: Sequence[str]) -> dict[tuple[str, str], list[str]]:
+    """Return files of CSV by the formats in which DuckDB reads their dates and their times, "" for none."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    statement = "SELECT coalesce(DateFormat, ''), coalesce(TimestampFormat, '') FROM sniff_csv($1, sample_size = -1)"
+    for file in files:
+        ((date, time),) = con.execute(statement, [file]).fetchall()
+        groups.setdefault((date, time), []).append(file)
+    return groups
+
+
+def common_order(con: duckdb.DuckDBPyConnection, groups: Mapping[tuple[str, str], Sequence[str]]) -> dict[str, str]:
+    """Return the formats, by options, in which files of :func:`date_formats` have to be read to share one order.
+
+    DuckDB looks at each file by itself: one in which no day is beyond 12 would be read in another order of day, month
+    and year than the others, whose days tell it.
+    """
+    options = {}
+    for place, option in enumerate(_DATE_OPTIONS):
+        formats = sorted({one[place] for one in groups} - {""})
+        if not formats[1:] or not {*formats[1:]} <= {*_other_orders(formats[0])}:
+            continue
+        fitting = [
+            form
+            for form in formats
+            if all(_reads(con, files, option, form) for one, files in groups.items() if one[place] not in ("", form))
+        ]
+        if len(fitting) == 1:
+            options[option] = fitting[0]
+    return options
+
+
+def _reads(con: duckdb.DuckDBPyConnection, files: Sequence[str], option: str, form: str) -> bool:
+    """Return whether the columns of files are of the same types by a format as by their own."""
+    own = csv_of(files, {})
+    try:
+        return con.execute(f"DESCRIBE FROM {own}").fetchall() == (
+            con.execute(f"DESCRIBE FROM {csv_of(files, {option: form})}").fetchall()
+        )
+    except duckdb.Error:
+        return False
+
+
+def csv_of(paths: Sequence[str], options: Mapping[str, str]) -> str:
+    """Return the call that reads files of CSV; each to its end before its types are chosen."""
+    given = "".join(f", {name} = {quoted(value)}" for name, value in options.items())
+    return f"read_csv([{', '.join(map(quoted, paths))}], union_by_name = true, sample_size = -1{given})"
+
+
+def notes_on_dates(
+    con: duckdb.DuckDBPyConnection, columns: Mapping[str, str], groups: Mapping[tuple[str, str], Sequence[str]]
+) -> list[str]:
+    """Return notes on date columns of "source" that could be read in another order of day, month and year.
+
+    ``groups`` are its files of CSV, from :func:`date_formats`.
+    """
     notes: dict[str, str] = {}
-    for option, form in zip(("dateformat", "timestampformat"), formats, strict=True):
-        kind = "DATE" if option == "dateformat" else "TIMESTAMP"
-        wanted = [name for name in columns if columns[name] == kind]
-        for other in _other_orders(form or "") if wanted else ():
-            sql = read_sql("rows/date_orders").replace("$columns", ", ".join(map(identifier, wanted)))
-            for name, cell, date in con.execute(sql, {"format": form, "other": other}).fetchall():
-                told = f"The column {name} is read as {_in_words(form)}: {cell!r} is {date}. All of its values could be"
-                read = f"read_csv({quoted(first) if not paths[1:] else '…'}, {option} = {quoted(other)})"
-                query = f"SELECT * FROM {read}"  # noqa: S608 - a message
-                notes.setdefault(name, f"{told} {_in_words(other)}; if they are, read it by a query: {query}.")
+    settled = common_order(con, groups)
+    for formats, files in groups.items():
+        source, types = "(SELECT rowid AS row_place, * FROM source)", columns
+        if len(groups) > 1:
+            source = f"(SELECT row_number() OVER () AS row_place, * FROM {csv_of(files, {})})"  # noqa: S608 - quoted
+            types = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE FROM {csv_of(files, {})}").fetchall()}
+        for form, (option, kind) in zip(formats, _DATE_OPTIONS.items(), strict=True):
+            wanted = [name for name in columns if columns[name] == types.get(name) == kind]
+            for other in _other_orders(form) if wanted and option not in settled else ():
+                sql = read_sql("rows/date_orders").replace("$columns", ", ".join(map(identifier, wanted)))
+                found = con.execute(sql.replace("$source", source), {"format": form, "other": other}).fetchall()
+                for name, cell, date in found:
+                    told = f"The column {name} is read as {_in_words(form)}: {cell!r} is {date}. All of its values "
+                    told += f"in {files[0]} " * (len(groups) > 1)
+                    read = f"read_csv({quoted(files[0]) if not files[1:] else '…'}, {option} = {quoted(other)})"
+                    query = f"SELECT * FROM {read}"  # noqa: S608 - a message
+                    query += " UNION ALL BY NAME SELECT * FROM read_csv(…)" * (len(groups) > 1)
+                    told += f"could be {_in_words(other)}; if they are, read it by a query: {query}."
+                    notes.setdefault(name, told)
     return [notes[name] for name in columns if name in notes]
 
 
@@ -362,9 +433,12 @@ def _folded(fields: Sequence[str]) -> list[str]:
     return [field.strip().casefold() for field in fields]
 
 
-def _files(paths: Sequence[str]) -> Iterator[str]:
+def files_of(paths: Sequence[str]) -> list[str]:
+    """Return the files of paths and patterns, those of each in order."""
+    found: list[str] = []
     for path in paths:
-        yield from [path] if Path(path).exists() else sorted(glob.glob(path))  # noqa: PTH207 - as DuckDB takes it
+        found += [path] if Path(path).exists() else sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - as DuckDB takes it
+    return found
 
 
 def _is_csv(path: str) -> bool:

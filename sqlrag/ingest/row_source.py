@@ -42,7 +42,6 @@ READERS = {
     "read_json": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
 }
 
-_OPTIONS = {"read_parquet": "", "read_csv": ", sample_size = -1", "read_json": ", sample_size = -1"}
 
 _UNSUPPORTED = re.compile(r"\b(BLOB|UNION|GEOMETRY|VARIANT|AGGREGATE_STATE)\b")
 
@@ -161,6 +160,7 @@ class Staging:
         self.definition = definition
         self.notes: list[str] = []
         self._remembered = remembered
+        self._formats: dict[tuple[str, str], list[str]] = {}  # of several files of CSV
         self._index: list[object] | None = None  # the names of the index of a frame of pandas
         self.unread = Counter[str]()
         self._path = folder / "sqlrag_staging.duckdb"
@@ -196,7 +196,7 @@ class Staging:
         of_arrow, casts = False, dict[str, str]()
         try:
             if wanted.kind == "files":
-                rows = f"FROM {_reader(wanted.source)}"
+                rows = f"FROM {self._files(wanted.source)}"
             elif wanted.kind == "query" and connection is None:
                 rows = self._query(wanted.source[0])
             else:
@@ -226,6 +226,28 @@ class Staging:
         finally:
             self.con.execute("USE sqlrag_staging.main")
             self.con.execute("DROP VIEW IF EXISTS given_rows")
+
+    def _files(self, paths: tuple[str, ...]) -> str:
+        """Return the call that reads files, which are of one kind."""
+        readers = {_reader_of(path) for path in paths}
+        if sheet := next(filter(None, map(row_faults.spreadsheet_hint, paths)), ""):
+            raise InputError(sheet)
+        if len(readers) != 1 or "" in readers:
+            ends = ", ".join(end for ends in READERS.values() for end in ends)
+            raise InputError(
+                f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "  # noqa: S608 - a message
+                "query, such as SELECT * FROM read_csv('rows.txt')."
+            )
+        name = readers.pop()
+        if name == "read_csv":
+            files = row_faults.files_of(paths)
+            if files[1:]:
+                with suppress(duckdb.Error):  # the reader says what is wrong
+                    self._formats = row_faults.date_formats(self.con, files)
+            return row_faults.csv_of(paths, row_faults.common_order(self.con, self._formats))
+        # A file is read to its end before its types are chosen: no later row can be of another.
+        whole = ", sample_size = -1" * (name == "read_json")
+        return f"{name}([{', '.join(map(quoted, paths))}], union_by_name = true{whole})"
 
     def _query(self, query: str) -> str:
         """Return a query that is safe to run; a database that it is for is attached."""
@@ -437,10 +459,14 @@ class Staging:
         missing = self._one(f"SELECT count(*) FROM source WHERE {is_blank}")  # noqa: S608 - quoted
         if missing:
             have = f"{counted(missing, 'row')} of {self.definition} {'has' if missing == 1 else 'have'}"
-            remedy = f" by a query: … WHERE {key} IS NOT NULL"
+            blank = self._one(f"SELECT count({key}) FROM source WHERE {is_blank}")  # noqa: S608 - quoted
+            kept = f"trim({key}) <> ''" if blank else f"{key} IS NOT NULL"
+            remedy = f" by a query: … WHERE {kept}"
             if self._index is not None:
-                remedy = f": frame.dropna(subset=[{self.key!r}])"
-            raise InputError(f"{have} no {self.key}, which is the key. Leave them out{remedy}")
+                kept = f"frame[frame[{self.key!r}].fillna('').str.strip() != '']"
+                remedy = f": {kept if blank else f'frame.dropna(subset=[{self.key!r}])'}"
+            only = ", or only blanks" * bool(blank)
+            raise InputError(f"{have} no {self.key}{only}, which is the key. Leave them out{remedy}")
         twice = self.con.execute(
             f"SELECT CAST({key} AS VARCHAR), count(*) FROM source GROUP BY {key} HAVING count(*) > 1 ORDER BY 1"  # noqa: S608 - quoted
         ).fetchmany(_NAMED + 1)
@@ -595,9 +621,18 @@ class Staging:
         texts = [name for name, kind in columns.items() if kind == "VARCHAR" and name not in others]
         points = any(kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) for kind in self.columns.values())
         path = None if is_object else source[0] if is_csv and not source[1:] else ""
+        return row_faults.notes_on_texts(self.con, texts, path, points) + self.notes_on_dates(
+            self.columns if len(self._formats) > 1 else columns
+        )
+
+    def notes_on_dates(self, columns: Mapping[str, str]) -> list[str]:
+        """Return notes on those of the columns, of files of CSV, whose dates could be meant otherwise."""
+        source = self.definition.source
         dates = {name: kind for name, kind in columns.items() if kind in ("DATE", "TIMESTAMP")}
-        notes = row_faults.notes_on_dates(self.con, dates, source) if is_csv else []
-        return row_faults.notes_on_texts(self.con, texts, path, points) + notes
+        if not dates or self.definition.kind != "files" or _reader_of(source[0]) != "read_csv":
+            return []
+        formats = self._formats or row_faults.date_formats(self.con, row_faults.files_of(source))
+        return row_faults.notes_on_dates(self.con, dates, formats)
 
     def first_that_is_no(self, kind: str, column: str) -> str | None:
         """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""
@@ -624,21 +659,6 @@ _CATALOGS = frozenset({"sqlrag_staging", "main", "memory", "system", "temp"})
 
 def _reader_of(path: str) -> str:
     return next((name for name, ends in READERS.items() if path.lower().endswith(ends)), "")
-
-
-def _reader(paths: tuple[str, ...]) -> str:
-    readers = {_reader_of(path) for path in paths}
-    if sheet := next(filter(None, map(row_faults.spreadsheet_hint, paths)), ""):
-        raise InputError(sheet)
-    if len(readers) != 1 or "" in readers:
-        ends = ", ".join(end for ends in READERS.values() for end in ends)
-        raise InputError(
-            f"{', '.join(paths)}: rows are read from files of one kind, by their suffix: {ends}. For others pass a "  # noqa: S608 - a message
-            "query, such as SELECT * FROM read_csv('rows.txt')."
-        )
-    name = readers.pop()
-    # A file is read to its end before its types are chosen: no later row can be of another.
-    return f"{name}([{', '.join(map(quoted, paths))}], union_by_name = true{_OPTIONS[name]})"
 
 
 def _checked_query(con: duckdb.DuckDBPyConnection, query: str) -> str:

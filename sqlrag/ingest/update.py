@@ -172,10 +172,10 @@ class Planner:
                 if old.chunk_policy in (None, self.policy):
                     plan.unchanged.append(doc_id)
             elif old is not None and elsewhere:
+                where = "a program or an upload" if root_of(doc_id, old) is None else old.file_path
                 reason = (
-                    f"the store has a document of this doc_id from "
-                    f"{'a table' if is_row else old.file_path or 'a program'}; delete that one (delete_documents), or "
-                    "give this folder a collection of its own (collection='NAME')"
+                    f"the store has a document of this doc_id from {'a table' if is_row else where}; delete that one "
+                    "(delete_documents), or give this folder a collection of its own (collection='NAME')"
                 )
                 self.run.fail(Failure(doc_id, "failed", reason))
                 refused[self._root_of(doc_id, old) or ""] += 1
@@ -357,18 +357,17 @@ def folders_of(
     """
     with Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
-        states, patterns, tables = read_states(con), metadata.patterns_of(con), row_tables.sources(con)
-    return _folders(states, *patterns), tables
+        return _folders(con, read_states(con)), row_tables.sources(con)
 
 
-def _folders(
-    states: Mapping[str, SourceState], patterns: Mapping[str, list[str]], ignored: Mapping[str, list[str]]
-) -> list[Folder]:
+def _folders(con: duckdb.DuckDBPyConnection, states: Mapping[str, SourceState]) -> list[Folder]:
+    patterns, ignored = metadata.patterns_of(con)
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, _UNKNOWN)
     }
+    found |= {*metadata.folders(con)}  # of which there may be no documents now
     return [Folder(*one, *(known.get(":".join(one)) for known in (patterns, ignored))) for one in sorted(found)]
 
 
@@ -399,7 +398,11 @@ def remove_folder(
             and collection in (None, state.collection)
             and root_of(doc_id, state) == place
         ]
-        return delete_documents(database, doc_ids, None, {})
+        report = delete_documents(database, doc_ids, None, {})
+        with database.transaction() as con:
+            gone = [name for name, path in metadata.folders(con) if path == place and collection in (None, name)]
+            metadata.forget_folders(con, gone)
+        return report
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:
@@ -582,7 +585,8 @@ def update_embeddings(
             wanted_policy(chunk_size, chunk_overlap, chunk_unit, use_markdown_chunking, include_headers_in_chunks)
         )
         stored = read_states(database.cursor())
-        _refuse_nested(run, files, _folders(stored, *metadata.patterns_of(database.cursor())), db_path)
+        folders = _folders(database.cursor(), stored)
+        _refuse_nested(run, files, folders, db_path)
         planner = Planner(
             run,
             stored,
@@ -599,8 +603,7 @@ def update_embeddings(
         with run.timed("store"):
             update.finish(plan, planner)
             if report.documents or report.unchanged:
-                folders = [*_folders(stored, {}, {}), Folder(collection, run.input_dir)]
-                report.warnings += twice_read(db_path, folders, run.input_dir)
+                report.warnings += twice_read(db_path, [*folders, Folder(collection, run.input_dir)], run.input_dir)
         run.stop_if_down("What was finished stays; the next update does the rest.")
     return report
 

@@ -318,6 +318,10 @@ class Writes(Queries):
         filters = chosen.to_delete_by(ids, checksum)
         check_dates(chosen, self._engine.date_fields)
         report = self._delete_documents(ids, checksum, filters)
-        if filters and not report.deleted and not self._engine.any_passes(self._engine.passing_filters(chosen)):
+        if (
+            filters
+            and not (report.deleted or report.notices)
+            and not self._engine.any_passes(self._engine.passing_filters(chosen))
+        ):
             report.notices.append(why_nothing_passes(self._engine, chosen))
         return report

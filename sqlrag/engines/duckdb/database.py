@@ -20,6 +20,7 @@ from sqlrag.engines.duckdb.blocks import copy_file, damaged_blocks, descriptor, 
 from sqlrag.engines.duckdb.definitions import changes
 from sqlrag.engines.duckdb.failures import damaged, failure, reported, was_closed
 from sqlrag.engines.duckdb.files import (
+    EXCHANGED,
     as_narrow_as,
     check_is_duckdb,
     check_memory_limit,
@@ -425,9 +426,11 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     real = real_path(path)
     if not real.exists():
         kept = kept_beside(real)
+        # Such a name is refused for a new file.
+        name = os.fspath(path) if real.suffix.lower() not in EXCHANGED else real.with_suffix(".duckdb").name
         unfinished = f" A build of it was interrupted: one like it goes on from the vectors in {kept.name}."
         raise NotFoundError(
-            f"There is no file {real}. Make it with prepare_embeddings(folder, {str(path)!r})."
+            f"There is no file {real}. Make it with prepare_embeddings(folder, {name!r})."
             f"{unfinished if kept.exists() else ''}"
         )
     if not real.is_file():

@@ -549,7 +549,7 @@ class DeleteReport(Printable):
     """What :func:`sqlrag.delete_documents` did: the ids of the deleted documents, and of those not in the file.
 
     ``chunks`` is how many chunks were deleted with them, ``run_id`` names the run in ``ingest_log``, ``notices`` say
-    why no document met the conditions.
+    why no document met the conditions, and which folders no update reads any more.
     """
 
     deleted: list[str]
@@ -587,13 +587,18 @@ def delete_documents(
         unknown = [doc_id for doc_id in wanted if (doc_id,) not in known]
         found = con.execute("SELECT count(*) FROM documents WHERE doc_id IN (SELECT unnest($1))", [chosen]).fetchall()
         chunks = int(found[0][0])
-        if [name for name, value in conditions.items() if value is not None] == ["collection"]:
-            row_tables.drop(con, conditions["collection"] or ())  # first: DuckDB 1.3 drops no changed table
+        collection = filters.get("collection") or [""]
+        is_whole = [name for name, value in conditions.items() if value is not None] == ["collection"]
+        if is_whole:
+            row_tables.drop(con, collection)  # first: DuckDB 1.3 drops no changed table
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
         metadata.forget_collections(con)
+        folders = [one for one in metadata.folders(con) if is_whole and one[0] in collection]
+        for name, _ in folders:
+            metadata.clear_failures(con, metadata.failed_documents(con, name))
+        metadata.forget_folders(con, [name for name, _ in folders])
         refresh_counts(con)
-        collection = filters.get("collection") or [""]
         run = metadata.RunRow(
             run_id,
             "delete",
@@ -603,6 +608,10 @@ def delete_documents(
             seconds={"store": time.perf_counter() - began},
         )
         metadata.log_run(con, run)
-    report = DeleteReport(chosen, unknown, chunks, run_id)
+    notices = [
+        f"The folder {path} of {name} is forgotten, too: update_embeddings reads it when it is named."
+        for name, path in folders
+    ]
+    report = DeleteReport(chosen, unknown, chunks, run_id, notices)
     log.info("[%s] %s: %s", run_id, database.path, str(report).splitlines()[0])
     return report

@@ -501,6 +501,26 @@ def shorten_paths(con: duckdb.DuckDBPyConnection, collection: str, *roots: str) 
     con.execute(read_sql("index/relative_paths"), {"collection": collection, "roots": list(roots)})
 
 
+def folders(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    """Return the collections that were read from a folder and the last one of each, in their order."""
+    statement = "SELECT collection, input_dir FROM collections WHERE input_dir <> '' ORDER BY collection"
+    return con.execute(statement).fetchall()
+
+
 def forget_collections(con: duckdb.DuckDBPyConnection) -> None:
-    """Delete the collections without a document, inside the caller's transaction."""
-    con.execute("DELETE FROM collections WHERE collection NOT IN (SELECT collection FROM source_documents)")
+    """Delete the collections without a document and without a folder, inside the caller's transaction.
+
+    A folder is read again by the next update, which may find documents.
+    """
+    con.execute(
+        "DELETE FROM collections WHERE input_dir = '' AND collection NOT IN (SELECT collection FROM source_documents)"
+    )
+
+
+def forget_folders(con: duckdb.DuckDBPyConnection, collections: Sequence[str]) -> None:
+    """Have updates not read the folder of those collections any more, inside the caller's transaction.
+
+    None of its documents is left.
+    """
+    con.execute("UPDATE collections SET input_dir = '' WHERE collection IN (SELECT unnest($1))", [list(collections)])
+    forget_collections(con)
