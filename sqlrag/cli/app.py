@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import warnings
@@ -165,7 +166,7 @@ def _in_options(flags: Mapping[str, tuple[str, str]], text: str) -> str:
         on, off = flags[name]
         if value in ("True", "False"):
             return on if value == "True" else off
-        return f"{on} {value.strip(chr(39))}" if value else on
+        return f"{on} {shlex.quote(value.strip(chr(39)))}" if value else on
 
     text = with_commands(text)
     for pattern, words in _OF_FUNCTIONS:
@@ -308,8 +309,9 @@ def logging_to_stderr() -> Iterator[None]:
 
 
 def _is_reported(record: logging.LogRecord) -> bool:
-    if record.getMessage().endswith("CancelledError\n"):
-        return False  # requests that a second Ctrl-C cuts off
+    of_request = bool(record.exc_info and record.exc_info[0] and record.exc_info[0].__name__ == "CancelledError")
+    if record.name.startswith("uvicorn") and (of_request or str(record.msg).endswith("CancelledError\n")):
+        return False  # what a second Ctrl-C cuts off
     # The query log has a handler of its own.
     ours = record.name.startswith("sqlrag.") and record.name != "sqlrag.query"
     return record.levelno >= (logging.WARNING if ours else logging.ERROR)

@@ -445,7 +445,8 @@ def folders_to_read(
 
 def note_patterns(one: config.Source, given: list[str] | None) -> None:
     """Say that a folder is read by the patterns of the last time, where it is."""
-    if one.pattern and "*" not in one.pattern and not given and not config.in_force:
+    configured = config.in_force.collections if config.in_force else ()
+    if one.pattern and "*" not in one.pattern and not given and one not in configured:
         names = " or ".join(map(shown, one.pattern))
         write_message(f"note: of {one.folder} only {names} is read, as the last time; --pattern '*' reads all")
 

@@ -229,8 +229,9 @@ def existing_folder(input_dir: str | os.PathLike[str]) -> Path:
     if root.exists():
         raise InputError(f"{root} is a file, not a folder; pass the folder that holds it: {root.parent}")
     if any(sign in root.name for sign in "*?["):
+        folder = next(one for one in root.parents if not any(sign in one.name for sign in "*?["))
         raise NotFoundError(
-            f"input folder {root} does not exist: name the folder {root.parent}, and {root.name!r} as a pattern"
+            f"input folder {root} does not exist: name the folder {folder}, and {root.name!r} as a pattern"
         )
     raise NotFoundError(f"input folder {root} does not exist (looked for at {_absolute(root)})")
 

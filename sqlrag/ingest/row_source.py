@@ -481,7 +481,9 @@ class Staging:
 
     def _cast(self, kind: str) -> str:
         """Return what makes a key of a column of a type that is none."""
-        if self._index is None or kind not in ("DOUBLE", "FLOAT"):
+        key = identifier(self.key)
+        with_fraction = f"SELECT count(*) FROM source WHERE isfinite({key}) AND {key} <> trunc({key})"  # noqa: S608 - quoted
+        if self._index is None or kind not in ("DOUBLE", "FLOAT") or self._one(with_fraction):
             return "cast it in a query"
         of_frame = f"frame.dropna(subset=[{self.key!r}]).astype({{{self.key!r}: 'Int64'}})"
         return f"pandas makes whole numbers floats where some are missing. Leave those rows out: {of_frame}"

@@ -347,7 +347,8 @@ def update_rows(
             if isinstance(error, NotFoundError):
                 said = (
                     f"{error} If it was moved, index it from its new place with collection={name!r}; if it is gone for "
-                    f"good, this deletes its rows, and it is not read any more: sqlrag delete --collection {name}"
+                    f"good, this deletes all of that collection, and the table is not read any more: "
+                    f"delete_documents({os.fspath(db_path)!r}, collection={name!r})"
                 )
                 error.args = (said,)
             lost[name] = error
@@ -503,8 +504,8 @@ class _RowUpdate(Update):
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
                     f"{collection} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of it, "
-                    f"more than half: they are not in {definition}. To add these rows and keep those, use force "
-                    "(on the command line --force); with prune it removes those."
+                    f"more than half: they are not in {definition}. To add these rows and keep those, pass "
+                    "force=True; with prune=True it removes those."
                 )
             is_other = source is None or Definition.of(source) != definition
             known: dict[str, str] = {}

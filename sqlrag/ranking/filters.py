@@ -408,8 +408,9 @@ def _hint(condition: Condition, found: Any) -> str:
     if not wanted or any(_alike(one, found) for one in wanted):
         return ""
     hint = f"The metadata field {name!r} holds {_kind(found)}; {shown(wanted[0])} is none."
-    if isinstance(found, str) and isinstance(wanted[0], (int, float)) and _NUMBER.fullmatch(found):
-        quoted = json.dumps(found, ensure_ascii=False)
+    is_number = isinstance(wanted[0], (int, float)) and not isinstance(wanted[0], bool)
+    if isinstance(found, str) and operator not in ORDERS and is_number and _NUMBER.fullmatch(found):
+        quoted = json.dumps(found if float(found) == wanted[0] else str(wanted[0]), ensure_ascii=False)
         hint += f" As text it is in quotes: {quoted}; on a command line '{name}={quoted}'."
     elif isinstance(found, str) and isinstance(wanted[0], str):
         hint += " Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."

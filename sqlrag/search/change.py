@@ -43,12 +43,14 @@ def delete_documents(
     checksum
         SHA-256 of the file's bytes, in hex.
     collection, tags_any, tags_all, metadata
-        As in a search. A document meets a filter if it does itself, or if all of its chunks do.
+        As in a search. A document meets a filter if it does itself, or if all of its chunks do. Without another
+        condition, a collection is deleted for good: updates do not read its table or folder any more. A document that
+        is deleted otherwise comes back with the next update if its file or row is still there.
 
     Returns
     -------
     DeleteReport
-        ``deleted``, ``unknown`` and ``chunks``.
+        ``deleted``, ``unknown``, ``chunks`` and ``notices``.
 
     Raises
     ------

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 import weakref
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -858,9 +858,13 @@ class TestServe:
     def test_a_second_interrupt_says_nothing_more(self, file):
         with started(file) as server:
             url = server.stdout.readline().strip()
-            urllib.request.urlopen(url + "health").close()
-            server.send_signal(signal.SIGINT)
-            server.send_signal(signal.SIGINT)
+            with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port)) as waiting:
+                waiting.sendall(b"POST /hybrid_query HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\n{")
+                urllib.request.urlopen(url + "health").close()
+                server.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+                server.send_signal(signal.SIGINT)
+                server.wait(30)
             assert server.communicate(timeout=30)[1] == f"Serving {file}; Ctrl-C ends it.\n"
 
     @pytest.mark.slow

@@ -116,7 +116,9 @@ def install(app: FastAPI, *folders: str | os.PathLike[str], names: Sequence[str]
             return problem(
                 422, f"A body is JSON; send the header Content-Type: application/json, not {kind[:80] or 'none'}."
             )
-        if kind != "multipart/form-data" and any(tuple(one["loc"]) == ("body", "files") for one in found):
+        if kind != "multipart/form-data" and any(
+            (*one["loc"], one["type"]) == ("body", "files", "missing") for one in found
+        ):
             return problem(
                 422,
                 f"Documents are sent as files of a form, multipart/form-data, not as {kind[:80] or 'none'}: "

@@ -549,7 +549,7 @@ class DeleteReport(Printable):
     """What :func:`sqlrag.delete_documents` did: the ids of the deleted documents, and of those not in the file.
 
     ``chunks`` is how many chunks were deleted with them, ``run_id`` names the run in ``ingest_log``, ``notices`` say
-    why no document met the conditions, and which folders no update reads any more.
+    why no document met the conditions, and which tables and folders no update reads any more.
     """
 
     deleted: list[str]
@@ -589,8 +589,7 @@ def delete_documents(
         chunks = int(found[0][0])
         collection = filters.get("collection") or [""]
         is_whole = [name for name, value in conditions.items() if value is not None] == ["collection"]
-        if is_whole:
-            row_tables.drop(con, collection)  # first: DuckDB 1.3 drops no changed table
+        tables = row_tables.drop(con, collection) if is_whole else []  # first: DuckDB 1.3 drops no changed table
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
         metadata.forget_collections(con)
@@ -608,7 +607,8 @@ def delete_documents(
             seconds={"store": time.perf_counter() - began},
         )
         metadata.log_run(con, run)
-    notices = [
+    notices = [f"The table {name} is forgotten, too: no update reads it." for name in tables]
+    notices += [
         f"The folder {path} of {name} is forgotten, too: update_embeddings reads it when it is named."
         for name, path in folders
     ]

@@ -141,8 +141,8 @@ def _cell(text: str) -> str:
 
 
 _DATE_OF_MESSAGE = re.compile(
-    r"(?:[A-Za-z]{3},? ?)?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?"
-    r"(?: [A-Z]{1,4}| [+-][0-9]{4})?(?: \(.*\))?"
+    r"(?:[A-Za-z]{3},? ?)?[0-9]{1,2} [A-Za-z]{3} [1-9][0-9]{3} [0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?"
+    r"(?: (?P<name>[A-Z]{1,4})| [+-][0-9]{4})?(?: \(.*\))?"
 )
 
 # What programs call a page, a book or a document without a title.
@@ -156,8 +156,11 @@ _UNTITLED = re.compile(
 
 def _iso_date(text: str) -> str:
     """Return the date of a message (RFC 5322) as ISO 8601 has it, by which filters compare; any other text as it is."""
+    form = _DATE_OF_MESSAGE.fullmatch(text)
     try:
-        return parsedate_to_datetime(text).isoformat() if _DATE_OF_MESSAGE.fullmatch(text) else text
+        found = parsedate_to_datetime(text) if form else None
+        is_known = found is not None and (found.tzinfo is not None or not (form and form["name"]))
+        return found.isoformat() if found is not None and is_known else text
     except (ValueError, OverflowError):  # there is no such day
         return text
 
