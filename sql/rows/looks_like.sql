@@ -13,7 +13,9 @@ WITH cells AS (
         is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(\.\d{3})*|\d+)(,\d+)?') AS has_decimal_comma,
         is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?') AS has_thousands,
         is_short AND TRY_CAST(value AS TIMESTAMP) IS NOT NULL AS is_iso,
-        is_iso OR is_short AND try_strptime(value, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d']) IS NOT NULL AS is_date
+        regexp_extract(value, ' \d{1,2}:\d{2}(:\d{2})?$') AS clock,
+        left(value, length(value) - length(clock)) AS day,
+        is_iso OR is_short AND try_strptime(day, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d']) IS NOT NULL AS is_date
     FROM trimmed
 )
 SELECT
@@ -27,9 +29,11 @@ SELECT
     count(*) FILTER (has_thousands AND contains(value, ',')) AS commas,
     count(*) FILTER (is_date) AS dates,
     count(*) FILTER (is_iso) AS iso,
+    count(*) FILTER (clock <> '') AS clocks,
+    count(*) FILTER (length(clock) > 6) AS seconds,
     map(['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d'], [
-        count(try_strptime(value, '%d.%m.%Y')), count(try_strptime(value, '%d/%m/%Y')),
-        count(try_strptime(value, '%m/%d/%Y')), count(try_strptime(value, '%Y/%m/%d'))]) AS formats,
+        count(try_strptime(day, '%d.%m.%Y')), count(try_strptime(day, '%d/%m/%Y')),
+        count(try_strptime(day, '%m/%d/%Y')), count(try_strptime(day, '%Y/%m/%d'))]) AS formats,
     count(*) FILTER (is_number AND regexp_matches(value, '^[+-]?0[0-9]')) AS zeros,
     count(DISTINCT cell) FILTER (NOT is_number) AS kinds_numbers,
     count(DISTINCT cell) FILTER (NOT has_decimal_comma) AS kinds_decimal_commas,

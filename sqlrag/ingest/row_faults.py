@@ -298,11 +298,13 @@ def _note_on_text(
     if several > 1 or (points and kind == "decimal_commas"):  # no option of the reader is right for all of them
         return told, f"{to_have} mend the file."
     if kind == "dates" and not left:  # the reader has one format for all columns
-        forms = [form for form, count in found["formats"].items() if count == present]
-        if not forms:
+        clock = " %H:%M" * bool(found["clocks"]) + ":%S" * bool(found["seconds"])
+        forms = [f"{form}{clock}" for form, count in found["formats"].items() if count == present]
+        if not forms or found["clocks"] not in (0, present) or found["seconds"] not in (0, present):
             return told, f"{to_have} mend the file."
         name = identifier(found["name"])
-        read = f"SELECT * REPLACE (CAST(strptime({name}, {quoted(forms[0])}) AS DATE) AS {name}) FROM "  # noqa: S608 - a message
+        kind = "TIMESTAMP" if clock else "DATE"
+        read = f"SELECT * REPLACE (CAST(strptime({name}, {quoted(forms[0])}) AS {kind}) AS {name}) FROM "  # noqa: S608 - a message
         more = f" ({_in_words(forms[1])}: {quoted(forms[1])})" if forms[1:] else ""
         return told, f"{to_have} read it by a query: {read}{f'read_csv({quoted(path)})' if path else '…'}{more}."
     given = ", ".join(options)

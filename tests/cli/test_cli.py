@@ -288,6 +288,8 @@ def test_table_is_what_print_results_prints(kb, capsys):
         ("--tags-any machine --tags-any fruit", {"guides/pump.md", "mango.md"}),
         ("--tags-all fruit --tags-all yellow", {"mango.md"}),
         ("--metadata year=2023", {"guides/pump.md"}),
+        ("--metadata year=2023 --metadata year=2024", set()),
+        ('--metadata year={"$gte":2023} --metadata year={"$lt":2024}', {"guides/pump.md"}),
         ('--metadata year="2023"', set()),  # the text "2023" is not the number
         ("--collection default", set(PAGES)),
         ("--collection default --collection other", set(PAGES)),
@@ -542,6 +544,7 @@ def test_bad_files(command, bad_files):
     before = {path: path.read_bytes() for path in bad_files.iterdir() if path.is_file()}
     for name, parts in {
         "missing.duckdb": ["There is no file", "sqlrag build FOLDER -o "],
+        "missing.ragfile": ["There is no file", "sqlrag build FOLDER -o missing.duckdb"],
         "text.duckdb": ["is not a DuckDB database"],
         "folder.duckdb": ["is a folder"],
         "other.duckdb": ["not a store of sqlrag"],

@@ -206,6 +206,8 @@ def test_one_pattern_as_a_text_is_remembered_as_one(here):
     sqlrag.prepare_embeddings("docs", "kb.duckdb", embedder=EMBEDDER, overwrite=True, patterns="m*.md", verbose=False)
     assert json.loads(run("update", "-f", "json").stdout)[0]["unchanged"] == ["mango.md"]
     assert "docs only 'm*.md' is read, as the last time; --pattern '*' reads all" in run("update").stderr
+    (here / "sqlrag.toml").write_text("[store]\nfile = 'kb.duckdb'\n")
+    assert "as the last time" in run("update").stderr
     assert "as the last time" not in run("update", "--pattern", "*").stderr
     assert "as the last time" not in run("update").stderr
 

@@ -242,7 +242,7 @@ def test_a_folder_stands_for_the_pair_in_it(small, tmp_path):
     with pytest.raises(InputError, match=r"There is no vectors-MODEL.faiss in the folder"):
         import_faiss_json(tmp_path, tmp_path / "no.duckdb")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="does not name the other file"):
+    with pytest.raises(InputError, match=r"does not name the other file of the pair: call it vectors-MODEL\.faiss, or"):
         export_faiss_json(small, tmp_path / "file")
     with pytest.raises(StoreError, match="Nothing was written"):
         export_faiss_json(small, tmp_path / "file" / "below")

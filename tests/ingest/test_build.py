@@ -382,6 +382,8 @@ class TestOptions:
             prepare_embeddings(tmp_path / "missing", out, **HASHING)
         with pytest.raises(NotFoundError, match=r"name the folder .*docs, and '\*\.rst' as a pattern"):
             prepare_embeddings(tmp_path / "docs" / "*.rst", out, **HASHING)
+        with pytest.raises(NotFoundError, match=r"name the folder .*docs, and '\*\.rst' as a pattern"):
+            prepare_embeddings(tmp_path / "docs" / "**" / "*.rst", out, **HASHING)
         with pytest.raises(NotFoundError, match="missing"):  # whatever is at the output
             prepare_embeddings(tmp_path / "missing", tmp_path / "docs" / "b.md", **HASHING)
         with pytest.raises(InputError, match="is a file"):

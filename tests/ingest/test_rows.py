@@ -526,7 +526,7 @@ class TestUpdates:
         assert read(kb, "SELECT max(id), count(*) FROM rows_of_tickets") == [(19, 20)]
         self.change(tickets, "FROM {old} WHERE id < 9")
         state = kb.read_bytes()
-        with pytest.raises(InputError, match=r"has lost 11 of the 20 rows .* use force"):
+        with pytest.raises(InputError, match=r"has lost 11 of the 20 rows .* pass force=True"):
             update(kb, prune=True)
         assert kb.read_bytes() == state
         assert counts(update(kb, prune=True, force=True)) == {"unchanged": 9, "removed": 11}
@@ -717,13 +717,14 @@ class TestUpdates:
         other = write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body")
         build(other, kb, title=None)
         other.unlink()
-        told = r"b: .*If it was moved, index it .* collection='b'; .*sqlrag delete --collection b .*Updated: tickets"
+        told = r"b: .*If it was moved, index it .* collection='b'; .*delete_documents\('.*kb.duckdb', collection='b'\)"
         with pytest.raises(NotFoundError, match=told):
             update(kb)
         sqlrag.delete_documents(kb, collection="b", metadata={"id": 2})  # of its rows, not it
         with pytest.raises(NotFoundError):
             update(kb)
-        assert sqlrag.delete_documents(kb, collection="b").deleted == ["b/1"]
+        done = sqlrag.delete_documents(kb, collection="b")
+        assert (done.deleted, done.notices) == (["b/1"], ["The table b is forgotten, too: no update reads it."])
         assert counts(update(kb)) == {"unchanged": 30}
         assert "rows_of_b" not in [name for (name,) in read(kb, "SELECT view_name FROM duckdb_views()")]
         with sqlrag.Store(kb) as store:
@@ -1101,6 +1102,9 @@ class TestBadInput:
         ("313,23", "12", None, r"10 of its 10 values are numbers with a decimal comma, the first '313,23'\. .*"),
         ("1.234,50", "0,1", "k. A.", r"9 of its 10 values are numbers with a decimal comma.*; 'k. A.' is not\. .*"),
         ("1,234", "12", None, "10 of its 10 values are numbers with a comma, the first '1,234'"),
+        ("7,061.00", "950.00", None, "10 of its 10 values are numbers with a comma, the first '7,061.00'"),
+        ("-1,234,567", "950.5", "-", "9 of its 10 values are numbers with a comma.*; '-' is not"),
+        ("1,234.5", "1.234,5", "-", ""),
         ("2024-01-02 08:00:00", "2024-02-03 10:00:00", "N/A", "9 of its 10 values are dates; 'N/A' is not"),
         ("01.02.2024", "31.12.2024", "31.02.2024", "9 of its 10 values are dates; '31.02.2024' is not"),
         ("1.5", "-2e3", "?", r"9 of its 10 values are numbers; '\?' is not"),
@@ -1207,6 +1211,74 @@ class TestBadInput:
         (note,) = build(tmp_path / "*.csv", kb, title=None, collection="t").warnings
         assert "dateformat = '%m/%d/%Y'" in note
 
+    @pytest.mark.parametrize(
+        ("values", "note", "first"),
+        [
+            (["01/25/2024", "02/03/2024"], "'%m/%d/%Y'", "2024-01-25"),
+            (["25.01.2024", "03.02.2024"], "'%d.%m.%Y'", "2024-01-25"),
+            (["01/02/2024", "03/04/2024"], "month, day, year: '%m/%d/%Y'", "2024-02-01"),
+            (["25.01.2024", "01/25/2024"], "To have dates, mend the file.", None),
+            (["01/25/2024 8:30", "02/03/2024 10:00"], "'%m/%d/%Y %H:%M'", "2024-01-25 08:30:00"),
+            (["01/25/2024 08:30:05", "02/03/2024 10:00:00"], "'%m/%d/%Y %H:%M:%S'", "2024-01-25 08:30:05"),
+            (["01/25/2024 08:30:05", "02/03/2024"], "To have dates, mend the file.", None),
+        ],
+    )
+    def test_dates_in_another_form_than_those_of_another_column(self, kb, tmp_path, values, note, first):
+        iso = [f"2024-01-0{number}" for number in range(1, 3)]
+        path = tmp_path / "rows.csv"
+        pd.DataFrame({"id": range(2), "body": "x", "opened": iso, 'a "closed"': values}).to_csv(path, index=False)
+        (warning,) = build(path, kb, collection="t", title=None).warnings
+        assert 'The column a "closed" is text: 2 of its 2 values are dates.' in warning
+        assert note in warning
+        if first:
+            query = re.search(r"SELECT .*read_csv\('.*?'\)", warning)[0]
+            assert not [one for one in build(query, kb, collection="t", title=None).warnings if "is text" in one]
+            found = read(kb, 'SELECT opened, "a ""closed""" FROM rows_of_t ORDER BY id LIMIT 1')
+            assert [tuple(map(str, row)) for row in found] == [("2024-01-01", first)]
+
+    @pytest.mark.parametrize("form", ["03/{:02}/2024", "{:02}/03/2024"])
+    @pytest.mark.parametrize("proof", ["first", "last"])
+    def test_files_of_one_source_are_read_in_one_order_of_dates(self, kb, tmp_path, form, proof):
+        days = {"a": 4, "b": 17} if proof == "last" else {"a": 17, "b": 4}
+        for name, day in days.items():
+            (tmp_path / f"{name}.csv").write_text(f"id,body,day\n{name},x,{form.format(day)}\n")
+        expected = [f"2024-03-{day:02}" for day in days.values()]
+        for source in (tmp_path / "*.csv", [tmp_path / "a.csv", tmp_path / "b.csv"]):
+            assert not [one for one in build(source, kb, collection="t", title=None).warnings if "day" in one]
+            assert [str(day)[:10] for (day,) in read(kb, "SELECT day FROM rows_of_t ORDER BY id")] == expected
+            embedded = sqlrag.embed_rows(source, key="id", text="body", columns=["day"], embedder=HASHING)
+            assert [str(day)[:10] for day in embedded.columns["day"].to_pylist()] == expected
+
+    def test_files_whose_days_tell_other_orders_stay_as_they_are(self, kb, tmp_path):
+        (tmp_path / "a.csv").write_text("id,body,day\na,x,03/17/2024\n")
+        (tmp_path / "b.csv").write_text("id,body,day\nb,x,18/03/2024\n")
+        assert build(tmp_path / "*.csv", kb, collection="t", title=None).warnings == []
+        days = read(kb, "SELECT CAST(day AS VARCHAR) FROM rows_of_t ORDER BY id")
+        assert days == [("2024-03-17",), ("2024-03-18",)]
+
+    def test_a_new_file_makes_the_dates_of_the_others_certain(self, kb, tmp_path):
+        (tmp_path / "a.csv").write_text("id,body,day\na,x,03/04/2024\n")
+        assert "is read as day, month, year" in build(tmp_path / "*.csv", kb, collection="t", title=None).warnings[0]
+        (tmp_path / "b.csv").write_text("id,body,day\nb,x,03/17/2024\n")
+        assert counts(update(kb)) == {"added": 1, "columns_changed": 1}
+        days = read(kb, "SELECT CAST(day AS VARCHAR) FROM rows_of_t ORDER BY id")
+        assert days == [("2024-03-04",), ("2024-03-17",)]
+
+    def test_a_new_file_of_uncertain_dates_is_noted(self, kb, tmp_path):
+        (tmp_path / "a.csv").write_text("id,body,day\na,x,2024-03-04\n")
+        assert build(tmp_path / "*.csv", kb, collection="t", title=None).warnings == []
+        (tmp_path / "b.csv").write_text("id,body,day\nb,x,03/04/2024\n")
+        (note,) = update(kb).warnings
+        assert f"All of its values in {tmp_path / 'b.csv'} could be month, day, year" in note
+        assert "UNION ALL BY NAME" in note
+
+    def test_rows_that_are_embedded_have_the_notes_on_dates(self, tmp_path):
+        (tmp_path / "a.csv").write_text("id,body,day\na,x,03/04/2024\n")
+        options = {"key": "id", "text": "body", "embedder": HASHING}
+        (note,) = sqlrag.embed_rows(tmp_path / "a.csv", columns=["day"], **options).notices
+        assert "could be month, day, year" in note
+        assert sqlrag.embed_rows(tmp_path / "a.csv", **options).notices == []
+
     def test_a_decimal_comma_beside_decimal_points(self, kb, tmp_path):
         frame = pd.DataFrame({"id": range(20), "body": "x", "comma": "1,5", "point": 1.5})
         frame.to_csv(tmp_path / "rows.csv", index=False)
@@ -1282,6 +1354,23 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"has no id.*: frame\.dropna\(subset=\['id'\]\)$"):
             build(frame.astype({"id": "Int64"}), kb, **options)
         assert counts(build(frame.dropna(subset=["id"]).astype({"id": "Int64"}), kb, **options)) == {"added": 2}
+        with pytest.raises(InputError, match=r"of type DOUBLE.*; cast it in a query\.$"):
+            build(frame.assign(id=[1.5, None, 3]), kb, **options)
+
+    @pytest.mark.parametrize("blank", ["", "  ", None])
+    def test_keys_of_blanks_are_left_out_by_the_remedy(self, tmp_path, blank):
+        frame = pd.DataFrame({"id": ["a", "", blank], "body": ["a", "b", "c"]})
+        kb = tmp_path / "frames.duckdb"
+        with pytest.raises(InputError, match="2 rows of .* have no id, or only blanks, which is the key") as error:
+            build(frame, kb, collection="t", title=None)
+        kept = eval(str(error.value).rpartition("Leave them out: ")[2], {"frame": frame})
+        assert counts(build(kept, kb, collection="t", title=None)) == {"added": 1}
+        write(tmp_path / "t.parquet", "SELECT * FROM (VALUES ('a', 'x'), ('', 'y')) AS v(id, body)")
+        with pytest.raises(InputError, match="no id, or only blanks") as error:
+            build(tmp_path / "t.parquet", kb, collection="u", title=None)
+        where = str(error.value).rpartition("… ")[2]
+        query = f"FROM '{tmp_path / 't.parquet'}' {where}"
+        assert counts(build(query, kb, collection="u", title=None)) == {"added": 1}
 
     def test_lone_surrogates_are_counted(self, kb):
         frame = pd.DataFrame({"id": [1, 2, 3], "body": ["fine", "half \ud83d a pair", "fine, too"]}, dtype=object)

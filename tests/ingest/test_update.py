@@ -29,7 +29,7 @@ from sqlrag.arguments import with_commands
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run
-from sqlrag.ingest.update import remove_folder
+from sqlrag.ingest.update import folders_of, remove_folder
 from tests.support.helpers import HASHING, Recorder, build, ids, pdf, python, write
 
 QUIET = {"progress": "off"}
@@ -928,6 +928,58 @@ class TestPathsBelowTheFolder:
         assert self.paths(kb) == {
             "a.md": "a.md", "c.md": f"{(tmp_path / 'others').resolve().as_posix()}/c.md", "sub/b.md": "sub/b.md",
         }  # fmt: skip
+
+    @pytest.mark.parametrize("how", ["deleted", "pruned", "never read", "replaced"])
+    def test_a_folder_without_documents_is_known(self, tmp_path, how):
+        kb = build(tmp_path, **self.FILES)
+        other = tmp_path / "others"
+        write(other, c_md="" if how == "never read" else "# C\n\ngamma")
+        options = {"collection": "o", "prune": True, "verbose": False}
+        update_embeddings(other, kb, **options)
+        if how == "deleted":
+            sqlrag.delete_documents(kb, doc_ids="o:c.md")
+        elif how == "pruned":
+            (other / "c.md").write_text("")
+            update_embeddings(other, kb, **options)
+        elif how == "replaced":
+            sqlrag.add_documents({"c.md": b"# C again"}, kb, collection="o")
+            sqlrag.delete_documents(kb, doc_ids="o:c.md")
+        assert [one.collection for one in folders_of(kb)[0]] == ["default", "o"]
+        write(other, c_md="# C\n\nnew")
+        assert update_embeddings(other, kb, **options).added == ["o:c.md"]
+
+    def test_a_collection_that_is_deleted_forgets_its_folder(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        other = tmp_path / "others"
+        write(other, c_md="# C\n\ngamma", d_md="")
+        update_embeddings(other, kb, collection="o", verbose=False)
+        sqlrag.delete_documents(kb, doc_ids="o:c.md")
+        report = sqlrag.delete_documents(kb, collection="o")
+        told = f"The folder {other.resolve()} of o is forgotten, too: update_embeddings reads it when it is named."
+        assert (report.deleted, report.notices) == ([], [told])
+        assert [one.collection for one in folders_of(kb)[0]] == ["default"]
+        assert rows(kb, "FROM ingest_failures") == []
+        assert "No chunk has the collection 'o'" in sqlrag.delete_documents(kb, collection="o").notices[0]
+
+    def test_a_folder_that_is_gone_for_good_is_forgotten_without_documents(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        other = tmp_path / "others"
+        write(other, c_md="# C")
+        update_embeddings(other, kb, verbose=False)
+        shutil.rmtree(other)
+        remove_folder(kb, other)
+        assert [one.path for one in folders_of(kb)[0]] == [str((tmp_path / "docs").resolve())]
+        assert update_embeddings(tmp_path / "docs", kb, verbose=False, prune=True).unchanged == ["a.md", "sub/b.md"]
+
+    def test_what_replaces_a_document_of_a_folder_is_said(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        (note,) = sqlrag.add_documents({"a.md": b"# Another"}, kb).warnings
+        assert note.startswith("What was added as a.md replaces a document that was read from a folder: ")
+        assert sqlrag.add_documents({"a.md": b"# Yet another"}, kb).warnings == []
+        (failure,) = update_embeddings(tmp_path / "docs", kb, verbose=False).failures
+        assert "has a document of this doc_id from a program or an upload; delete that one" in failure.reason
+        sqlrag.delete_documents(kb, doc_ids="a.md")
+        assert update_embeddings(tmp_path / "docs", kb, verbose=False).added == ["a.md"]
 
     def test_fault_S29_what_a_program_gave_is_not_the_folders(self, tmp_path):
         kb = build(tmp_path, **self.FILES)

@@ -154,6 +154,13 @@ HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, suc
             {"version": 1.1},
             f"The metadata field 'version' holds text such as '1.10'; 1.1 is none. {HOW_TEXT}",
         ),
+        (
+            {"version": 2},
+            "The metadata field 'version' holds text such as '1.10'; 2 is none. As text it is in quotes: \"2\"; on a "
+            "command line 'version=\"2\"'.",
+        ),
+        ({"version": True}, "The metadata field 'version' holds text such as '1.10'; True is none."),
+        ({"version": {"$gte": 2}}, "The metadata field 'version' holds text such as '1.10'; 2 is none."),
         ({"created": {"$gte": 2025}}, "The metadata field 'created' holds dates such as '2025-01-01'; 2025 is none."),
     ],
 )
