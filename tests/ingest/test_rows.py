@@ -1361,7 +1361,7 @@ class TestBadInput:
     def test_keys_of_blanks_are_left_out_by_the_remedy(self, tmp_path, blank):
         frame = pd.DataFrame({"id": ["a", "", blank], "body": ["a", "b", "c"]})
         kb = tmp_path / "frames.duckdb"
-        with pytest.raises(InputError, match="2 rows of .* have no id, or only blanks, which is the key") as error:
+        with pytest.raises(InputError, match=r"2 rows of .* have no id, or only blanks, which is the key") as error:
             build(frame, kb, collection="t", title=None)
         kept = eval(str(error.value).rpartition("Leave them out: ")[2], {"frame": frame})
         assert counts(build(kept, kb, collection="t", title=None)) == {"added": 1}

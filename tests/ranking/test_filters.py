@@ -156,8 +156,7 @@ HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, suc
         ),
         (
             {"version": 2},
-            "The metadata field 'version' holds text such as '1.10'; 2 is none. As text it is in quotes: \"2\"; on a "
-            "command line 'version=\"2\"'.",
+            f"The metadata field 'version' holds text such as '1.10'; 2 is none. {HOW_TEXT.replace('1.10', '2')}",
         ),
         ({"version": True}, "The metadata field 'version' holds text such as '1.10'; True is none."),
         ({"version": {"$gte": 2}}, "The metadata field 'version' holds text such as '1.10'; 2 is none."),
