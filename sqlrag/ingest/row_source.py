@@ -428,11 +428,13 @@ class Staging:
         if self.title not in (None, "title") and "title" in self.columns:
             taken.append("title")
         if taken:
-            renamed = ", ".join(f"{identifier(name)} AS row_{name}" for name in taken)
+            renamed = ", ".join(f"{identifier(name)} AS {identifier(f'row_{name}')}" for name in taken)
+            remedy = f" by a query: SELECT * EXCLUDE ({', '.join(map(identifier, taken))}), {renamed} FROM …"  # noqa: S608 - a message
+            if self._index is not None:
+                remedy = f": frame.rename(columns={ {name: f'row_{name}' for name in taken} })"
             raise InputError(
-                f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "  # noqa: S608 - a message
-                f"(leave_out), or give them other names by a query: SELECT * EXCLUDE "
-                f"({', '.join(map(identifier, taken))}), {renamed} FROM …"
+                f"Every row has something else by the name of these columns: {', '.join(taken)}. Leave them out "
+                f"(leave_out), or give them other names{remedy}"
             )
 
     def _check_tags(self) -> None:

@@ -6,6 +6,7 @@ import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sqlrag.arguments import counted
 from sqlrag.ranking.fusion import (
     FIRST_PLACES,
     FULL_CORRELATION,
@@ -160,7 +161,7 @@ class Explanation:
         part = self.adaptive
         if part is None:
             return []
-        told = f"{part.chunks} chunks hold a word of the question"
+        told = f"{counted(part.chunks, 'chunk')} hold{'s' * (part.chunks == 1)} a word of the question"
         least = TRUSTED if part.known < LEAST_KNOWN else LEAST_TRUST
         why = (
             f"1, since only {told}" if part.rho is None and part.chunks < LEAST_SAMPLE

@@ -668,6 +668,7 @@ class Searcher:
         """Return what searches an engine by the plan, and then returns what ``finish`` makes of the legs."""
         blank = not isinstance(query_text, str) or is_blank(query_text)
         if blank and (plan.query_vector is None or plan.mode != "vector"):
+            arguments.text("query_text", query_text)
             raise InputError("The query is blank. Pass a question or some words.")
         if plan.model_name is not None and plan.mode != "lexical":
             self.check_model_name(plan.model_name)

@@ -272,7 +272,7 @@ def test_a_file_of_few_chunks_trusts_its_vectors(tmp_path):
         told = store.explain("zebra", "a.md#0", query_vector=[1, 1, 0, 0])
     assert told.score == 1.25
     assert told.adaptive == AdaptivePart(trust=1.0, rho=None, chunks=1, known=1.0, gap=1.0, lift=0.0)
-    assert "trust 1 = 1, since only 1 chunks hold a word" in str(told)
+    assert "trust 1 = 1, since only 1 chunk holds a word" in str(told)
 
 
 def test_fewer_than_a_hundred_chunks_are_too_few_to_speak_of_noise(tmp_path):
