@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,13 +25,20 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vectors = np.eye(8)[:5] + np.eye(8)[1:6] * 0.8  # each near to its neighbours
-    with Store.create(tmp_path / "kb.duckdb", 8) as made:
+    path = tmp_path_factory.mktemp("made") / "kb.duckdb"
+    with Store.create(path, 8) as store:
         documents = [Document(f"{i}.txt", text) for i, text in enumerate(TEXTS)]
-        made.upsert(documents, [Chunk(d.doc_id, 0, d.text) for d in documents], vectors)
-        yield made
+        store.upsert(documents, [Chunk(d.doc_id, 0, d.text) for d in documents], vectors)
+    return path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Iterator[Store]:
+    with Store(shutil.copy(made, tmp_path), read_only=False) as store:
+        yield store
 
 
 def test_the_vector_moves_as_the_formula_says(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from hashlib import sha256
 
@@ -18,13 +19,20 @@ from tests.support.helpers import HASHING, build
 DUCKS, GEESE = b"# Ducks\r\n\r\nDucks swim.", b"# Geese\n\nGeese fly."
 
 
-@pytest.fixture
-def path(tmp_path):
-    path = build(tmp_path, old_md="# Old\n\nSwans.")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    path = build(folder, old_md="# Old\n\nSwans.")
     sqlrag.add_documents({"ducks.md": DUCKS, "guides/geese.md": GEESE}, path)
     with Store(path) as store:
         originals.keep(store.cursor(), path, [DUCKS, GEESE, b"of no document"])
-    return path
+    return folder
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    """A file of each test's own, with its originals beside it."""
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True) / "kb.duckdb"
 
 
 def kept(path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -41,12 +43,17 @@ def put(store, numbers):
     store.upsert(documents, chunks, np.array([vector(number) for number in numbers]))
 
 
-@pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "kb.duckdb"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("made") / "kb.duckdb"
     with Store.create(path, DIMENSIONS) as store:
         put(store, range(80))
     return path
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    return Path(shutil.copy(made, tmp_path))
 
 
 def ask(store, number=5, **options):
