@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 import sqlrag
 from sqlrag import adapters
 from sqlrag.adapters.rest import table
+from sqlrag.adapters.rest.config import ServerOptions
 from sqlrag.adapters.rest.problems import SCHEMA
 from sqlrag.adapters.rest.schemas import Plain, model_of, request_model, returned_by, to_plain, to_python
 from sqlrag.adapters.rest.state import while_connected
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from sqlrag import AnswerEvent, Store
-    from sqlrag.adapters.rest.config import ServerOptions
     from sqlrag.adapters.rest.state import Service
 
 # Attributes that are sent with a list, by its class.
@@ -85,7 +85,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             operation_id=call.name,
             summary=summary(call.name),
             description=described(call.name),
-            responses={200: {"model": _answer_model(call)}, **PROBLEMS, **_unfinished(call)},
+            responses={200: {"model": _answer_model(call.name, call.answer)}, **PROBLEMS, **_unfinished(call)},
             response_model=None,
         )
 
@@ -117,10 +117,18 @@ def _endpoint(call: table.Call, service: Service) -> Any:
 
     model = None
     if not call.get:
-        model = request_model(
-            function, without=table.KEPT, instead=replaced_types(call.name, service.options), options=service.options
-        )
+        options = service.options
+        model = _request_model(call.name, options.rerank_model, options.max_items, options.max_question_chars)
     return typed(run, model, call.example)
+
+
+# A server of several files has an application for each, with the same models.
+@functools.lru_cache(maxsize=256)
+def _request_model(name: str, rerank_model: str | None, max_items: int, max_question_chars: int) -> type[BaseModel]:
+    """Return the model of a call of a public function, by all the options that it depends on."""
+    options = ServerOptions(rerank_model=rerank_model, max_items=max_items, max_question_chars=max_question_chars)
+    replaced = replaced_types(name, options)
+    return request_model(getattr(sqlrag, name), without=table.KEPT, instead=replaced, options=options)
 
 
 def _function(name: str, options: ServerOptions) -> Any:
@@ -243,27 +251,28 @@ def with_etag(request: Request, content: bytes, media_type: str = "application/j
     return Response(content, headers=headers, media_type=media_type)
 
 
-def _answer_model(call: table.Call) -> Any:
+@functools.cache
+def _answer_model(name: str, answer: str) -> Any:
     """Return the model of an answer, from the return type of the function."""
-    returned = returned_by(getattr(sqlrag, call.name))
-    title = "".join(part.title() for part in call.name.split("_")) + "Answer"
-    if not call.answer:
+    returned = returned_by(getattr(sqlrag, name))
+    title = "".join(part.title() for part in name.split("_")) + "Answer"
+    if not answer:
         return model_of(returned) if isinstance(returned, type) else dict[str, Any]
     item: Any = dict[str, Any]
     (inner,) = get_args(returned) if get_origin(returned) is list else (None,)
-    if call.answer == "candidates":
+    if answer == "candidates":
         item = model_of(sqlrag.Candidate)
     elif isinstance(inner, type) and (dataclasses.is_dataclass(inner) or hasattr(inner, "_fields")):
         item = model_of(inner)
-    elif call.name.endswith("_query") or call.name == "package":
+    elif name.endswith("_query") or name == "package":
         item = _row_model()
     kinds: dict[str, Any] = {"valid": bool, "ranking": list[list[str | float]], "spans": list[list[list[int]]]}
-    fields: dict[str, Any] = {call.answer: (kinds.get(call.answer, list[item]), ...)}
-    if call.answer in ("results", "candidates"):
-        last: Any = dict[str, str] if call.answer == "results" else dict[str, list[str]]
+    fields: dict[str, Any] = {answer: (kinds.get(answer, list[item]), ...)}
+    if answer in ("results", "candidates"):
+        last: Any = dict[str, str] if answer == "results" else dict[str, list[str]]
         fields |= {"notices": (list[str], ...), "timings": (dict[str, float], ...)}
-        fields["methods" if call.answer == "results" else "dropped"] = (last, ...)
-        fields |= {"further": (dict[str, list[str]], ...), "request_id": (str, ...)} if call.answer == "results" else {}
+        fields["methods" if answer == "results" else "dropped"] = (last, ...)
+        fields |= {"further": (dict[str, list[str]], ...), "request_id": (str, ...)} if answer == "results" else {}
     return create_model(title, __base__=Plain, **fields)
 
 
