@@ -7,6 +7,7 @@ import re
 import shlex
 from contextlib import suppress
 from functools import wraps
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
@@ -17,6 +18,7 @@ from sqlrag.engines.duckdb.database import existing_file
 from sqlrag.engines.duckdb.statements import identifier, quoted
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.query import hybrid_query
+from sqlrag.ranking.filters import OPERATORS, Filters
 from sqlrag.ranking.results import frames
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ _OPTION = re.compile(r"(\w+)\s*:=")
 
 # What IPython may expand of a question, {q.title} and $q.title, with what doubles them to be left.
 _PLACE = re.compile(r"\{+[A-Za-z_][^{}]*\}+|\$+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+# A filter that is a dict, which SQL takes as JSON.
+_METADATA = re.compile(r"\bmetadata\s*:=\s*\$(\w+)\s*(?:,|$)", re.IGNORECASE)
+
+# How JupySQL names a result.
+_INTO = re.compile(r"\s*(\w+)\s*=?\s*<<")
 
 # What users of f-strings, and of parameters in quotes, take for the value of a variable in SQL.
 _PASTED = re.compile(r"\{([A-Za-z_]\w*)\}|'\$([A-Za-z_]\w*)'")
@@ -55,13 +63,16 @@ def load(shell: Any) -> None:
         )
 
 
-def _plainly(magic: Callable[..., T]) -> Callable[..., T]:
-    """Return a magic whose errors of sqlrag and of DuckDB are shown in the cell without the frames of packages."""
+def _plainly(magic: Callable[..., T]) -> Callable[..., T | None]:
+    """Return a magic with ``--help``, whose errors of sqlrag and of DuckDB are shown without the frames of packages."""
 
     @wraps(magic)
-    def run(*args: Any, **options: Any) -> T:
+    def run(line: str, *args: Any, **options: Any) -> T | None:
+        if line.strip() in ("--help", "-h"):
+            print(re.sub(r":\w+:`([^`]*)`|``", r"\1", getdoc(magic) or ""))  # noqa: T201 - of the notebook
+            return None
         try:
-            return magic(*args, **options)
+            return magic(line, *args, **options)
         except (SqlragError, duckdb.Error) as error:
             lines = [f"{type(error).__name__}: {error}"]
             # Of IPython: the type, %debug and what stops a run of all cells stay.
@@ -116,11 +127,17 @@ class _Magics:
     def sql(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> pd.DataFrame | None:
         """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it.
 
-        ``$name`` is the value of a variable of the notebook, which is bound and not pasted.
+        ``$name`` is the value of a variable of the notebook, which is bound and not pasted. ``frame = %sql SELECT 1``
+        names the result of a line, and ``frame = _`` in the next cell that of a cell.
         """
         con = self._connection()
         frames("pandas", "%%sql")
         text = f"{line}\n{cell or ''}"
+        if into := _INTO.match(text):
+            raise InputError(
+                f"{into[0].strip()} is JupySQL's way to name a result. Here a line is {into[1]} = %sql SELECT …, and "
+                f"{into[1]} = _ in the next cell takes what a cell %%sql has returned."
+            )
         # DuckDB looks for data frames among the variables of who calls it.
         scope = {**self._shell.user_ns, **(local_ns or {}), "_con": con}
         for found in _PASTED.finditer(text):
@@ -144,14 +161,15 @@ class _Magics:
         """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
 
         The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. ``{q}``
-        and ``$q`` are the variable in both. What :func:`sqlrag.hybrid_query` would note is printed.
+        and ``$q`` are the variable in the question. In options ``$tags`` is bound as in ``%%sql``, and
+        ``metadata := $wanted`` takes a dict, too. What :func:`sqlrag.hybrid_query` would note is printed.
         """
         con = self._connection()
         frames("pandas", "%search")
         variables = {**self._shell.user_ns, **(local_ns or {})}
-        question, options = (
-            _expanded(one, variables).strip() for one in ((line, "") if cell is None else (cell, line))
-        )
+        question = _expanded(line if cell is None else cell, variables).strip()
+        # A line that is $options alone is no value of one.
+        options = "" if cell is None else _expanded(line, variables, sql=":=" in line).strip()
         if not question:
             raise InputError(_ONE_QUESTION)
         named = set(_OPTION.findall(line)) if cell is None else set()
@@ -160,9 +178,11 @@ class _Magics:
                 "Options of %search stand in the first line of a cell, the question below: %%search k := 5, and in the "
                 "next line late delivery."
             )
-        statement = f"FROM search($1{', ' * bool(options)}{options})"
+        statement = f"FROM search($_question{', ' * bool(options)}{options})"
+        values: dict[str, Any] = {}
         try:
-            frame = interruptible(con, lambda: con.execute(statement, [question]).df())
+            values.update(_values(con, options, variables))
+            frame = interruptible(con, lambda: con.execute(statement, {**values, "_question": question}).df())
         except duckdb.CatalogException as error:
             asked = _otherwise_asked(con)
             if asked is None:
@@ -171,14 +191,14 @@ class _Magics:
         except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
             if not options:
                 raise
-            _check_options(con, options)
+            _check_options(con, options, values)
             said = str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"%%search cannot take {options}: {said}. Write options of the macro with := and commas between, "
                 "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
                 f"{', '.join(_options(con))}."
             ) from error
-        for notice in _notices(con, question, options):
+        for notice in _notices(con, question, options, values):
             print(f"Note: {notice}")  # noqa: T201 - of the notebook, whose cell shows it above the frame
         return frame
 
@@ -193,18 +213,23 @@ class _Magics:
         return self._con
 
 
-def _expanded(text: str, variables: Mapping[str, Any]) -> str:
+def _expanded(text: str, variables: Mapping[str, Any], *, sql: bool = False) -> str:
     """Return a text with the values of variables, each as IPython expands it; what is no variable stays as it is.
 
-    IPython itself leaves all of a line for one that is none, and for an apostrophe.
+    IPython itself leaves all of a line for one that is none, and for an apostrophe. In ``sql``, ``$name`` is a
+    parameter, which stays; in single quotes it is text, whose apostrophes are doubled, unless it is an operator.
     """
     from IPython.utils.text import DollarFormatter
 
     def value(found: re.Match[str]) -> str:
+        parameter = sql and found[0].startswith("$")
+        if parameter and (found[0] in OPERATORS or text.count("'", 0, found.start()) % 2 == 0):
+            return found[0]
         # {len(q)} is a call of Python's, {id} no variable.
         names = {**variables} if "(" in found[0] else {**variables, "__builtins__": {}}
         with suppress(Exception):
-            return str(DollarFormatter().vformat(found[0], [], names))
+            expanded = str(DollarFormatter().vformat(found[0], [], names))
+            return expanded.replace("'", "''") if parameter else expanded
         return found[0]
 
     return _PLACE.sub(value, text)
@@ -221,6 +246,16 @@ def _bound(name: str, variables: Mapping[str, Any]) -> Any:
     value = variables[name]
     # Numbers, arrays and columns of numpy and pandas; of dates DuckDB takes their own.
     return value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in tuple("biufUO") else value
+
+
+def _values(con: duckdb.DuckDBPyConnection, options: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the parameters in options; a dict that is the filter by metadata as its JSON."""
+    statements = con.extract_statements(f"SELECT struct_pack({options})")
+    values = {name: _bound(name, variables) for one in statements for name in one.named_parameters}
+    for name in _METADATA.findall(options):
+        if isinstance(values.get(name), dict):
+            values[name] = Filters(metadata=values[name]).parameters().get("metadata")
+    return values
 
 
 def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:
@@ -242,12 +277,12 @@ def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:
     )
 
 
-def _check_options(con: duckdb.DuckDBPyConnection, options: str) -> None:
+def _check_options(con: duckdb.DuckDBPyConnection, options: str, values: Mapping[str, Any]) -> None:
     """Raise InputError for an option that ``search`` does not have, and for metadata that is no text."""
     names = _options(con)
     given = []
     with suppress(duckdb.Error):
-        given = con.execute(f"SELECT unnest(json_keys(to_json(struct_pack({options}))))").fetchall()
+        given = con.execute(f"SELECT unnest(json_keys(to_json(struct_pack({options}))))", values).fetchall()
     for (name,) in given:
         if name.lower() not in names:
             meant = nearest(name.lower(), names)
@@ -256,13 +291,16 @@ def _check_options(con: duckdb.DuckDBPyConnection, options: str) -> None:
     if re.search(r"\bmetadata\s*:=\s*(map\s*)?\{", options, re.IGNORECASE):
         wanted = '{"year": {"$gte": 2024}}'
         with suppress(duckdb.Error):
-            ((wanted,),) = con.execute(f"SELECT to_json(struct_pack({options}).metadata)").fetchall()
-        raise InputError(f"metadata of %%search is JSON in a text, in single quotes: metadata := {quoted(wanted)}")
+            ((wanted,),) = con.execute(f"SELECT to_json(struct_pack({options}).metadata)", values).fetchall()
+        raise InputError(
+            f"metadata of %%search is JSON in a text, in single quotes: metadata := {quoted(wanted)}, or a dict of the "
+            "notebook: metadata := $wanted"
+        )
 
 
-def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> list[str]:
+def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str, values: Mapping[str, Any]) -> list[str]:
     """Return what a search in Python notes of the question, for which a macro has no place."""
-    given = con.execute(f"SELECT struct_pack({options})").fetchall()[0][0] if options else {}
+    given = con.execute(f"SELECT struct_pack({options})", values).fetchall()[0][0] if options else {}
     filters = {name: given[name] for name in ("collection", "tags_any", "tags_all", "metadata") if given.get(name)}
     if "metadata" in filters:
         filters["metadata"] = json.loads(filters["metadata"])

@@ -26,7 +26,8 @@ IPython = pytest.importorskip("IPython", reason="needs IPython, which the notebo
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("kb"), late_md="# Late\n\nlate delivery", battery_md="battery dies quickly")
+    late = "---\nagent: O'Neil\nyear: 2024\ntags: [sql, it's]\n---\n# Late\n\nlate delivery"
+    return build(tmp_path_factory.mktemp("kb"), late_md=late, battery_md="battery dies quickly")
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ class TestIPython:
         from sqlrag.adapters import notebook
 
         asked = []
-        monkeypatch.setattr(notebook, "_notices", lambda _, question, __: asked.append(question) or [])
+        monkeypatch.setattr(notebook, "_notices", lambda _, question, *__: asked.append(question) or [])
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "q = 'battery'\nd = {'a': 'late'}\nn = 1")
         for question, expanded in {
             "$q isn't {q}. Or $q.": "battery isn't battery. Or battery.",
@@ -204,6 +205,95 @@ class TestIPython:
             assert asked.pop() == expanded
         run(shell, "def f(here):\n    return get_ipython().run_line_magic('search', '$here')", "f('local')")
         assert asked.pop() == "local"
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("option", "value", "found"),
+        [
+            ("metadata := $v", """json.dumps({"agent": "O'Neil"})""", 1),
+            ("metadata := to_json({'agent': $v})", '''"O'Neil"''', 1),
+            ("metadata := to_json($v)", """{"agent": "O'Neil"}""", 1),
+            ("metadata := to_json({'agent': $v.agent})", """{"agent": "O'Neil"}""", 1),
+            ("metadata := $v", "None", 2),
+            ("tags_any := $v", """["no", "it's"]""", 1),
+            ("tags_any := $v", """("no", "it's")""", 1),
+            ("tags_any := $v", """np.array(["no", "it's"])""", 1),
+            ("tags_any := $v", """pd.Series(["no", "it's"])""", 1),
+            ("tags_all := [$v, 'sql']", '''"it's"''', 1),
+            ("tags_any := $v", "[]", 0),
+            ("k := $v", "1", 1),
+            ("k := $v", "np.int64(1)", 1),
+            ("k := $v, alpha := .5", "2", 2),
+            ("alpha := $v", "0.25", 2),
+            ("fusion := $v", "'rrf'", 2),
+        ],
+    )
+    def test_options_have_the_variables_of_the_notebook_as_sql_has(self, shell, option, value, found):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "import json, numpy as np, pandas as pd", f"v = {value}")
+        frame = run(shell, f"%%search {option}\nlate delivery")
+        assert len(frame) == found
+        assert frame.equals(run(shell, f"%%sql\nFROM search('late delivery', {option})"))
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("option", "value", "found"),
+        [
+            ("metadata := $v", """{"agent": "O'Neil", "year": {"$gt": 2023, "$lt": 2025}}""", 1),
+            ("k := 1, metadata := $v , fusion := 'rrf'", "{'agent': 'nobody'}", 0),
+            ("metadata := $v", "{}", 2),
+            ("metadata := '$v'", """json.dumps({"agent": "O'Neil"})""", 1),
+            ('metadata := \'{"agent": "$v"}\'', '''"O'Neil"''', 1),
+            ("tags_any := ['$v', 'no']", '''"it's"''', 1),
+            ("fusion := '$v', k := {v and 1}", "'rrf'", 1),
+            ("tags_any := ['{v['a']}'], k := $gt", "{'a': 'sql'}", 1),
+            ("$v", "'k := 1'", 1),
+            ('{v}, metadata := \'{"year": {"$gt": 2023}}\'', '''"fusion := 'rrf'"''', 1),
+        ],
+    )
+    def test_options_have_dicts_texts_in_quotes_and_what_is_pasted(self, shell, option, value, found):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", f"import json\nv = {value}\ngt = 5")
+        assert len(run(shell, f"%%search {option}\nlate delivery")) == found
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("option", "value", "told"),
+        [
+            ("k := $nosuch", "1", r"The parameter \$nosuch is no variable of this notebook"),
+            ("k := $1", "1", r"The parameter \$1 is no variable of this notebook"),
+            ("k := ?", "1", r"The parameter \$1 is no variable of this notebook"),
+            ("k := $v", "object()", "Unable to transform python value of type"),
+            ("tags_any := $v", "{'a'}", "Unable to transform python value of type"),
+        ],
+    )
+    def test_values_that_cannot_be_bound_are_told_alike(self, shell, option, value, told):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", f"v = {value}")
+        errors = []
+        for cell in (f"%%search {option}\nlate", f"%%sql\nFROM search('late', {option})"):
+            with pytest.raises((InputError, duckdb.Error), match=told) as caught:
+                run(shell, cell)
+            errors.append((type(caught.value), str(caught.value)))
+        assert errors[0] == errors[1]
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        "cell", ["%sqlrag --help", "%search -h", "%sql --help ", "%%sql --help\n--", "%%search -h\nx"]
+    )
+    def test_help_of_a_magic_is_its_description(self, shell, capsys, cell):
+        run(shell, "%load_ext sqlrag")
+        assert run(shell, cell) is None
+        shown = capsys.readouterr().out
+        assert re.search(r"%sqlrag kb\.duckdb|%%search k := 5|\$name is the value", shown)
+        assert "`" not in shown
+
+    @pytest.mark.parametrize(
+        "cell", ["%%sql found <<\nSELECT 1", "%sql found << SELECT 1", "%%sql found= <<\nSELECT 1"]
+    )
+    def test_the_name_of_a_result_as_jupysql_has_it_is_told_how(self, shell, cell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        with pytest.raises(InputError, match=r"JupySQL's .* found = %sql SELECT …, and found = _ in the next cell"):
+            run(shell, cell)
+        run(shell, "%%sql\nSELECT 1 << 2 AS n", "found = _")
+        assert shell.user_ns["found"].loc[0, "n"] == 4
         run(shell, "%sqlrag --close")
 
     def test_sql_has_the_variables_of_the_notebook_as_values(self, shell, capsys):
