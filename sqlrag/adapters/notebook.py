@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Set
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
@@ -17,6 +19,7 @@ from sqlrag.engines.duckdb.database import existing_file
 from sqlrag.engines.duckdb.statements import identifier, quoted
 from sqlrag.errors import InputError, SqlragError
 from sqlrag.query import hybrid_query
+from sqlrag.ranking.filters import OPERATORS, Filters
 from sqlrag.ranking.results import frames
 
 if TYPE_CHECKING:
@@ -32,6 +35,18 @@ _OPTION = re.compile(r"(\w+)\s*:=")
 
 # What IPython may expand of a question, {q.title} and $q.title, with what doubles them to be left.
 _PLACE = re.compile(r"\{+[A-Za-z_][^{}]*\}+|\$+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+# A filter that is a dict, which SQL takes as JSON.
+_METADATA = re.compile(r"\bmetadata\s*:=\s*\$(\w+)\s*(?:,|$)", re.IGNORECASE)
+
+# Comments of SQL, and what is in quotes, where $q is no parameter.
+_QUIET = re.compile(r"""(--[^\n]*|/\*.*?\*/)|'(?:[^']|'')*'|"[^"]*"|\$(\w*)\$.*?\$\2\$""", re.DOTALL)
+
+# An option without its name, which the macro may take for k.
+_UNNAMED = re.compile(r"(\d+|\$\w+)\s*(,|$)")
+
+# How JupySQL names a result.
+_INTO = re.compile(r"\s*(\w+)\s*=?\s*<<")
 
 # What users of f-strings, and of parameters in quotes, take for the value of a variable in SQL.
 _PASTED = re.compile(r"\{([A-Za-z_]\w*)\}|'\$([A-Za-z_]\w*)'")
@@ -55,13 +70,16 @@ def load(shell: Any) -> None:
         )
 
 
-def _plainly(magic: Callable[..., T]) -> Callable[..., T]:
-    """Return a magic whose errors of sqlrag and of DuckDB are shown in the cell without the frames of packages."""
+def _plainly(magic: Callable[..., T]) -> Callable[..., T | None]:
+    """Return a magic with ``--help``, whose errors of sqlrag and of DuckDB are shown without the frames of packages."""
 
     @wraps(magic)
-    def run(*args: Any, **options: Any) -> T:
+    def run(line: str, *args: Any, **options: Any) -> T | None:
+        if line.strip() in ("--help", "-h"):
+            print(re.sub(r":\w+:`([^`]*)`|``", r"\1", getdoc(magic) or ""))  # noqa: T201 - of the notebook
+            return None
         try:
-            return magic(*args, **options)
+            return magic(line, *args, **options)
         except (SqlragError, duckdb.Error) as error:
             lines = [f"{type(error).__name__}: {error}"]
             # Of IPython: the type, %debug and what stops a run of all cells stay.
@@ -116,26 +134,37 @@ class _Magics:
     def sql(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> pd.DataFrame | None:
         """Run SQL, of the line or of the cell, and return a DataFrame; data frames of the notebook are tables in it.
 
-        ``$name`` is the value of a variable of the notebook, which is bound and not pasted.
+        ``$name`` is the value of a variable of the notebook, which is bound and not pasted. ``frame = %sql SELECT 1``
+        names the result of a line, and ``frame = _`` in the next cell that of a cell.
         """
         con = self._connection()
         frames("pandas", "%%sql")
         text = f"{line}\n{cell or ''}"
-        # DuckDB looks for data frames among the variables of who calls it.
-        scope = {**self._shell.user_ns, **(local_ns or {}), "_con": con}
-        for found in _PASTED.finditer(text):
+        if into := _INTO.match(text):
+            raise InputError(
+                f"{into[0].strip()} is JupySQL's way to name a result. Here a line is {into[1]} = %sql SELECT …, and "
+                f"{into[1]} = _ in the next cell takes what a cell %%sql has returned."
+            )
+        # DuckDB looks for data frames among the variables of who calls it, and finds no other name than the notebook's.
+        scope = {**self._shell.user_ns, **(local_ns or {})}
+        call = "_"
+        while call in scope or call in text:
+            call += "_"
+        for found in _PASTED.finditer(_QUIET.sub(lambda quiet: " " if quiet[1] else quiet[0], text)):
             name = found[1] or found[2]
             if name in scope:
                 print(f"Note: {found[0]} is text in SQL. ${name}, without quotes, binds the variable.")  # noqa: T201
         statements = con.extract_statements(text)
-        values = [{name: _bound(name, scope) for name in one.named_parameters} for one in statements]
+        values = [_parameters(one, scope) for one in statements]
 
         def run() -> pd.DataFrame | None:
             relation = None
-            for place, (scope["_sql"], scope["_values"]) in enumerate(zip(statements, values, strict=True), 1):
+            for place, (statement, bound) in enumerate(zip(statements, values, strict=True), 1):
                 last = place == len(statements)
-                call = "_con.sql(_sql, params=_values)" if last else "_con.execute(_sql, _values).fetchall()"
-                relation = eval(call, scope)  # noqa: S307 - a fixed text
+                run_it = partial(con.sql, statement, params=bound) if last else partial(con.execute, statement, bound)
+                relation = eval(f"{call}()", {**scope, call: run_it})  # noqa: S307 - underscores
+                if not last:
+                    relation.fetchall()
             return None if relation is None else relation.df()
 
         return interruptible(con, run)
@@ -144,41 +173,46 @@ class _Magics:
         """Search for a question and return a DataFrame: ``%search late delivery``, or the question in the cell.
 
         The first line of a cell may have options of the macro: ``%%search k := 5, collection := ['tickets']``. ``{q}``
-        and ``$q`` are the variable in both. What :func:`sqlrag.hybrid_query` would note is printed.
+        and ``$q`` are the variable in the question. In options ``$tags`` is bound as in ``%%sql``, and
+        ``metadata := $wanted`` takes a dict, too. What :func:`sqlrag.hybrid_query` would note is printed.
         """
         con = self._connection()
         frames("pandas", "%search")
         variables = {**self._shell.user_ns, **(local_ns or {})}
-        question, options = (
-            _expanded(one, variables).strip() for one in ((line, "") if cell is None else (cell, line))
-        )
+        question = _expanded(line if cell is None else cell, variables).strip()
+        # A line that is $options alone is no value of one.
+        options = "" if cell is None else _expanded(line, variables, sql=":=" in line).strip()
         if not question:
             raise InputError(_ONE_QUESTION)
-        named = set(_OPTION.findall(line)) if cell is None else set()
+        named = set(_OPTION.findall(line.lower())) if cell is None else set()
         if named and not named.isdisjoint([*_options(con), "top_k"]):
             raise InputError(
                 "Options of %search stand in the first line of a cell, the question below: %%search k := 5, and in the "
                 "next line late delivery."
             )
-        statement = f"FROM search($1{', ' * bool(options)}{options})"
+        statement = f"FROM search($_question{', ' * bool(options)}{options})"
+        values: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         try:
-            frame = interruptible(con, lambda: con.execute(statement, [question]).df())
-        except duckdb.CatalogException as error:
-            asked = _otherwise_asked(con)
-            if asked is None:
+            values.update(_values(con, options, variables))
+            if options:
+                ((given,),) = con.execute(f"SELECT struct_pack({options})", values).fetchall()
+            frame = interruptible(con, lambda: con.execute(statement, {**values, "_question": question}).df())
+        except (
+            duckdb.BinderException, duckdb.CatalogException, duckdb.ConversionException, duckdb.ParserException,
+        ) as error:  # fmt: skip
+            if asked := _otherwise_asked(con):
+                raise InputError(f"%search cannot ask this connection. {asked}") from error
+            if not options or isinstance(error, duckdb.CatalogException):
                 raise
-            raise InputError(f"%search cannot ask this connection. {asked}") from error
-        except (duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException) as error:
-            if not options:
-                raise
-            _check_options(con, options)
+            _check_options(con, options, values, given)
             said = str(error).splitlines()[0].rstrip(".")
             raise InputError(
                 f"%%search cannot take {options}: {said}. Write options of the macro with := and commas between, "
                 "such as k := 5, collection := ['tickets']; the question is in the lines below. There are: "
                 f"{', '.join(_options(con))}."
             ) from error
-        for notice in _notices(con, question, options):
+        for notice in _notices(con, question, given):
             print(f"Note: {notice}")  # noqa: T201 - of the notebook, whose cell shows it above the frame
         return frame
 
@@ -193,18 +227,24 @@ class _Magics:
         return self._con
 
 
-def _expanded(text: str, variables: Mapping[str, Any]) -> str:
+def _expanded(text: str, variables: Mapping[str, Any], *, sql: bool = False) -> str:
     """Return a text with the values of variables, each as IPython expands it; what is no variable stays as it is.
 
-    IPython itself leaves all of a line for one that is none, and for an apostrophe.
+    What is doubled, ``{{q}}`` and ``$$q``, is no variable and loses one. IPython itself leaves all of a line for a name
+    that is none, and for an apostrophe. In ``sql``, ``$name`` is a parameter, which stays; in single quotes it is text,
+    whose apostrophes are doubled, unless it is an operator.
     """
     from IPython.utils.text import DollarFormatter
 
     def value(found: re.Match[str]) -> str:
+        parameter = sql and found[0].startswith("$")
+        if parameter and (found[0] in OPERATORS or text.count("'", 0, found.start()) % 2 == 0):
+            return found[0]
         # {len(q)} is a call of Python's, {id} no variable.
         names = {**variables} if "(" in found[0] else {**variables, "__builtins__": {}}
         with suppress(Exception):
-            return str(DollarFormatter().vformat(found[0], [], names))
+            expanded = str(DollarFormatter().vformat(found[0], [], names))
+            return expanded.replace("'", "''") if parameter else expanded
         return found[0]
 
     return _PLACE.sub(value, text)
@@ -218,9 +258,41 @@ def _bound(name: str, variables: Mapping[str, Any]) -> Any:
             f"The parameter ${name} is no variable of this notebook. Make one in a cell before, such as "
             f"{example} = 'late delivery', and write ${example}."
         )
-    value = variables[name]
-    # Numbers, arrays and columns of numpy and pandas; of dates DuckDB takes their own.
-    return value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in tuple("biufUO") else value
+    return _plain(variables[name])
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, array or column of numpy, pandas or polars, and what holds values, as DuckDB binds it."""
+    dtype = str(getattr(value, "dtype", ""))
+    if dtype.endswith("[ns]"):  # of which numpy would make whole numbers
+        value = value.astype(dtype.replace("[ns]", "[us]"))
+    if dtype and (listed := getattr(value, "tolist", None) or getattr(value, "to_list", None)):
+        gone = value.isna() if hasattr(value, "isna") else None
+        value = listed() if gone is None else [None if no else one for one, no in zip(listed(), gone, strict=True)]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple, range, Set)) else value
+
+
+def _parameters(statement: duckdb.Statement, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the parameters of a statement, none of which DuckDB takes for another."""
+    values = {name: _bound(name, variables) for name in statement.named_parameters}
+    folded = {name.lower(): name for name in values}
+    for other in re.findall(r"\$(\w+)", _QUIET.sub(" ", statement.query)):
+        name = folded.get(other.lower())
+        if name and other not in values and other in variables:
+            raise InputError(f"DuckDB takes ${name} and ${other} for one parameter. Rename one of the two variables.")
+    return values
+
+
+def _values(con: duckdb.DuckDBPyConnection, options: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the parameters in options; a dict that is the filter by metadata as its JSON."""
+    statements = con.extract_statements(f"SELECT struct_pack({options})")
+    values = {name: value for one in statements for name, value in _parameters(one, variables).items()}
+    for name in _METADATA.findall(options):
+        if isinstance(values.get(name), dict):
+            values[name] = Filters(metadata=values[name]).parameters().get("metadata")
+    return values
 
 
 def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:
@@ -242,13 +314,14 @@ def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:
     )
 
 
-def _check_options(con: duckdb.DuckDBPyConnection, options: str) -> None:
-    """Raise InputError for an option that ``search`` does not have, and for metadata that is no text."""
+def _check_options(
+    con: duckdb.DuckDBPyConnection, options: str, values: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    """Raise InputError for an option without a name or that ``search`` has not, and for metadata that is no text."""
     names = _options(con)
-    given = []
-    with suppress(duckdb.Error):
-        given = con.execute(f"SELECT unnest(json_keys(to_json(struct_pack({options}))))").fetchall()
-    for (name,) in given:
+    if _UNNAMED.match(options):
+        raise InputError(f"Options of %%search have names: k := {options}. There are: {', '.join(names)}.")
+    for name in given:
         if name.lower() not in names:
             meant = nearest(name.lower(), names)
             hint = f"; did you mean {meant!r}?" if meant else "."
@@ -256,13 +329,16 @@ def _check_options(con: duckdb.DuckDBPyConnection, options: str) -> None:
     if re.search(r"\bmetadata\s*:=\s*(map\s*)?\{", options, re.IGNORECASE):
         wanted = '{"year": {"$gte": 2024}}'
         with suppress(duckdb.Error):
-            ((wanted,),) = con.execute(f"SELECT to_json(struct_pack({options}).metadata)").fetchall()
-        raise InputError(f"metadata of %%search is JSON in a text, in single quotes: metadata := {quoted(wanted)}")
+            ((wanted,),) = con.execute(f"SELECT to_json(struct_pack({options}).metadata)", values).fetchall()
+        raise InputError(
+            f"metadata of %%search is JSON in a text, in single quotes: metadata := {quoted(wanted)}, or a dict of the "
+            "notebook: metadata := $wanted"
+        )
 
 
-def _notices(con: duckdb.DuckDBPyConnection, question: str, options: str) -> list[str]:
+def _notices(con: duckdb.DuckDBPyConnection, question: str, given: Mapping[str, Any]) -> list[str]:
     """Return what a search in Python notes of the question, for which a macro has no place."""
-    given = con.execute(f"SELECT struct_pack({options})").fetchall()[0][0] if options else {}
+    given = {name.lower(): value for name, value in given.items() if value is not None}
     filters = {name: given[name] for name in ("collection", "tags_any", "tags_all", "metadata") if given.get(name)}
     if "metadata" in filters:
         filters["metadata"] = json.loads(filters["metadata"])

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -26,7 +27,8 @@ IPython = pytest.importorskip("IPython", reason="needs IPython, which the notebo
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("kb"), late_md="# Late\n\nlate delivery", battery_md="battery dies quickly")
+    late = "---\nagent: O'Neil\nyear: 2024\ntags: [sql, it's]\n---\n# Late\n\nlate delivery"
+    return build(tmp_path_factory.mktemp("kb"), late_md=late, battery_md="battery dies quickly")
 
 
 @pytest.fixture
@@ -136,6 +138,8 @@ class TestIPython:
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         for options, told in {
             "k := 2": "Note: No chunk holds any of the words",
+            "K := 2, COLLECTION := ['defualt']": "Note: .* the collection 'defualt'; did you mean 'default'",
+            "k := NULL": r"^Note: No chunk holds any of the words(?s:(?!.*must be))",
             "k := 2, collection := ['defualt']": "Note: .* the collection 'defualt'; did you mean 'default'",
             """metadata := '{"file_name": {"$gte": 3}}'""": "Note: .* holds text such as 'battery.md'; 3 is none.",
             """metadata := '{"yaer": 3}'""": "Note: .* No chunk has the metadata field 'yaer'",
@@ -149,7 +153,9 @@ class TestIPython:
         assert "Note: No chunk holds any of the words" in capsys.readouterr().out
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.parametrize("line", ["k := 1, collection := ['x'] late", " top_k:=3 late", "late metadata := '{}'"])
+    @pytest.mark.parametrize(
+        "line", ["k := 1, collection := ['x'] late", "K := 1 late", " top_k:=3 late", "late metadata := '{}'"]
+    )
     def test_options_in_one_line_with_the_question_are_refused(self, shell, line):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         with pytest.raises(InputError, match="in the first line of a cell, the question below: %%search k := 5"):
@@ -172,6 +178,9 @@ class TestIPython:
         {
             "top_k := 5": "%%search has no option 'top_k'; did you mean 'k'? There are: alpha, b, ",
             "K := 5, colection := ['a']": "%%search has no option 'colection'; did you mean 'collection'? There are: ",
+            "3": "Options of %%search have names: k := 3. There are: alpha, b, ",
+            "$n": "Options of %%search have names: k := 4. There are: alpha, b, ",
+            "$n, alpha := .5": "Options of %%search have names: k := $n, alpha := .5. There are: alpha, b, ",
             "zebra := 1": "%%search has no option 'zebra'. There are: alpha, b, ",
             "metadata := {'score': {'$gte': 4}}": """metadata := '{"score":{"$gte":4}}'""",
             """metadata := {"it's": 4.5}""": """metadata := '{"it''s":4.5}'""",
@@ -179,31 +188,124 @@ class TestIPython:
         }.items(),
     )
     def test_options_that_there_are_not_and_metadata_that_is_no_text(self, shell, options, told):
-        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "n = 4")
         with pytest.raises(InputError) as caught:
             run(shell, f"%%search {options}\nlate")
         assert told in str(caught.value)
         assert "Error" not in str(caught.value)
         run(shell, "%sqlrag --close")
 
-    def test_a_question_has_the_variables_of_the_notebook(self, shell, monkeypatch):
-        from sqlrag.adapters import notebook
-
-        asked = []
-        monkeypatch.setattr(notebook, "_notices", lambda _, question, __: asked.append(question) or [])
-        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "q = 'battery'\nd = {'a': 'late'}\nn = 1")
+    def test_a_question_has_the_variables_of_the_notebook(self, shell):
+        run(shell, "%load_ext sqlrag", "con = %sqlrag kb.duckdb", "q = 'battery'\nd = {'a': 'late'}\nn = 1")
+        con = shell.user_ns["con"]
+        found = con.execute("FROM search('battery', k := 1)").df()
+        assert found.loc[0, "node_id"] == "battery.md#0"
+        for question in ("$q", "{q}", "{d['a'] and q.lower()}"):
+            assert run(shell, f"%%search k := $n\n{question}").equals(found)
+        con.execute("CREATE OR REPLACE TEMP MACRO search(query_text, k := 10) AS TABLE SELECT query_text AS asked")
         for question, expanded in {
             "$q isn't {q}. Or $q.": "battery isn't battery. Or battery.",
             "{d['a']} {q.upper()} {len(q)}": "late BATTERY 7",
-            "{{q}} $$q": "{q} $q",
+            "{{q}} $$q {{nosuch}} $$nosuch": "{q} $q {nosuch} $nosuch",
             "{id} $list $5 {nosuch} {'a': 1} {q": "{id} $list $5 {nosuch} {'a': 1} {q",
         }.items():
-            assert len(run(shell, f"%%search k := $n\n{question}")) == 1
-            assert asked.pop() == expanded
-            run(shell, f"%search {question}")
-            assert asked.pop() == expanded
-        run(shell, "def f(here):\n    return get_ipython().run_line_magic('search', '$here')", "f('local')")
-        assert asked.pop() == "local"
+            assert run(shell, f"%%search k := $n\n{question}").loc[0, "asked"] == expanded
+            assert run(shell, f"%search {question}").loc[0, "asked"] == expanded
+        run(shell, "def f(here):\n    return get_ipython().run_line_magic('search', '$here')")
+        assert run(shell, "f('local')").loc[0, "asked"] == "local"
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("option", "value", "found"),
+        [
+            ("metadata := $v", """json.dumps({"agent": "O'Neil"})""", 1),
+            ("metadata := to_json({'agent': $v})", '''"O'Neil"''', 1),
+            ("metadata := to_json($v)", """{"agent": "O'Neil"}""", 1),
+            ("metadata := to_json({'agent': $v.agent})", """{"agent": "O'Neil"}""", 1),
+            ("metadata := $v", "None", 2),
+            ("tags_any := $v", """["no", "it's"]""", 1),
+            ("tags_any := $v", """("no", "it's")""", 1),
+            ("tags_any := $v", """np.array(["no", "it's"])""", 1),
+            ("tags_any := $v", """pd.Series(["no", "it's"])""", 1),
+            ("tags_any := $v", """{"no", "it's"}""", 1),
+            ("k := $v[1]", "[np.int64(1)]", 1),
+            ("metadata := to_json({'year': {'$in': $v}})", "{np.int64(2024)}", 1),
+            ("k := NULL, tags_any := $v", "None", 2),
+            ("tags_all := [$v, 'sql']", '''"it's"''', 1),
+            ("tags_any := $v", "[]", 0),
+            ("k := $v", "1", 1),
+            ("k := $v", "np.int64(1)", 1),
+            ("k := $v, alpha := .5", "2", 2),
+            ("alpha := $v", "0.25", 2),
+            ("fusion := $v", "'rrf'", 2),
+        ],
+    )
+    def test_options_have_the_variables_of_the_notebook_as_sql_has(self, shell, option, value, found):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "import json, numpy as np, pandas as pd", f"v = {value}")
+        frame = run(shell, f"%%search {option}\nlate delivery")
+        assert len(frame) == found
+        assert frame.equals(run(shell, f"%%sql\nFROM search('late delivery', {option})"))
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("option", "value", "found"),
+        [
+            ("metadata := $v", """{"agent": "O'Neil", "year": {"$gt": 2023, "$lt": 2025}}""", 1),
+            ("k := 1, metadata := $v , fusion := 'rrf'", "{'agent': 'nobody'}", 0),
+            ("metadata := $v", "{}", 2),
+            ("metadata := '$v'", """json.dumps({"agent": "O'Neil"})""", 1),
+            ('metadata := \'{"agent": "$v"}\'', '''"O'Neil"''', 1),
+            ("tags_any := ['$v', 'no']", '''"it's"''', 1),
+            ("fusion := '$v', k := {v and 1}", "'rrf'", 1),
+            ("tags_any := ['{v['a']}'], k := $gt", "{'a': 'sql'}", 1),
+            ("$v", "'k := 1'", 1),
+            ('{v}, metadata := \'{"year": {"$gt": 2023}}\'', '''"fusion := 'rrf'"''', 1),
+        ],
+    )
+    def test_options_have_dicts_texts_in_quotes_and_what_is_pasted(self, shell, option, value, found):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", f"import json\nv = {value}\ngt = 5")
+        assert len(run(shell, f"%%search {option}\nlate delivery")) == found
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        ("option", "value", "told"),
+        [
+            ("k := $nosuch", "1", r"The parameter \$nosuch is no variable of this notebook"),
+            ("k := $1", "1", r"The parameter \$1 is no variable of this notebook"),
+            ("k := ?", "1", r"The parameter \$1 is no variable of this notebook"),
+            ("k := $v", "object()", "Unable to transform python value of type"),
+            ("k := $v, alpha := $V", "1", r"^DuckDB takes \$v and \$V for one parameter\. Rename one of the two"),
+        ],
+    )
+    def test_values_that_cannot_be_bound_are_told_alike(self, shell, option, value, told):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", f"v = {value}\nV = 2")
+        errors = []
+        for cell in (f"%%search {option}\nlate", f"%%sql\nFROM search('late', {option})"):
+            with pytest.raises((InputError, duckdb.Error), match=told) as caught:
+                run(shell, cell)
+            errors.append((type(caught.value), str(caught.value)))
+        assert errors[0] == errors[1]
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize(
+        "cell", ["%sqlrag --help", "%search -h", "%sql --help ", "%%sql --help\n--", "%%search -h\nx"]
+    )
+    def test_help_of_a_magic_is_its_description(self, shell, capsys, cell):
+        run(shell, "%load_ext sqlrag")
+        assert run(shell, cell) is None
+        shown = capsys.readouterr().out
+        assert re.search(r"%sqlrag kb\.duckdb|%%search k := 5|\$name is the value", shown)
+        assert "`" not in shown
+
+    @pytest.mark.parametrize(
+        "cell", ["%%sql found <<\nSELECT 1", "%sql found << SELECT 1", "%%sql found= <<\nSELECT 1"]
+    )
+    def test_the_name_of_a_result_as_jupysql_has_it_is_told_how(self, shell, cell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
+        with pytest.raises(InputError, match=r"JupySQL's .* found = %sql SELECT …, and found = _ in the next cell"):
+            run(shell, cell)
+        run(shell, "%%sql\nSELECT 1 << 2 AS n", "found = _")
+        assert shell.user_ns["found"].loc[0, "n"] == 4
         run(shell, "%sqlrag --close")
 
     def test_sql_has_the_variables_of_the_notebook_as_values(self, shell, capsys):
@@ -236,6 +338,64 @@ class TestIPython:
         assert len(run(shell, "%sql FROM v")) == 2
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.parametrize(
+        ("value", "bound"),
+        {
+            "pd.Series(pd.to_datetime(['2024-01-01', None]))": [datetime(2024, 1, 1), None],
+            "pd.DatetimeIndex(['2024-01-01'])": [datetime(2024, 1, 1)],
+            "np.array(['2024-01-01'], 'datetime64[ns]')": [datetime(2024, 1, 1)],
+            "np.array(['2024-01-01'], 'datetime64[D]')": [date(2024, 1, 1)],
+            "np.timedelta64(10**9, 'ns')": timedelta(seconds=1),
+            "pd.Series(['a', None])": ["a", None],
+            "pd.Series([1, None], dtype='Int64')": [1, None],
+            "pd.Series(['a', 'b'], dtype='category')": ["a", "b"],
+            "pd.Series([np.int64(1)], dtype=object)": [1],
+            "pl.Series([date(2024, 1, 1)])": [date(2024, 1, 1)],
+            "[np.int64(1), np.int64(2)]": [1, 2],
+            "(np.float32(.5),)": [0.5],
+            "{np.bool_(True)}": [True],
+            "range(2)": [0, 1],
+            "{'a': np.int64(1)}": {"a": 1},
+            "b'a'": b"a",
+        }.items(),
+    )
+    def test_values_of_numpy_and_of_data_frames_are_bound(self, shell, value, bound):
+        pytest.importorskip("polars", reason="needs polars, which the notebook extra brings")
+        run(shell, "%load_ext sqlrag", "import numpy as np, pandas as pd, polars as pl\nfrom datetime import date")
+        con = run(shell, f"v = {value}", "%sqlrag kb.duckdb")
+        run(shell, "%sql CREATE TEMP TABLE t AS SELECT $v AS v")
+        assert con.execute("FROM t").fetchall() == [(bound,)]
+        con.close()
+
+    def test_parameters_of_one_statement_that_differ_in_case_alone(self, shell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "Q = 'late delivery'\nq = 'late'")
+        for text in ("SELECT $Q AS a, $q AS b", "SELECT $q AS a, '$Q' AS t, $q -- $Q\n|| $Q"):
+            with pytest.raises(InputError, match=r"^DuckDB takes \$(Q and \$q|q and \$Q) for one parameter\. Rename"):
+                run(shell, f"%%sql\nSELECT 1; {text}")
+        for text in ("SELECT $q AS a, '$Q' AS b, $$Q $Q$$ AS c -- $Q", "SELECT $Q; SELECT $q AS a, $q /* $Q\n*/ AS b"):
+            assert run(shell, f"%%sql\n{text}").loc[0, "a"] == "late"
+        run(shell, "%sqlrag --close")
+
+    @pytest.mark.parametrize("name", ["_", "__", "_sql", "_values", "_con", "con", "scope", "statement"])
+    def test_a_table_of_any_name_is_the_notebooks_or_none(self, shell, name):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "import pandas as pd")
+        with pytest.raises(
+            duckdb.Error, match=rf"Table with name {name} does not exist|Python Object \"{name}\" of type"
+        ):
+            run(shell, f"%sql FROM {name}")
+        run(shell, f"{name} = pd.DataFrame({{'a': [7]}})")
+        assert run(shell, f"%sql FROM {name}").loc[0, "a"] == 7
+        assert run(shell, f"%sql FROM {name}; SELECT a + 1 AS a FROM {name}").loc[0, "a"] == 8
+        run(shell, "%sqlrag --close")
+
+    def test_no_note_tells_of_a_comment(self, shell, capsys):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "q = 1")
+        run(shell, "%sql SELECT 1 AS a -- {q}", "%%sql\nSELECT /* '$q'\n{q} */ 1 -- it's {q}\n")
+        assert "Note" not in capsys.readouterr().out
+        run(shell, "%sql SELECT '-- {q}' AS a -- {q}")
+        assert capsys.readouterr().out.count("Note: {q} is text in SQL.") == 1
+        run(shell, "%sqlrag --close")
+
     def test_a_connection_without_search_says_how_to_ask_it(self, shell):
         run(shell, "%load_ext sqlrag", "import duckdb, sqlrag", "con = duckdb.connect()")
         told = "%%sql runs on it. It has no search: %sqlrag kb.duckdb opens a file with it."
@@ -248,9 +408,10 @@ class TestIPython:
             run(shell, "con.execute('SELECT 42')")
             assert shell.display_formatter.format(con)[0]["text/plain"].startswith(f"Connected: {told}")
             assert con.fetchall() == [(42,)], "showing a connection has taken its result"
-            with pytest.raises(InputError) as caught:
-                run(shell, "%search late")
-            assert str(caught.value).startswith(f"%search cannot ask this connection. {told}")
+            for cell in ("%search late", "%%search 3\nlate"):
+                with pytest.raises(InputError) as caught:
+                    run(shell, cell)
+                assert str(caught.value).startswith(f"%search cannot ask this connection. {told}")
             if registered:
                 assert len(run(shell, f"%%sql\nFROM {first}('late', k := 1)")) == 1
             run(shell, "con.close()\ncon = duckdb.connect()")
