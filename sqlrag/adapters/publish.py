@@ -28,12 +28,13 @@ from sqlrag.formats.convert import convert
 from sqlrag.formats.targets import size_of
 from sqlrag.ingest.row_source import Definition
 from sqlrag.links import is_markdown
+from sqlrag.normalize import clean_name
 from sqlrag.ranking.filters import strings
 from sqlrag.types import ROW
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sqlrag.types import ModelIdentity
 
@@ -188,7 +189,8 @@ def publish(
     collection
         Only the documents of this collection, or of one of these.
     leave_out
-        Columns of tables that are not published. All others are, for readers' filters; the notices name them.
+        Columns of tables that are not published, in whatever case: none that is the key of a table, or makes its text,
+        title or tags. All others are, for readers' filters; the notices name them.
     assets
         The folder with ``node_modules`` that the libraries were installed into. None: the current folder, or one above.
     cdn
@@ -207,8 +209,8 @@ def publish(
     Raises
     ------
     InputError
-        The file is too large for a browser, an option is not valid, nothing is in the collection, or a column to leave
-        out is not there.
+        The file is too large for a browser, an option is not valid, nothing is in the collection, or a column cannot
+        be left out.
     NotFoundError
         The libraries are not installed; the message has the command that does it, and the option without them.
     StoreExistsError
@@ -222,13 +224,14 @@ def publish(
     _check_target(target, overwrite)
     with Database.open(db_path) as database:
         settings = required_metadata(database)
-        names = [collection] if isinstance(collection, str) else None if collection is None else list(collection)
+        names = strings("collection", [collection] if isinstance(collection, str) else collection)
         sizes = database.cursor().execute(read_sql("publish/size"), {"collection": names}).fetchall()[0]
         mimes = [
             mime for (mime,) in database.cursor().execute(read_sql("publish/mimes")).fetchall() if is_markdown(mime)
         ]
         columns = _columns(database, names)
-        _check_left_out(database, names, leave_out, columns)
+        left_out = _left_out(database, names, leave_out, columns)
+        notices = _doubts(database, names, left_out)
         source = database.path
     if target.resolve() in source.resolve().parents:
         raise InputError(f"{source} is inside of {target}, where the site would take its place. Name another folder.")
@@ -266,7 +269,7 @@ def publish(
                 _copy_package(package, found[package.name], site / "assets" / package.folder)
         if found:
             _write_licenses(found, site / "assets" / "licenses.txt")
-        _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions, leave_out)
+        _write_database(source, site / "kb.duckdb", names, parts, identity.dimensions, left_out)
         facts = _facts(site, title or source.stem, settings, parts, identity, without)
         facts["markdown"] = [*filter(is_markdown, mimes)]  # whose text the page shows as Markdown
         if cdn:
@@ -290,8 +293,9 @@ def publish(
             "page": size_of(site / "page", site / "sqlrag", site / "index.html"),
         }
         _put(site, target)
-    notices = [without] if without and parts != "words" else []
-    public = [name for name in columns if name not in leave_out]
+    if without and parts != "words":
+        notices.append(without)
+    public = [name for name in columns if name not in left_out]
     if public:
         notices.append(f"Columns of tables that are published: {', '.join(public)}; see leave_out.")
     return Published(target, documents, chunks, size_of(target), bytes_of, notices)
@@ -423,41 +427,82 @@ def _write_licenses(found: dict[str, Path], target: Path) -> None:
     target.write_text("\n\n----\n\n".join(texts) + "\n", "utf-8")
 
 
-def _columns(database: Database, names: Sequence[str] | None) -> list[str]:
-    """Return the names of the columns of tables that are in these collections, all if None."""
+def _columns(database: Database, names: Sequence[str] | None) -> dict[str, list[str]]:
+    """Return the columns of tables that are in these collections, all if None, with the collections that have each."""
     found = database.cursor().execute(read_sql("publish/columns"), {"collection": names, "row": ROW}).fetchall()
-    return [name for (name,) in found]
+    return dict(found)
 
 
-def _check_left_out(
-    database: Database, names: Sequence[str] | None, leave_out: Sequence[str], columns: Sequence[str]
-) -> None:
-    """Raise InputError where a column is not there, or is more than metadata."""
-    for collection, source in row_tables.sources(database.cursor()).items() if leave_out else ():
+def _left_out(
+    database: Database, names: Sequence[str] | None, leave_out: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the columns of these names, in whatever case.
+
+    Raises InputError where one is not there, or where its values would be published by another way.
+    """
+    if not leave_out:
+        return []
+    con = database.cursor()
+    rows = [row[0] for row in con.execute(read_sql("publish/rows"), {"collection": names, "row": ROW}).fetchall()]
+    if unknown := sorted({*rows}.difference(row_tables.stored(con, rows))):
+        raise InputError(
+            f"No column can be left out (leave_out) of rows whose table the file does not have, such as {unknown[0]}: "
+            "their ids, texts, titles and tags may be made of it. Publish the file that index_rows wrote, or other "
+            "collections (--collection)."
+        )
+    wanted = {name.casefold(): name for name in leave_out}
+    for collection, source in row_tables.sources(con).items():
+        if names is not None and collection not in names:
+            continue
         one = Definition.of(source)
-        texts = [*one.text] if isinstance(one.text, tuple) else [one.text, *re.findall(r"{(.*?)}", one.text)]
-        parts = dict.fromkeys(texts, "a part of the text") | {"title": "the title", one.title or "title": "the title"}
-        parts |= {one.tags or "": "the column of the tags"}
-        for name in leave_out if names is None or collection in names else ():
-            if name in parts:
+        title = [one.title, "title" if collection in columns.get("title", ()) else None]
+        parts = {"ids": [one.key], "texts": one.text_columns, "titles": title, "tags": [one.tags]}
+        for name in wanted:
+            found = [part for part, of in parts.items() if name in (clean_name(c).casefold() for c in of if c)]
+            if found:
                 raise InputError(
-                    f"{name!r} is {parts[name]} of {collection} and cannot be left out (leave_out). Index the table "
-                    "without it to publish it."
+                    f"{wanted[name]!r} cannot be left out (leave_out): its values are in the {' and '.join(found)} of "
+                    f"the rows of {collection}. Index the table with another column for these, or publish other "
+                    "collections (--collection)."
                 )
-    for name in leave_out:
-        if name not in columns:
-            near = meant_or_there(name, columns)
+    there = {name: name.casefold() for name in columns}
+    for folded, name in wanted.items():
+        if folded not in there.values():
+            near = meant_or_there(name, [*columns])
             raise InputError(f"There is no column {name!r} (leave_out){f'; {near}' if near else '.'}")
+    return [name for name, folded in there.items() if folded in wanted]
+
+
+def _doubts(database: Database, names: Sequence[str] | None, left_out: Sequence[str]) -> list[str]:
+    """Return notices on rows that may show values of columns that are left out."""
+    if not left_out:
+        return []
+    con = database.cursor()
+    values = {"collection": names, "row": ROW, "names": left_out}
+    notices = [
+        f"Values of {name}, which is left out, are also in the id, text, title or tags of {counted(count, 'row')}, "
+        f"such as {doc_id}."
+        for name, count, doc_id in con.execute(read_sql("publish/seen_values"), values).fetchall()
+    ]
+    for collection in row_tables.sources(con):
+        old = row_tables.of_earlier_columns(con, collection) if names is None or collection in names else []
+        if old:
+            notices.append(
+                f"{counted(len(old), 'row')} of {collection}, such as {old[0]}, "
+                f"{'is' if len(old) == 1 else 'are'} of before its columns changed: texts, titles and tags may be of a "
+                "column that is left out. Read the whole table again with prune to remove what it has no more."
+            )
+    return notices
 
 
 def _write_database(
-    source: Path, target: Path, names: Sequence[str] | None, parts: With, dimensions: int, leave_out: Sequence[str]
+    source: Path, target: Path, names: Sequence[str] | None, parts: With, dimensions: int, left_out: Sequence[str]
 ) -> None:
     convert(source, target, collection=names)
     with Database.open(target, read_only=False) as database:
-        if leave_out:
+        if left_out:
             with database.transaction() as con:
-                removed = json.dumps(dict.fromkeys(leave_out))
+                removed = json.dumps(dict.fromkeys(left_out))
                 run_script(con, "publish/without_columns", columns=removed, row=ROW)
                 lexical.rebuild(con, required_metadata(database)["stemmer"])  # a column may count as a heading
         con = database.cursor()

@@ -84,6 +84,16 @@ class Definition:
         }
         return cls(**values)
 
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that the text may be made of: those listed, one of this name, and those of a template."""
+        if isinstance(self.text, tuple):
+            return self.text
+        try:
+            return self.text, *(field[1] for field in _fields(self.text) if field[1])
+        except ValueError:  # a column whose name is no template
+            return (self.text,)
+
     def as_json(self) -> dict[str, Any]:
         """Return it as it is stored."""
         return asdict(self)
@@ -405,7 +415,7 @@ class Staging:
         if text in self.types or "{" not in text:
             return [text]
         try:
-            fields = [field for field in string.Formatter().parse(text) if field[1] is not None]
+            fields = _fields(text)
         except ValueError as error:
             raise InputError(
                 f"text {text!r} is no template: {error}. Write {{column}} for a column, {{{{ for a brace."
@@ -684,6 +694,11 @@ def _validated(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         batch.validate(full=True)
         yield batch
+
+
+def _fields(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    """Return the fields of a template as Python parses it; raise ValueError where it is none."""
+    return [field for field in string.Formatter().parse(template) if field[1] is not None]
 
 
 def _text_of(wanted: str | tuple[str, ...], columns: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ import subprocess
 import threading
 from http.server import SimpleHTTPRequestHandler
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -43,6 +44,17 @@ def libraries():
             continue
         return folder
     return None
+
+
+def holding(site, *texts):
+    """Return what holds one of these texts, in whatever case: files of a site, and the tables of its database."""
+    held = {str(file): file.read_bytes() for file in site.rglob("*") if file.is_file()}
+    with duckdb.connect(str(site / "kb.duckdb"), read_only=True) as con:  # whose texts are compressed in the file
+        tables = con.execute("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
+        for table in tables:
+            held[".".join(table)] = repr(con.execute("FROM {}.{}".format(*table)).fetchall()).encode()
+    pattern = re.compile("|".join(map(re.escape, texts)).encode(), re.IGNORECASE)
+    return sorted(name for name, content in held.items() if pattern.search(content))
 
 
 in_browser = [
@@ -134,11 +146,9 @@ class TestColumns:
         assert publish(tickets, tmp_path / "pages", parts="words", cdn=True, collection="default").notices == []
 
     def test_those_that_are_left_out_are_nowhere(self, tickets, tmp_path):
-        done = publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["mail", "author"])
+        done = publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["Mail", "author"])
         assert done.notices == ["Columns of tables that are published: id; see leave_out."]
-        for file in (tmp_path / "site").rglob("*"):
-            content = b"" if file.is_dir() else file.read_bytes()
-            assert not re.search(rb"ann\.secret|(?i:zimmermann)", content), file
+        assert holding(tmp_path / "site", "ann.secret", "Zimmermann") == []
         found = tmp_path / "site" / "kb.duckdb"
         assert [row["node_id"] for row in sqlrag.lexical_query("valve", found)] == ["tickets/1#0"]
         assert [row["node_id"] for row in sqlrag.lexical_query("pond", found)] == ["a.md#0"]
@@ -151,24 +161,98 @@ class TestColumns:
             publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["male"])
         with pytest.raises(InputError, match=r"leave_out must be a list of strings"):
             publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out="mail")
-        table = tmp_path / "others.csv"
-        table.write_text("id,body,more,name,labels\n1,A pump,hums,Zed,blue\n")
-        columns = {
-            "text": "{body} and {more}",
-            "title": "name",
-            "tags": "labels",
-            "metadata": ["body", "name", "labels"],
-        }
-        sqlrag.index_rows(table, tickets, key="id", progress="off", **columns)
-        for name, part in {
-            "body": "a part of the text",
-            "name": "the title",
-            "labels": "the column of the tags",
-        }.items():
-            with pytest.raises(InputError, match=f"'{name}' is {part} of others and cannot be left out"):
+        for name in ("", "title"):
+            with pytest.raises(InputError, match=rf"There is no column '{name}' \(leave_out\)"):
                 publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=[name])
-        publish(tickets, tmp_path / "other", parts="words", cdn=True, leave_out=["mail"], collection="tickets")
+
+    # Columns of the table, what they are used for, and in what their values are then.
+    @pytest.mark.parametrize(
+        ("options", "parts"),
+        [
+            ({}, {"Id": "ids", "body": "texts"}),
+            ({"title": "NAME", "tags": "LABELS"}, {"name": "titles", "labels": "tags", "title": "titles"}),
+            ({"title": "Name", "metadata": [], "tags": "name"}, {"name": "titles and tags"}),
+            ({"text": "{BODY} of {Name}", "metadata": ["body", "name"]}, {"body": "texts", "name": "texts"}),
+            ({"text": ["Body", "NAME"], "title": "name"}, {"body": "texts", "name": "texts and titles"}),
+            ({"text": "{{mail}} {body}", "markdown": True}, {"body": "texts"}),
+            ({"table": "id,body,title\n1,A pump,Zed\n"}, {"title": "titles"}),
+            ({"table": "id,body,Straße\n1,A pump,Zed\n", "tags": "straße"}, {"Straße": "tags"}),
+        ],
+    )
+    def test_those_that_are_in_other_parts_of_rows_are_refused(self, tmp_path, options, parts):
+        named = {"text": "body", "table": "Id,body,name,labels,mail\n1,A pump,Zed,blue,me@example.com\n", **options}
+        (tmp_path / "others.csv").write_text(named.pop("table"), "utf-8")
+        path = build(tmp_path, a_md="A pond.")
+        sqlrag.index_rows(tmp_path / "others.csv", path, key="ID", progress="off", **named)
+        for spelled, part in [(one, part) for name, part in parts.items() for one in (name, name.upper())]:
+            with pytest.raises(InputError, match=f"^'{spelled}' cannot be left out.* in the {part} of the rows of"):
+                publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=[spelled])
         assert not (tmp_path / "site").exists()
+        if any("mail" in row["metadata"] for row in sqlrag.lexical_query("pump", path)):
+            publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=["mail"])
+            assert holding(tmp_path / "site", "me@example.com") == []
+
+    def test_the_collections_that_are_published_count(self, tickets, tmp_path):
+        (tmp_path / "others.csv").write_text("id,MAIL,Author\n1,A pump hums,me@example.com\n")
+        sqlrag.index_rows(tmp_path / "others.csv", tickets, key="id", text="mail", progress="off")
+        with pytest.raises(InputError, match=r"'mail' cannot be left out.*the texts of the rows of others"):
+            publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["mail"])
+        publish(tickets, tmp_path / "one", parts="words", cdn=True, leave_out=["mail"], collection="tickets")
+        assert holding(tmp_path / "one", "ann.secret") == []
+        publish(tickets, tmp_path / "both", parts="words", cdn=True, leave_out=["author"])  # author and Author
+        assert holding(tmp_path / "both", "Zimmermann", "me@example.com") == []
+
+    # What a document may take from its metadata, and values that are more than a text.
+    def test_names_and_values_of_all_kinds(self, tmp_path):
+        names = ["description", "keywords", "author", "aliases", "tags", "date", "url", "file", "a~b/c", "title_"]
+        nested = "['in Quuxlist'] AS listed, {'Quuxkey': 'Quuxvalue'} AS parts"
+        columns = ", ".join(f"'Quux{place}' AS \"{name}\"" for place, name in enumerate(names))
+        query = f"SELECT 1 AS id, '# A pump' AS body, {columns}, {nested}"
+        path = build(tmp_path, a_md="A pond.")
+        sqlrag.index_rows(query, path, key="id", text="body", collection="t", markdown=True, progress="off")
+        done = publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=[*names, "listed", "parts"])
+        assert done.notices == ["Columns of tables that are published: id; see leave_out."]
+        assert holding(tmp_path / "site", "quux") == []
+
+    def test_values_that_are_seen_elsewhere_are_told(self, tmp_path):
+        path = build(tmp_path, a_md="A pond.")
+        query = "SELECT {} AS id, 'A pump' AS body, 'ann@example.com' AS mail, ['Zed', 'Ann'] AS names, 7 AS n"
+        sqlrag.index_rows(
+            f"{query.format(1)} UNION ALL {query.format(2)} UNION ALL {query.format(3)}", path, key="id",
+            text="{body} of {mail}", collection="t", progress="off",
+        )  # fmt: skip
+        # Rows 2 and 3 are gone from the source, and stay as they were made.
+        sqlrag.index_rows(query.format(1), path, key="id", text="body", collection="t", force=True, progress="off")
+        sqlrag.index_rows("SELECT 4 AS id, 'Ann hums' AS body, ['Ann'] AS names", path, key="id", text="body",
+                          collection="u", progress="off")  # fmt: skip
+        done = publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=["mail", "names", "n"])
+        told = "Values of {}, which is left out, are also in the id, text, title or tags of {}, such as {}."
+        assert done.notices[0] == told.format("names", "1 row", "u/4")
+        assert done.notices[1].startswith(
+            "2 rows of t, such as t/2, are of before its columns changed: texts, titles and"
+        )
+        assert done.notices[2:] == ["Columns of tables that are published: id; see leave_out."]
+        sqlrag.update_rows(path, collection="t", prune=True, force=True, progress="off")
+        done = publish(path, tmp_path / "other", parts="words", cdn=True, leave_out=["mail"])
+        assert done.notices == ["Columns of tables that are published: id, n, names; see leave_out."]
+        assert holding(tmp_path / "other", "ann@example") == []
+
+    def test_rows_without_their_table(self, tickets, tmp_path):
+        sqlrag.export_parquet(tickets, tmp_path / "pq")
+        sqlrag.convert(tmp_path / "pq", tmp_path / "other.duckdb")
+        publish(tickets, tmp_path / "site", parts="words", cdn=True)
+        for path in (tmp_path / "other.duckdb", tmp_path / "site" / "kb.duckdb"):
+            with pytest.raises(InputError, match=r"of rows whose table the file does not have, such as tickets/1:"):
+                publish(path, tmp_path / "again", parts="words", cdn=True, leave_out=["mail"])
+            assert not (tmp_path / "again").exists()
+        # Beside a table of the same columns.
+        (tmp_path / "more.csv").write_text("id,body,mail\n1,A pump,me@example.com\n")
+        path = tmp_path / "other.duckdb"
+        sqlrag.index_rows(tmp_path / "more.csv", path, key="id", text="body", progress="off")
+        with pytest.raises(InputError, match="such as tickets/1:"):
+            publish(path, tmp_path / "more", parts="words", cdn=True, leave_out=["mail"])
+        publish(path, tmp_path / "more", parts="words", cdn=True, leave_out=["mail"], collection="more")
+        assert holding(tmp_path / "more", "me@example.com") == []
 
 
 @pytest.fixture(scope="module")

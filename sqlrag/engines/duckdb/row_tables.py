@@ -197,6 +197,13 @@ def stored(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
+def of_earlier_columns(con: duckdb.DuckDBPyConnection, collection: str) -> list[str]:
+    """Return the rows of a collection that were not written again since its columns changed, in order."""
+    table = identifier(table_of(collection))
+    found = con.execute(f"SELECT doc_id FROM {table} WHERE row_hash = '' ORDER BY doc_id")  # noqa: S608 - quoted
+    return [doc_id for (doc_id,) in found.fetchall()]
+
+
 def add_keys(con: duckdb.DuckDBPyConnection, chunks: Iterable[dict[str, Any]]) -> None:
     """Give each chunk of a row its ``row_key``: the key in its own type, as text where it is none of that type now."""
     rows = [chunk for chunk in chunks if str(chunk["metadata"].get("mime")).startswith(ROW)]
