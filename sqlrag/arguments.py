@@ -186,6 +186,7 @@ _COMMANDS = (
     (r"convert\(('[^']+'), ('[^']+')\)", r"sqlrag convert \1 \2"),
     (r"delete_documents\(('[^']+'), collection=('[^']+')\)", r"sqlrag delete --collection \2 --db \1"),
     (r"update_embeddings\('[^']+', ('[^']+')(, collection='[^']+')?\)", r"sqlrag update \1"),
+    (r"\(prepare_embeddings; index_rows for rows of tables\)", "(sqlrag build)"),
     (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),
     (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
     (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),

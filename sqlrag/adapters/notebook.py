@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Set
 from contextlib import suppress
 from functools import partial, wraps
@@ -37,7 +38,7 @@ _OPTION = re.compile(r"(\w+)\s*:=")
 _PLACE = re.compile(r"\{+[A-Za-z_][^{}]*\}+|\$+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
 # A filter that is a dict, which SQL takes as JSON.
-_METADATA = re.compile(r"\bmetadata\s*:=\s*\$(\w+)\s*(?:,|$)", re.IGNORECASE)
+_METADATA = re.compile(r"\bmetadata\s*:=\s*\$(\w+)\s*(?=[,)]|$)", re.IGNORECASE)
 
 # Comments of SQL, and what is in quotes, where $q is no parameter.
 _QUIET = re.compile(r"""(--[^\n]*|/\*.*?\*/)|'(?:[^']|'')*'|"[^"]*"|\$(\w*)\$.*?\$\2\$""", re.DOTALL)
@@ -82,6 +83,10 @@ def _plainly(magic: Callable[..., T]) -> Callable[..., T | None]:
             return magic(line, *args, **options)
         except (SqlragError, duckdb.Error) as error:
             lines = [f"{type(error).__name__}: {error}"]
+            if "Malformed JSON" in str(error):
+                lines.append(
+                    "A filter by metadata is JSON, to_json({'year': 2024}), or a dict of the notebook: $wanted."
+                )
             # Of IPython: the type, %debug and what stops a run of all cells stay.
             error._render_traceback_ = lambda: lines  # type: ignore[union-attr]
             raise
@@ -275,10 +280,18 @@ def _plain(value: Any) -> Any:
 
 
 def _parameters(statement: duckdb.Statement, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the parameters of a statement, none of which DuckDB takes for another."""
+    """Return the values of the parameters of a statement, none of which DuckDB takes for another.
+
+    A dict that is a filter by metadata, and nothing else, is bound as its JSON.
+    """
     values = {name: _bound(name, variables) for name in statement.named_parameters}
     folded = {name.lower(): name for name in values}
-    for other in re.findall(r"\$(\w+)", _QUIET.sub(" ", statement.query)):
+    sql = _QUIET.sub(" ", statement.query)
+    used, filters = Counter(re.findall(r"\$(\w+)", sql)), Counter(_METADATA.findall(sql))
+    for name in filters:
+        if isinstance(values.get(name), dict) and filters[name] == used[name]:
+            values[name] = Filters(metadata=values[name]).parameters().get("metadata")
+    for other in used:
         name = folded.get(other.lower())
         if name and other not in values and other in variables:
             raise InputError(f"DuckDB takes ${name} and ${other} for one parameter. Rename one of the two variables.")
@@ -286,13 +299,9 @@ def _parameters(statement: duckdb.Statement, variables: Mapping[str, Any]) -> di
 
 
 def _values(con: duckdb.DuckDBPyConnection, options: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the parameters in options; a dict that is the filter by metadata as its JSON."""
+    """Return the values of the parameters in options."""
     statements = con.extract_statements(f"SELECT struct_pack({options})")
-    values = {name: value for one in statements for name, value in _parameters(one, variables).items()}
-    for name in _METADATA.findall(options):
-        if isinstance(values.get(name), dict):
-            values[name] = Filters(metadata=values[name]).parameters().get("metadata")
-    return values
+    return {name: value for one in statements for name, value in _parameters(one, variables).items()}
 
 
 def _otherwise_asked(con: duckdb.DuckDBPyConnection) -> str | None:

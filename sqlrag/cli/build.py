@@ -353,7 +353,13 @@ def update(
             write_message(of_this)
         if not quiet:
             note_patterns(one, pattern)
-        facts, text = _updated(one, path, quiet, options)
+        try:
+            facts, text = _updated(one, path, quiet, options)
+        except NotFoundError as error:  # the folder is empty
+            if named is not None:
+                raise
+            gone.append(str(error))
+            continue
         summaries.append({"collection": one.collection, **facts} if named is None else facts)
         lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
     if named is not None:

@@ -443,8 +443,8 @@ def _file(place: Path) -> Iterator[_Finding]:
     try:
         with open_one(place) as store:
             facts = store.get_embedding_metadata()
-        twice = [] if is_address(place) else twice_read(place, folders_of(place)[0])
         problems = [] if is_address(place) else check(place, quick=True)
+        twice = [] if is_address(place) or problems else twice_read(place, folders_of(place)[0])
     except NotFoundError as error:
         found, _, remedy = with_commands(str(error)).partition(". Make it with ")
         yield _Finding(topic, "broken", found, remedy.removesuffix("."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from sqlrag.embedders.base import as_embedder, short_name
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.documents import delete, delete_documents, replace_rows, same_id, taken
-from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.failures import public, reported
 from sqlrag.engines.duckdb.metadata import (
     chunk_policy_of,
     model_identity,
@@ -28,7 +29,7 @@ from sqlrag.engines.duckdb.metadata import (
     write_metadata,
 )
 from sqlrag.engines.duckdb.rows import known_vectors, read_documents, read_slices, read_states, refresh_sources
-from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, ProviderError
+from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import check_policy, chunk_metadata
 from sqlrag.ingest.folder import (
     MAX_BYTES,
@@ -355,7 +356,7 @@ def folders_of(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be read.
     """
-    with Database.open(db_path, wait_seconds=wait_seconds) as database:
+    with reported(db_path), Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
         return _folders(con, read_states(con)), row_tables.sources(con)
 
@@ -450,6 +451,23 @@ def _refuse_nested(run: Run, files: Sequence[Path], folders: Sequence[Folder], d
                 f"{again} brings that folder up to date, with all below it. {rest}To have both, give this one a "
                 "collection of its own (collection='NAME')."
             )
+
+
+def _kept_of(db_path: str | os.PathLike[str], folder: str | os.PathLike[str], collection: str) -> str:
+    """Return a sentence on what a file has of a folder that is empty now, "" where it does not know the folder."""
+    place = clean_name(os.path.realpath(folder))
+    with suppress(SqlragError), reported(db_path), Database.open(db_path) as database:
+        states = read_states(database.cursor())
+        known = [one.path for one in _folders(database.cursor(), states) if one.collection == collection]
+        if place not in known:
+            return ""
+        count = [root_of(doc_id, one) for doc_id, one in states.items() if one.collection == collection].count(place)
+        stay = f" {counted(count, 'document')} of it {'stays' if count == 1 else 'stay'} in the file." if count else ""
+        remedy = f"delete_documents({os.fspath(db_path)!r}, collection={collection!r})"
+        if len(known) > 1:
+            remedy = "delete_documents by their doc_ids"
+        return f"{stay} It may be on a disk that is not mounted; if it is empty for good: {remedy}."
+    return ""
 
 
 _REEMBED = "reembed(db_path, model) gives a file another model."
@@ -569,7 +587,8 @@ def update_embeddings(
         lexical.check_stemmer(stemmer)
     files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
     if not files:
-        raise NotFoundError(nothing_to_read(input_dir, skipped, patterns))
+        kept = "" if skipped else _kept_of(db_path, input_dir, collection)
+        raise NotFoundError(f"{nothing_to_read(input_dir, skipped, patterns)}{kept}")
 
     report = UpdateReport(files=len(files), skipped=list(skipped))
     run = Run("update", Path(input_dir).expanduser(), collection, report)

@@ -222,6 +222,8 @@ class TestIPython:
             ("metadata := to_json({'agent': $v})", '''"O'Neil"''', 1),
             ("metadata := to_json($v)", """{"agent": "O'Neil"}""", 1),
             ("metadata := to_json({'agent': $v.agent})", """{"agent": "O'Neil"}""", 1),
+            ("metadata := $v", """{"agent": "O'Neil", "year": {"$gt": 2023}}""", 1),
+            ("k := 2, METADATA := $v, fusion := 'rrf'", "{'agent': 'nobody'}", 0),
             ("metadata := $v", "None", 2),
             ("tags_any := $v", """["no", "it's"]""", 1),
             ("tags_any := $v", """("no", "it's")""", 1),
@@ -265,6 +267,15 @@ class TestIPython:
     def test_options_have_dicts_texts_in_quotes_and_what_is_pasted(self, shell, option, value, found):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", f"import json\nv = {value}\ngt = 5")
         assert len(run(shell, f"%%search {option}\nlate delivery")) == found
+        run(shell, "%sqlrag --close")
+
+    def test_a_filter_of_sql_is_json(self, shell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", """v = {"agent": "O'Neil"}""")
+        both = run(shell, "%%sql\nSELECT $v.agent AS agent FROM search('late', metadata := to_json($v))")
+        assert both.to_dict("list") == {"agent": ["O'Neil"]}
+        with pytest.raises(duckdb.Error) as error:
+            run(shell, "%%sql\nFROM search('late', metadata := {'agent': 'x'})")
+        assert "to_json({'year': 2024})" in error.value._render_traceback_()[1]
         run(shell, "%sqlrag --close")
 
     @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -151,6 +152,19 @@ def test_update_knows_its_folders_and_their_patterns(here):
         pass
     done = run("update", "empty.duckdb")
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
+
+
+def test_an_empty_folder_blocks_no_other(here):
+    write(here, a__a_md="alpha", z__z_md="zeta")
+    for name in "az":
+        assert run("update", "kb.duckdb", name, "--collection", name).exit_code == 0
+    (here / "a" / "a.md").unlink()
+    write(here, z__new_md="eta")
+    done = run("update", "kb.duckdb", "--prune")
+    assert (done.exit_code, "z:new.md" in done.stderr) == (1, True)
+    assert "1 document of it stays in the file" in done.stderr
+    assert run(*shlex.split(re.search(r"sqlrag (delete .*)\.$", done.stderr)[1])).exit_code == 0
+    assert run("update", "kb.duckdb", "--prune").exit_code == 0
 
 
 def test_a_folder_that_is_gone_for_good_blocks_no_other(here):

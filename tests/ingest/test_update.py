@@ -168,9 +168,21 @@ class TestWhatIsDone:
         path = build(tmp_path, a_md="alpha")
         before = contents(path)
         (tmp_path / "docs" / "a.md").unlink()
-        with pytest.raises(NotFoundError, match=r"no \.md"):
+        told = r"no \.md.*1 document of it stays in the file\. It may be on a disk that is not mounted; if it is empty "
+        told += r"for good: delete_documents\('.*kb\.duckdb', collection='default'\)\.$"
+        with pytest.raises(NotFoundError, match=told):
             update(tmp_path / "docs", path, prune=True)
         assert contents(path) == before
+        (tmp_path / "other").mkdir()
+        with pytest.raises(NotFoundError, match=r"It is empty\.$"):
+            update(tmp_path / "other", path)
+        write(tmp_path / "other", b_md="beta")
+        update(tmp_path / "other", path)
+        with pytest.raises(NotFoundError, match=r"good: delete_documents by their doc_ids\.$"):
+            update(tmp_path / "docs", path, prune=True)
+        delete_documents(path, collection="default")
+        with pytest.raises(NotFoundError, match=r"It is empty\.$"):
+            update(tmp_path / "docs", path, prune=True)
 
     @pytest.mark.parametrize("batch", [1, 3, 2048])
     def test_batches(self, tmp_path, monkeypatch, batch):
