@@ -336,7 +336,7 @@ COMMENT ON COLUMN index_status.indexed IS 'Number of chunks in the index.';
 COMMENT ON COLUMN index_status.entries IS 'Number of rows in the index: postings or vectors.';
 COMMENT ON COLUMN index_status.in_step IS 'Whether the index contains every chunk and no other.';
 
-COMMENT ON MACRO TABLE hybrid_query IS 'The k best chunks by meaning and by words: FROM hybrid_query(question, vector). fusion is rrf, weighted or convex.';
+COMMENT ON MACRO TABLE hybrid_query IS 'The k best chunks by meaning and by words: FROM hybrid_query(question, vector). fusion is adaptive, rrf, weighted or convex.';
 COMMENT ON MACRO TABLE lexical_query IS 'The k best chunks by BM25 for a question in words: FROM lexical_query(question, k := 5).';
 COMMENT ON MACRO TABLE lexical_search IS 'The k best chunks by BM25 for terms, given as a list of termid and a list of their document frequencies.';
 COMMENT ON MACRO TABLE vector_query IS 'The k chunks nearest to a vector by cosine: the pool best by their signs first, then by their exact cosines.';

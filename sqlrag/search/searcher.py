@@ -585,7 +585,12 @@ def _unknown(engine: Engine, kind: str, what: str, names: Iterable[str]) -> Iter
     for name in dict.fromkeys(names):
         if name in known or len(known) == _MOST_KNOWN:
             continue
-        there = meant_or_there(name, known)
+        outer = name.partition(".")[0]
+        if kind == "metadata_fields" and outer in known and outer != name:
+            there = f"filters see {outer!r} as a whole. Give what is inside of it a field of its own"
+            there += f", of a table by a query: SELECT *, {name} AS {name.rpartition('.')[2]} FROM …"  # noqa: S608 - a message
+        else:
+            there = meant_or_there(name, known)
         yield f"No chunk has the {what} {name!r}" + (f"; {there}" if there else ".")
 
 

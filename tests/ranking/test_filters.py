@@ -76,6 +76,9 @@ def test_fields_with_names_nearly_right_are_named(tmp_path):
         for wanted, meant in {"authors": "author", "prize": "price", "height": "heights", "PRICE": "price"}.items():
             (told,) = store.lexical_query("zebra", metadata={wanted: 1}).notices
             assert told.endswith(f"No chunk has the metadata field {wanted!r}; did you mean {meant!r}?")
+        (told,) = store.lexical_query("zebra", metadata={"author.name": "Ana"}).notices
+        whole = "'author.name'; filters see 'author' as a whole. Give what is inside of it a field of its own"
+        assert told.endswith(f"{whole}, of a table by a query: SELECT *, author.name AS name FROM …")
 
 
 def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):
