@@ -368,8 +368,10 @@ def _folders(con: duckdb.DuckDBPyConnection, states: Mapping[str, SourceState]) 
         for doc_id, state in states.items()
         if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, _UNKNOWN)
     }
-    found |= {*metadata.folders(con)}  # of which there may be no documents now
-    return [Folder(*one, *(known.get(":".join(one)) for known in (patterns, ignored))) for one in sorted(found)]
+    # Of these there may be no documents now.
+    found |= {*metadata.folders(con)}
+    found |= {one for one in metadata.earlier_folders(con) if find_stored(one[1]) is not None}
+    return [Folder(*one, *(known.get(":".join(one)) or None for known in (patterns, ignored))) for one in sorted(found)]
 
 
 def remove_folder(
@@ -401,8 +403,8 @@ def remove_folder(
         ]
         report = delete_documents(database, doc_ids, None, {})
         with database.transaction() as con:
-            gone = [name for name, path in metadata.folders(con) if path == place and collection in (None, name)]
-            metadata.forget_folders(con, gone)
+            known = {*metadata.folders(con), *metadata.earlier_folders(con)}
+            metadata.forget_folders(con, [one for one in known if one[1] == place and collection in (None, one[0])])
         return report
 
 
@@ -846,6 +848,8 @@ class Update:
             # Documents that were given as bytes have no folder.
             if root is None or (state.input_dir and root != state.input_dir):
                 metadata.record_collection(con, state.collection, state.input_dir)
+                if root and find_stored(root) is not None:
+                    metadata.keep_folder(con, state.collection, root)
             if state.input_dir:
                 metadata.record_patterns(con, state.collection, state.input_dir, planner.patterns, planner.ignore)
             metadata.shorten_paths(con, state.collection, *state.roots)

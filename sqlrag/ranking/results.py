@@ -251,7 +251,7 @@ class Results(list[dict[str, Any]]):
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame, one row per result; ``metadata`` stays a dict, ``heading_path`` a list.
 
-        Whole numbers are of pandas' nullable type ``Int64``, so that a missing page or rank is ``<NA>``.
+        Whole numbers are of pandas' nullable type ``Int64``, so that a missing page, rank or ``row_key`` is ``<NA>``.
 
         Raises
         ------
@@ -263,7 +263,14 @@ class Results(list[dict[str, Any]]):
             [[row.get(name) for name in keys_of(self)] for row in self], columns=list(keys_of(self))
         )
         numbers = {"int32": "Int64", "float64": "float64"}
-        return frame.astype({name: numbers[kind] for name, kind in COLUMN_TYPES.items() if kind in numbers})
+        frame = frame.astype({name: numbers[kind] for name, kind in COLUMN_TYPES.items() if kind in numbers})
+        keys = [row.get("row_key") for row in self]
+        if any(isinstance(key, int) for key in keys) and all(key is None or isinstance(key, int) for key in keys):
+            # Beside a result without one, pandas would make floats of them, which are exact to 2**53.
+            exact = pandas.Series(keys, index=frame.index, dtype=object)
+            least, most = min(exact.dropna()), max(exact.dropna())
+            frame["row_key"] = exact.astype("Int64") if least >= -(2**63) and most < 2**63 else exact
+        return frame
 
     def pl(self) -> pl.DataFrame:
         """Return a polars DataFrame, one row per result, with the columns and types of :meth:`arrow`.

@@ -1674,12 +1674,37 @@ class TestEverywhere:
             ).fetchall()
         assert [(row[0], row[-1]) for row in inside] == [(row[0], row[-1]) for row in rows]
 
+    @pytest.mark.parametrize(
+        ("keys", "dtype"),
+        [
+            ((2**53, 2**53 + 1), "Int64"),
+            ((1, -(2**63)), "Int64"),
+            ((2**63, 2**63 + 1), "object"),
+            (("a", "b"), None),
+            ((decimal.Decimal("1.50"), decimal.Decimal("2.50")), "object"),
+            ((dt.date(2024, 1, 2), dt.date(2024, 1, 3)), "object"),
+        ],
+    )
+    def test_keys_in_frames_are_exact_beside_documents(self, tmp_path, keys, dtype):
+        (tmp_path / "docs").mkdir()
+        (tmp_path / "docs" / "a.md").write_text("# pump")
+        sqlrag.prepare_embeddings(tmp_path / "docs", kb := tmp_path / "kb.duckdb", embedder=HASHING, verbose=False)
+        kind = pa.uint64() if keys[0] == 2**63 else None
+        rows = pa.table({"id": pa.array(keys, kind), "body": ["pump one", "pump two"]})
+        build(rows, kb, title=None, collection="t")
+        found = sqlrag.lexical_query("pump", kb)
+        frame = found.df()
+        assert dtype in (None, str(frame["row_key"].dtype))
+        assert {key for key in frame["row_key"] if not pd.isna(key)} == {*keys}
+        assert frame["row_key"].isna().sum() == 1
+
     def test_frames_have_the_key_as_a_column(self, kb):
         found = sqlrag.lexical_query("pump", kb, top_k=4)
         keys = [row["row_key"] for row in found]
         assert found.arrow()["row_key"].to_pylist() == keys
         assert found.arrow().schema.field("row_key").type == pa.int64()
         assert found.df()["row_key"].tolist() == found.pl()["row_key"].to_list() == keys
+        assert found.df()["row_key"].dtype == "Int64"
         assert list(found[0]) == [*sqlrag.ranking.results.RESULT_KEYS, "row_key"]
         assert f'<td style="text-align:left">{keys[0]}</td>' in found._repr_html_()
         mixed = sqlrag.ranking.results.Results([*found[:1], {**found[1], "row_key": dt.date(2024, 1, 1)}])

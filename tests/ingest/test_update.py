@@ -960,6 +960,27 @@ class TestPathsBelowTheFolder:
         write(other, c_md="# C\n\nnew")
         assert update_embeddings(other, kb, **options).added == ["o:c.md"]
 
+    def test_every_folder_of_a_collection_is_known_without_documents(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        for name in ("b", "c"):
+            write(tmp_path / name, **{f"{name}_md": "" if name == "b" else "gamma"})
+            update_embeddings(tmp_path / name, kb, patterns="*.md" if name == "b" else None, verbose=False)
+        sqlrag.delete_documents(kb, doc_ids=["a.md", "sub/b.md"])
+        known = {one.path: one.patterns for one in folders_of(kb)[0]}
+        places = [str((tmp_path / name).resolve()) for name in ("b", "c", "docs")]
+        assert known == dict(zip(places, [["*.md"], None, None], strict=True))
+        write(tmp_path / "b", b_md="beta")
+        assert update_embeddings(tmp_path / "b", kb, verbose=False).added == ["b.md"]
+        shutil.rmtree(tmp_path / "b")
+        remove_folder(kb, tmp_path / "b")
+        assert [one.path for one in folders_of(kb)[0]] == places[1:]
+        (tmp_path / "b").mkdir()
+        assert [one.path for one in folders_of(kb)[0]] == places[1:]
+        told = "is forgotten, too: update_embeddings reads it when it is named."
+        report = sqlrag.delete_documents(kb, collection="default")
+        assert report.notices == [f"The folder {place} of default {told}" for place in places[1:]]
+        assert folders_of(kb)[0] == []
+
     def test_a_collection_that_is_deleted_forgets_its_folder(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         other = tmp_path / "others"

@@ -593,10 +593,11 @@ def delete_documents(
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
         metadata.forget_collections(con)
-        folders = [one for one in metadata.folders(con) if is_whole and one[0] in collection]
-        for name, _ in folders:
+        known = {*metadata.folders(con), *metadata.earlier_folders(con)}
+        folders = sorted(one for one in known if is_whole and one[0] in collection)
+        for name in {name for name, _ in folders}:
             metadata.clear_failures(con, metadata.failed_documents(con, name))
-        metadata.forget_folders(con, [name for name, _ in folders])
+        metadata.forget_folders(con, folders)
         refresh_counts(con)
         run = metadata.RunRow(
             run_id,

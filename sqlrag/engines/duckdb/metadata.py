@@ -502,9 +502,23 @@ def shorten_paths(con: duckdb.DuckDBPyConnection, collection: str, *roots: str) 
 
 
 def folders(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
-    """Return the collections that were read from a folder and the last one of each, in their order."""
+    """Return the collections that were read from a folder with the last one of each, in their order."""
     statement = "SELECT collection, input_dir FROM collections WHERE input_dir <> '' ORDER BY collection"
     return con.execute(statement).fetchall()
+
+
+def earlier_folders(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    """Return the folders that collections were read from before, or by patterns, which may be gone: as above."""
+    places = {place for known in patterns_of(con) for place in known}
+    return [(name, path) for name, _, path in (place.partition(":") for place in sorted(places))]
+
+
+def keep_folder(con: duckdb.DuckDBPyConnection, collection: str, folder: str) -> None:
+    """Have a folder known when its collection is read from another one, inside the caller's transaction."""
+    patterns, _ = patterns_of(con)
+    if f"{collection}:{folder}" not in patterns:
+        patterns[f"{collection}:{folder}"] = []
+        write_metadata(con, {PATTERNS: json.dumps(patterns, ensure_ascii=False)})
 
 
 def forget_collections(con: duckdb.DuckDBPyConnection) -> None:
@@ -517,10 +531,15 @@ def forget_collections(con: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def forget_folders(con: duckdb.DuckDBPyConnection, collections: Sequence[str]) -> None:
-    """Have updates not read the folder of those collections any more, inside the caller's transaction.
+def forget_folders(con: duckdb.DuckDBPyConnection, gone: Sequence[tuple[str, str]]) -> None:
+    """Have updates not read those folders of collections any more, inside the caller's transaction.
 
-    None of its documents is left.
+    None of their documents is left.
     """
-    con.execute("UPDATE collections SET input_dir = '' WHERE collection IN (SELECT unnest($1))", [list(collections)])
+    for one in gone:
+        con.execute("UPDATE collections SET input_dir = '' WHERE collection = $1 AND input_dir = $2", list(one))
     forget_collections(con)
+    for key, known in zip((PATTERNS, IGNORED), patterns_of(con), strict=True):
+        left = {place: value for place, value in known.items() if tuple(place.split(":", 1)) not in gone}
+        if left != known:
+            write_metadata(con, {key: json.dumps(left, ensure_ascii=False)})
