@@ -20,7 +20,7 @@ from sqlrag.errors import InputError, NotFoundError, StoreLockedError
 from sqlrag.ingest.readers.encoding import BYTE_ORDER_MARKS, legacy_encoding, wide_encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 # What pandas reads them with.
 _SPREADSHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".xlsb": "pyxlsb", ".ods": "odfpy"}
@@ -367,14 +367,16 @@ def csv_of(paths: Sequence[str], options: Mapping[str, str]) -> str:
 
 
 def notes_on_dates(
-    con: duckdb.DuckDBPyConnection, columns: Mapping[str, str], groups: Mapping[tuple[str, str], Sequence[str]]
+    con: duckdb.DuckDBPyConnection,
+    columns: Mapping[str, str],
+    groups: Mapping[tuple[str, str], Sequence[str]],
+    settled: Container[str],
 ) -> list[str]:
     """Return notes on date columns of "source" that could be read in another order of day, month and year.
 
-    ``groups`` are its files of CSV, from :func:`date_formats`.
+    ``groups`` are its files of CSV, from :func:`date_formats`, ``settled`` the options of :func:`common_order`.
     """
     notes: dict[str, str] = {}
-    settled = common_order(con, groups)
     for formats, files in groups.items():
         source, types = "(SELECT rowid AS row_place, * FROM source)", columns
         if len(groups) > 1:

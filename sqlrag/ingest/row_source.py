@@ -42,7 +42,6 @@ READERS = {
     "read_json": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
 }
 
-
 _UNSUPPORTED = re.compile(r"\b(BLOB|UNION|GEOMETRY|VARIANT|AGGREGATE_STATE)\b")
 
 # What Arrow has no exact type for, where a connection is not set to name DuckDB's own.
@@ -170,7 +169,9 @@ class Staging:
         self.definition = definition
         self.notes: list[str] = []
         self._remembered = remembered
-        self._formats: dict[tuple[str, str], list[str]] = {}  # of several files of CSV
+        # Of several files of CSV: those of each format, and what all are read by.
+        self._formats: dict[tuple[str, str], list[str]] = {}
+        self._order: dict[str, str] = {}
         self._index: list[object] | None = None  # the names of the index of a frame of pandas
         self.unread = Counter[str]()
         self._path = folder / "sqlrag_staging.duckdb"
@@ -254,7 +255,8 @@ class Staging:
             if files[1:]:
                 with suppress(duckdb.Error):  # the reader says what is wrong
                     self._formats = row_faults.date_formats(self.con, files)
-            return row_faults.csv_of(paths, row_faults.common_order(self.con, self._formats))
+            self._order = row_faults.common_order(self.con, self._formats)
+            return row_faults.csv_of(paths, self._order)
         # A file is read to its end before its types are chosen: no later row can be of another.
         whole = ", sample_size = -1" * (name == "read_json")
         return f"{name}([{', '.join(map(quoted, paths))}], union_by_name = true{whole})"
@@ -646,7 +648,7 @@ class Staging:
         if not dates or self.definition.kind != "files" or _reader_of(source[0]) != "read_csv":
             return []
         formats = self._formats or row_faults.date_formats(self.con, row_faults.files_of(source))
-        return row_faults.notes_on_dates(self.con, dates, formats)
+        return row_faults.notes_on_dates(self.con, dates, formats, self._order)
 
     def first_that_is_no(self, kind: str, column: str) -> str | None:
         """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""

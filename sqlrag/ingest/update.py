@@ -403,8 +403,8 @@ def remove_folder(
         ]
         report = delete_documents(database, doc_ids, None, {})
         with database.transaction() as con:
-            known = {*metadata.folders(con), *metadata.earlier_folders(con)}
-            metadata.forget_folders(con, [one for one in known if one[1] == place and collection in (None, one[0])])
+            gone = [one for one in metadata.known_folders(con) if one[1] == place and collection in (None, one[0])]
+            metadata.forget_folders(con, gone)
         return report
 
 

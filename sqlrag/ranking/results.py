@@ -265,11 +265,11 @@ class Results(list[dict[str, Any]]):
         numbers = {"int32": "Int64", "float64": "float64"}
         frame = frame.astype({name: numbers[kind] for name, kind in COLUMN_TYPES.items() if kind in numbers})
         keys = [row.get("row_key") for row in self]
-        if any(isinstance(key, int) for key in keys) and all(key is None or isinstance(key, int) for key in keys):
+        there = [key for key in keys if key is not None]
+        if there and all(isinstance(key, int) for key in there):
             # Beside a result without one, pandas would make floats of them, which are exact to 2**53.
             exact = pandas.Series(keys, index=frame.index, dtype=object)
-            least, most = min(exact.dropna()), max(exact.dropna())
-            frame["row_key"] = exact.astype("Int64") if least >= -(2**63) and most < 2**63 else exact
+            frame["row_key"] = exact.astype("Int64") if min(there) >= -(2**63) and max(there) < 2**63 else exact
         return frame
 
     def pl(self) -> pl.DataFrame:

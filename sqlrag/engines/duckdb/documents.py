@@ -592,9 +592,7 @@ def delete_documents(
         tables = row_tables.drop(con, collection) if is_whole else []  # first: DuckDB 1.3 drops no changed table
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
-        metadata.forget_collections(con)
-        known = {*metadata.folders(con), *metadata.earlier_folders(con)}
-        folders = sorted(one for one in known if is_whole and one[0] in collection)
+        folders = [one for one in metadata.known_folders(con) if one[0] in collection] if is_whole else []
         for name in {name for name, _ in folders}:
             metadata.clear_failures(con, metadata.failed_documents(con, name))
         metadata.forget_folders(con, folders)

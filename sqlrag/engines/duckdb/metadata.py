@@ -513,6 +513,11 @@ def earlier_folders(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
     return [(name, path) for name, _, path in (place.partition(":") for place in sorted(places))]
 
 
+def known_folders(con: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    """Return the folders of :func:`folders` and :func:`earlier_folders`, each once, in order."""
+    return sorted({*folders(con), *earlier_folders(con)})
+
+
 def keep_folder(con: duckdb.DuckDBPyConnection, collection: str, folder: str) -> None:
     """Have a folder known when its collection is read from another one, inside the caller's transaction."""
     patterns, _ = patterns_of(con)
@@ -539,7 +544,7 @@ def forget_folders(con: duckdb.DuckDBPyConnection, gone: Sequence[tuple[str, str
     for one in gone:
         con.execute("UPDATE collections SET input_dir = '' WHERE collection = $1 AND input_dir = $2", list(one))
     forget_collections(con)
-    for key, known in zip((PATTERNS, IGNORED), patterns_of(con), strict=True):
+    for key, known in zip((PATTERNS, IGNORED), patterns_of(con), strict=True) if gone else ():
         left = {place: value for place, value in known.items() if tuple(place.split(":", 1)) not in gone}
         if left != known:
             write_metadata(con, {key: json.dumps(left, ensure_ascii=False)})

@@ -157,12 +157,13 @@ _UNTITLED = re.compile(
 def _iso_date(text: str) -> str:
     """Return the date of a message (RFC 5322) as ISO 8601 has it, by which filters compare; any other text as it is."""
     form = _DATE_OF_MESSAGE.fullmatch(text)
+    if form is None:
+        return text
     try:
-        found = parsedate_to_datetime(text) if form else None
-        is_known = found is not None and (found.tzinfo is not None or not (form and form["name"]))
-        return found.isoformat() if found is not None and is_known else text
+        found = parsedate_to_datetime(text)
     except (ValueError, OverflowError):  # there is no such day
         return text
+    return text if form["name"] and found.tzinfo is None else found.isoformat()  # a zone that nobody knows
 
 
 def converted(
