@@ -184,7 +184,15 @@ _COMMANDS = (
     (r"prepare_embeddings\(folder, ('[^']+')\)", r"sqlrag build FOLDER -o \1"),
     (r"convert\('([^' ]+)', '([^' ]+)'\)", r"sqlrag convert \1 \2"),
     (r"convert\(('[^']+'), ('[^']+')\)", r"sqlrag convert \1 \2"),
+    (
+        r"delete_documents\(('[^']+'), folder=('[^']+'), collection=('[^']+')\)",
+        r"sqlrag delete --folder \2 --collection \3 --db \1",
+    ),
     (r"delete_documents\(('[^']+'), collection=('[^']+')\)", r"sqlrag delete --collection \2 --db \1"),
+    (
+        r"update_embeddings\(input_dir=('[^']+'), db_path=('[^']+'), collection='NAME'\)",
+        r"sqlrag update \1 --db \2 --collection NAME",
+    ),
     (r"update_embeddings\('[^']+', ('[^']+')(, collection='[^']+')?\)", r"sqlrag update \1"),
     (r"\(prepare_embeddings; index_rows for rows of tables\)", "(sqlrag build)"),
     (r"reembed\(db_path, model\)", "sqlrag reembed FILE --model NAME"),

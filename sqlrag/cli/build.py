@@ -35,7 +35,6 @@ from sqlrag.cli.options import (
 )
 from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
 from sqlrag.errors import InputError, NotFoundError
-from sqlrag.normalize import clean_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -363,6 +362,12 @@ def update(
         summaries.append({"collection": one.collection, **facts} if named is None else facts)
         lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
     if named is not None:
+        there = [one.path for one in known if one.collection == wanted[0].collection]
+        if collection is None and there and os.path.realpath(named) not in map(os.path.realpath, there) and not quiet:
+            write_message(
+                f"note: the collection {wanted[0].collection} has documents of {there[0]}, too; "
+                "--collection NAME keeps folders apart"
+            )
         write_facts(summaries[0], form, lines[0])
         return 0
     if lines and form is Format.table and not quiet:
@@ -384,13 +389,14 @@ def update(
 
 def _not_there(path: Path, known: Sequence[Folder], named: Path | None, collection: str | None) -> list[str]:
     """Return what is to be said of each folder of a file that is not there, or of the one that was named."""
+    from sqlrag.engines.duckdb.rows import real_folder
     from sqlrag.ingest.folder import find_stored
 
     update = f"sqlrag update {shlex.quote(str(path))}"
     gone = {(one.path, one.collection) for one in known if find_stored(one.path) is None}
     gone = {one for one in gone if collection in (None, one[1])}
     if named is not None:
-        gone = {one for one in gone if one[0] == clean_name(os.path.realpath(named))}
+        gone = {one for one in gone if one[0] == real_folder(named)}
     elif config.in_force and config.in_force.collections and _is_configured(path, known, has_rows=False):
         return [  # the configuration says where they are
             f"{config.in_force.path}: the folder {one.folder} of [collections.{one.collection}] is not there. Correct "
@@ -519,6 +525,7 @@ def _file_and_folder(places: Sequence[Path]) -> tuple[Path | None, Path | None]:
     "Delete documents from a file.",
     "sqlrag delete guides/old.md notes.txt --db kb.duckdb",
     "sqlrag delete --db kb.duckdb --collection drafts --metadata year=2019",
+    "sqlrag delete --db kb.duckdb --folder notes --collection default --dry-run",
 )
 def delete(
     db: DbInstead = None,
@@ -528,6 +535,10 @@ def delete(
     tags_any: TagsAny = None,
     tags_all: TagsAll = None,
     metadata: Metadata = None,
+    folder: Annotated[
+        Path | None, option("--folder", metavar="DIR", help="Documents of this folder, which no update reads then.")
+    ] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
     form: FormatName = Format.table,
 ) -> int:
     """Delete the documents that meet all of the conditions, with their chunks, vectors and words.
@@ -547,10 +558,10 @@ def delete(
         line = shlex.join(["sqlrag", "delete", str(here), *(doc_id or ["DOC_ID"])])
         raise typer.BadParameter(f"Name the file to delete from, such as: {line}.{files_here()}")
     file = db
-    if not (doc_id or checksum or collection or tags_any or tags_all or metadata):
+    if not (doc_id or checksum or collection or tags_any or tags_all or metadata or folder):
         raise InputError(
             "Nothing says what to delete. Name documents, or what they have in common: --checksum, --collection, "
-            "--tags-any, --tags-all or --metadata."
+            "--tags-any, --tags-all, --metadata or --folder."
         )
     report = delete_documents(
         file,
@@ -560,6 +571,8 @@ def delete(
         tags_any=tags_any or None,
         tags_all=tags_all or None,
         metadata=metadata_fields(metadata),
+        folder=folder,
+        dry_run=dry_run,
     )
     counts, *details = str(report).splitlines()
     for line in details if form is Format.table else ():

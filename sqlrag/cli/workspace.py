@@ -463,7 +463,7 @@ def _file(place: Path) -> Iterator[_Finding]:
     if not problems:
         yield _Finding(topic, "ok", "the quick check finds no problem; the word index is in step")
     for note in twice:
-        found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove a collection: ")
+        found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove it from one: ")
         yield _Finding(topic, "note", found, remedy)
     model, provider = facts["embedding"]["model"], facts["embedding"]["provider"]
     known = models()

@@ -13,12 +13,12 @@ from sqlrag.embedders.base import as_embedder
 from sqlrag.engines.duckdb.database import Database
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.engines.duckdb.metadata import policy_text
-from sqlrag.engines.duckdb.rows import read_states
+from sqlrag.engines.duckdb.rows import read_states, root_of
 from sqlrag.errors import InputError
 from sqlrag.ingest.folder import MAX_BYTES, find_files, read_document
 from sqlrag.ingest.readers import reader_of, readers
 from sqlrag.ingest.run import Duplicate, Failure, Run, UpdateReport, checked_collection
-from sqlrag.ingest.update import Planner, Update, root_of
+from sqlrag.ingest.update import Planner, Update
 from sqlrag.normalize import clean_name
 from sqlrag.types import DEFAULT_COLLECTION
 

@@ -28,7 +28,17 @@ from sqlrag.engines.duckdb.metadata import (
     required_metadata,
     write_metadata,
 )
-from sqlrag.engines.duckdb.rows import known_vectors, read_documents, read_slices, read_states, refresh_sources
+from sqlrag.engines.duckdb.rows import (
+    UNKNOWN,
+    known_vectors,
+    read_documents,
+    read_slices,
+    read_states,
+    real_folder,
+    refresh_sources,
+    relative,
+    root_of,
+)
 from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, ProviderError, SqlragError
 from sqlrag.ingest.chunk import check_policy, chunk_metadata
 from sqlrag.ingest.folder import (
@@ -58,7 +68,6 @@ from sqlrag.ingest.run import (
     in_batches,
     nothing_to_read,
 )
-from sqlrag.normalize import clean_name
 from sqlrag.progress import Bar, bar_is_off
 from sqlrag.types import DEFAULT_COLLECTION, ROW, Chunk
 
@@ -139,7 +148,7 @@ class Planner:
             if old.chunk_policy == policy and old.is_whole
         }
         self._root = run.roots[0]
-        self._real_root = clean_name(os.path.realpath(run.root))
+        self._real_root = real_folder(run.root)
 
     def plan(self, files: Sequence[Path], report: UpdateReport) -> Plan:
         """Hash every file and plan its work; nothing is parsed, and no time stamp is trusted."""
@@ -186,7 +195,7 @@ class Planner:
                 if self.prune and doc_id in moved:
                     plan.renamed[doc_id] = moved[doc_id]
         for root, count in sorted(refused.items()):
-            if root not in ("", _UNKNOWN) and find_stored(root) is None:
+            if root not in ("", UNKNOWN) and find_stored(root) is None:
                 have = "has" if count == 1 else "have"
                 report.warnings.append(
                     f"{counted(count, 'file')} here {have} the name of a document of {root}, which is not there. Fewer "
@@ -194,7 +203,7 @@ class Planner:
                     "that one, changed since: remove the documents from there, then update again (sqlrag update FILE "
                     f"{shlex.quote(root)} --prune; delete_documents)."
                 )
-        unknown = [doc_id for doc_id in self._by_root().get(_UNKNOWN, ()) if doc_id not in states]
+        unknown = [doc_id for doc_id in self._by_root().get(UNKNOWN, ()) if doc_id not in states]
         if unknown:
             report.warnings.append(
                 f"{counted(len(unknown), 'document')} of the file, such as {unknown[0]}, came from another format, "
@@ -213,7 +222,7 @@ class Planner:
 
     def relative(self, doc_id: str) -> str:
         """Return the path below the root that a document of this collection has."""
-        return _relative(doc_id, self.run.collection)
+        return relative(doc_id, self.run.collection)
 
     def is_gone(self, doc_id: str, found: set[str], skipped: Sequence[SkippedFile]) -> bool:
         """Return whether a document of this folder has no file any more, as far as this run could see."""
@@ -232,7 +241,7 @@ class Planner:
         """Return the documents that were read from this folder and are not in it any more."""
         missing = []
         for root, doc_ids in self._by_root().items():
-            if root not in self._ours(states) or root == _UNKNOWN:
+            if root not in self._ours(states) or root == UNKNOWN:
                 continue
             gone = [doc_id for doc_id in doc_ids if self.is_gone(doc_id, plan.found, skipped)]
             missing += gone
@@ -267,7 +276,7 @@ class Planner:
                     doc_id in states and states[doc_id][1].checksum == self.stored[doc_id].checksum
                     for doc_id in doc_ids
                 )
-                is_here = clean_name(os.path.realpath(root)) == self._real_root
+                is_here = real_folder(root) == self._real_root
                 if is_here or (2 * same >= len(doc_ids) and find_stored(root) is None):
                     self._our_roots.add(root)
         return self._our_roots
@@ -275,7 +284,7 @@ class Planner:
     def _is_of_another(self, doc_id: str, old: SourceState, states: States) -> bool:
         """Return whether a stored document is not this folder's, so that a file of its name must not replace it."""
         root = self._root_of(doc_id, old)
-        if root in self._ours(states) or (root == _UNKNOWN and old.checksum == states[doc_id][1].checksum):
+        if root in self._ours(states) or (root == UNKNOWN and old.checksum == states[doc_id][1].checksum):
             return False
         path = find_stored(old.file_path) if old.file_path else None
         return path is None or not path.samefile(states[doc_id][0])
@@ -323,20 +332,6 @@ class Planner:
         return moved
 
 
-def _relative(doc_id: str, collection: str) -> str:
-    return doc_id.removeprefix("" if collection == DEFAULT_COLLECTION else f"{collection}:")
-
-
-# The folder of documents that came from another format, in which it is not stored.
-_UNKNOWN = "?"
-
-
-def root_of(doc_id: str, state: SourceState) -> str | None:
-    """Return the folder that a document was read from, "?" where that is not known, None where a program gave it."""
-    name = "/" + _relative(doc_id, state.collection)
-    return (state.file_path.removesuffix(name) or "/") if state.file_path.endswith(name) else None
-
-
 class Folder(NamedTuple):
     """A folder that documents of a file were read from, with the patterns of the last time and what was ignored."""
 
@@ -366,7 +361,7 @@ def _folders(con: duckdb.DuckDBPyConnection, states: Mapping[str, SourceState]) 
     found = {
         (state.collection, root)
         for doc_id, state in states.items()
-        if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, _UNKNOWN)
+        if state.chunk_policy is not None and (root := root_of(doc_id, state)) not in (None, UNKNOWN)
     }
     # Of these there may be no documents now.
     found |= {*metadata.folders(con)}
@@ -390,43 +385,37 @@ def remove_folder(
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
-    place = clean_name(os.path.realpath(folder))
+    place = real_folder(folder)
     if find_stored(place) is not None:
         raise InputError(f"{place} is there: update_embeddings(..., prune=True) removes what it has no more.")
     with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
-        doc_ids = [
-            doc_id
-            for doc_id, state in read_states(database.cursor()).items()
-            if state.chunk_policy is not None
-            and collection in (None, state.collection)
-            and root_of(doc_id, state) == place
-        ]
-        report = delete_documents(database, doc_ids, None, {})
-        with database.transaction() as con:
-            gone = [one for one in metadata.known_folders(con) if one[1] == place and collection in (None, one[0])]
-            metadata.forget_folders(con, gone)
-        return report
+        return delete_documents(
+            database, None, None, {"collection": None if collection is None else [collection], "folder": place}
+        )
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:
     """Return a note for each folder, or one, whose documents are in a file under more than one collection."""
     places: dict[str, set[str]] = {}
     for one in folders:
-        places.setdefault(clean_name(os.path.realpath(one.path)), set()).add(one.collection)
-    held = Counter(name for names in places.values() for name in names)  # the folders of each collection
+        places.setdefault(real_folder(one.path), set()).add(one.collection)
     twice = {
-        place: sorted(names, key=lambda name: (held[name] > 1, name != DEFAULT_COLLECTION, name))
+        place: sorted(names, key=lambda name: (name != DEFAULT_COLLECTION, name))
         for place, names in places.items()
-        if len(names) > 1 and (of is None or place == clean_name(os.path.realpath(of)))
+        if len(names) > 1 and (of is None or place == real_folder(of))
     }
     return [
         f"The folder {place} is in {db_path} as the collections {' and '.join(map(repr, names))}, so each of its "
-        f"documents is there {'twice' if len(names) == 2 else f'{len(names)} times'}."
-        # Where each holds other folders as well, no deletion of a whole collection is right.
-        + f" To remove a collection: delete_documents({os.fspath(db_path)!r}, collection={names[0]!r})."
-        * (held[names[0]] == 1)
+        f"documents is there {'twice' if len(names) == 2 else f'{len(names)} times'}. To remove it from one: "
+        + ", or ".join(_removal(db_path, place, name) for name in names)
+        + "."
         for place, names in twice.items()
     ]
+
+
+def _removal(db_path: str | os.PathLike[str], folder: str, collection: str) -> str:
+    """Return the call that removes what a collection has of a folder."""
+    return f"delete_documents({os.fspath(db_path)!r}, folder={folder!r}, collection={collection!r})"
 
 
 def _refuse_nested(run: Run, files: Sequence[Path], folders: Sequence[Folder], db_path: str | os.PathLike[str]) -> None:
@@ -457,7 +446,7 @@ def _refuse_nested(run: Run, files: Sequence[Path], folders: Sequence[Folder], d
 
 def _kept_of(db_path: str | os.PathLike[str], folder: str | os.PathLike[str], collection: str) -> str:
     """Return a sentence on what a file has of a folder that is empty now, "" where it does not know the folder."""
-    place = clean_name(os.path.realpath(folder))
+    place = real_folder(folder)
     with suppress(SqlragError), reported(db_path), Database.open(db_path) as database:
         states = read_states(database.cursor())
         known = [one.path for one in _folders(database.cursor(), states) if one.collection == collection]
@@ -465,9 +454,7 @@ def _kept_of(db_path: str | os.PathLike[str], folder: str | os.PathLike[str], co
             return ""
         count = [root_of(doc_id, one) for doc_id, one in states.items() if one.collection == collection].count(place)
         stay = f" {counted(count, 'document')} of it {'stays' if count == 1 else 'stay'} in the file." if count else ""
-        remedy = f"delete_documents({os.fspath(db_path)!r}, collection={collection!r})"
-        if len(known) > 1:
-            remedy = "delete_documents by their doc_ids"
+        remedy = _removal(db_path, place, collection)
         return f"{stay} It may be on a disk that is not mounted; if it is empty for good: {remedy}."
     return ""
 

@@ -341,15 +341,19 @@ class Filters:
         """Return the parameters with the metadata filter as its author wrote it, for messages."""
         return {**self.parameters(), **({"metadata": self.metadata} if "metadata" in self.parameters() else {})}
 
-    def to_delete_by(self, doc_ids: Sequence[str] | None, checksum: str | None) -> dict[str, Any]:
+    def to_delete_by(
+        self, doc_ids: Sequence[str] | None, checksum: str | None, folder: str | None = None
+    ) -> dict[str, Any]:
         """Return the parameters for a deletion, which fields that are not there must not decide alone."""
         filters = self.parameters()
         refuse_lack(self.metadata, "document", "doc_ids")
         # An empty tags_all holds for every document, so it says nothing.
         named = [name for name, value in filters.items() if name != "tags_all" or value]
-        if doc_ids is None and checksum is None and not named:
-            raise InputError("Nothing says what to delete. Pass doc_ids, checksum, collection, tags or metadata.")
-        return filters
+        if doc_ids is None and checksum is None and folder is None and not named:
+            raise InputError(
+                "Nothing says what to delete. Pass doc_ids, checksum, folder, collection, tags or metadata."
+            )
+        return filters if folder is None else {**filters, "folder": folder}
 
     def _metadata_json(self) -> str | None:
         if self.metadata is None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlrag import arguments
 from sqlrag.engines.duckdb.failures import public
 from sqlrag.search.open import is_open, open_store
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike
@@ -28,6 +30,8 @@ def delete_documents(
     tags_any: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
 ) -> DeleteReport:
     """Delete documents with their chunks, vectors and words, in one transaction.
 
@@ -46,20 +50,25 @@ def delete_documents(
         As in a search. A document meets a filter if it does itself, or if all of its chunks do. Without another
         condition, a collection is deleted for good: updates do not read its table or folder any more. A document that
         is deleted otherwise comes back with the next update if its file or row is still there.
+    folder
+        The folder that the documents were read from, which may be gone. Alone, or with a collection, the folder is
+        forgotten there, too: no update reads it until it is named. A store in Postgres knows no folders.
+    dry_run
+        Only say which documents would be deleted; the file may be open for reading only.
 
     Returns
     -------
     DeleteReport
-        ``deleted``, ``unknown``, ``chunks`` and ``notices``.
+        ``deleted``, ``unknown``, ``chunks`` and ``notices``; with ``dry_run`` of what would be deleted.
 
     Raises
     ------
     InputError
-        No condition is given, or one is of the wrong type.
+        No condition is given, one is of the wrong type, or a folder is given for a store in Postgres.
     NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
         The file cannot be written.
     """
-    with open_store(db_path, read_only=False) as store:
+    with open_store(db_path, read_only=arguments.flag("dry_run", dry_run)) as store:
         return store.delete_documents(
             doc_ids=doc_ids,
             checksum=checksum,
@@ -67,6 +76,8 @@ def delete_documents(
             tags_any=tags_any,
             tags_all=tags_all,
             metadata=metadata,
+            folder=folder,
+            dry_run=dry_run,
         )
 
 

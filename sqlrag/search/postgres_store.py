@@ -256,8 +256,10 @@ class PostgresStore(Writes):
         return self._server.read(lambda con: PostgresRows(con, parsed).read_documents(doc_ids))
 
     def _delete_documents(
-        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any]
+        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any], *, dry_run: bool
     ) -> DeleteReport:
+        if "folder" in filters:
+            raise InputError("A store in Postgres knows no folders. Name doc_ids or a collection in place of folder.")
         started, began = now(), time.perf_counter()
 
         def delete(con: Connection) -> DeleteReport:
@@ -265,12 +267,14 @@ class PostgresStore(Writes):
             chosen, chunks = _chosen(con, doc_ids, checksum, filters)
             wanted = list(dict.fromkeys(doc_ids or []))
             known = {document.doc_id for document in rows.read_documents(wanted)}
+            unknown = [doc_id for doc_id in wanted if doc_id not in known]
+            if dry_run:
+                return DeleteReport(chosen, unknown, chunks, "", dry_run=True)
             rows.delete(chosen)
             rows.forget_collections()
-            unknown = [doc_id for doc_id in wanted if doc_id not in known]
             return DeleteReport(chosen, unknown, chunks, metadata.new_run_id(started))
 
-        report = self._server.write(delete)
+        report = self._server.read(delete) if dry_run else self._server.write(delete)
         log.info("%s: %s, %.1f s", self.path, str(report).splitlines()[0], time.perf_counter() - began)
         return report
 

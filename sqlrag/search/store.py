@@ -273,9 +273,9 @@ class Store(Writes):
         return read_documents(self._database.cursor(), doc_ids)
 
     def _delete_documents(
-        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any]
+        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any], *, dry_run: bool
     ) -> DeleteReport:
-        return documents.delete_documents(self._database, doc_ids, checksum, filters)
+        return documents.delete_documents(self._database, doc_ids, checksum, filters, dry_run=dry_run)
 
     def check(self, *, quick: bool = False) -> list[check.Problem]:
         """Compare every block with its checksum and run every check of ``sql/checks``; empty where all is sound.

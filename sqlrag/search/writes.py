@@ -13,6 +13,7 @@ from sqlrag.arguments import counted, items, shown, whole
 from sqlrag.engines.duckdb import chunks
 from sqlrag.engines.duckdb.chunks import IndexReport, add_chunks, with_sources
 from sqlrag.engines.duckdb.failures import public
+from sqlrag.engines.duckdb.rows import real_folder
 from sqlrag.errors import InputError
 from sqlrag.normalize import clean_metadata, clean_name, is_blank, without_surrogates
 from sqlrag.ranking.filters import Filters, check_dates, refuse_lack, strings
@@ -22,6 +23,7 @@ from sqlrag.search.searcher import why_nothing_passes
 from sqlrag.types import Chunk, Document
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
@@ -183,6 +185,13 @@ def _embedded(searcher: Searcher, chunks: Sequence[Chunk]) -> tuple[dict[str, ND
 T = TypeVar("T")
 
 
+def _place(folder: str | os.PathLike[str]) -> str:
+    try:
+        return real_folder(arguments.path("folder", folder))
+    except ValueError as error:  # NUL, or a lone surrogate
+        raise InputError(f"folder must be a path, not {shown(folder)}.") from error
+
+
 @public
 class Writes(Queries):
     """What changes a store, beside what :class:`Queries` asks it."""
@@ -200,9 +209,9 @@ class Writes(Queries):
 
     @abstractmethod
     def _delete_documents(
-        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any]
+        self, doc_ids: list[str] | None, checksum: str | None, filters: dict[str, Any], *, dry_run: bool
     ) -> DeleteReport:
-        """Delete the documents that meet every condition that is not None."""
+        """Delete the documents that meet every condition that is not None, or only say which they are."""
 
     def upsert(self, documents: Sequence[Document], chunks: Sequence[Chunk], embeddings: ArrayLike) -> None:
         """Insert documents with their chunks and vectors, in place of what the store held of these documents.
@@ -310,14 +319,18 @@ class Writes(Queries):
         tags_any: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
     ) -> DeleteReport:
         """Delete the documents that meet all conditions; see :func:`sqlrag.delete_documents`."""
+        dry_run = arguments.flag("dry_run", dry_run)
         checksum = None if checksum is None else without_surrogates(arguments.text("checksum", checksum))
         ids = strings("doc_ids", [doc_ids] if isinstance(doc_ids, str) else doc_ids)
         chosen = Filters(collection, tags_any, tags_all, metadata)
-        filters = chosen.to_delete_by(ids, checksum)
+        place = None if folder is None else _place(folder)
+        filters = chosen.to_delete_by(ids, checksum, place)
         check_dates(chosen, self._engine.date_fields)
-        report = self._delete_documents(ids, checksum, filters)
+        report = self._delete_documents(ids, checksum, filters, dry_run=dry_run)
         if (
             filters
             and not (report.deleted or report.notices)

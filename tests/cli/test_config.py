@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import tomllib
 
 import pytest
@@ -402,18 +403,29 @@ def test_a_folder_under_a_second_collection_is_told_everywhere(tmp_path):
         f"The folder {tmp_path / 'docs'} is in kb.duckdb as the collections 'default' and 'fruit', so each of its "
         "documents is there twice"
     )
-    remedy = "sqlrag delete --collection 'default' --db 'kb.duckdb'"
+    commands = [
+        f"sqlrag delete --folder '{tmp_path / 'docs'}' --collection '{name}' --db 'kb.duckdb'"
+        for name in ("default", "fruit")
+    ]
+    remedy = ", or ".join(commands)
     for arguments in (("docs", "--collection", "fruit"), ("docs",), ()):
         done = run("update", *arguments, cwd=tmp_path)
-        assert done.stderr.count(f"note: {told}. To remove a collection: {remedy}.") == 1
+        assert done.stderr.count(f"note: {told}. To remove it from one: {remedy}.") == 1
     findings = json.loads(run("doctor", "kb.duckdb", "--format", "json", cwd=tmp_path).stdout)
     assert [one["remedy"] for one in findings if one["found"] == told] == [remedy]
-    # No collection is named that has another folder as well.
+    # Of a collection with another folder, that one stays.
     write(tmp_path, other__kiwi_md="The kiwi is green.")
-    for taken, remedies in (("default", 1), ("fruit", 0)):
-        run("update", "other", "--collection", taken, cwd=tmp_path)
-        done = run("update", "docs", cwd=tmp_path)
-        assert done.stderr.count("--collection 'fruit' --db") == remedies
-        assert done.stderr.count("--collection 'default' --db") == 0
-    run("delete", "--collection", "default", "--db", "kb.duckdb", cwd=tmp_path)
-    assert "twice" not in run("update", cwd=tmp_path).stderr
+    said = (
+        f"note: the collection default has documents of {tmp_path / 'docs'}, too; --collection NAME keeps folders apart"
+    )
+    assert [run("update", "other", cwd=tmp_path).stderr.count(said) for _ in range(2)] == [1, 0]
+    done = run(*shlex.split(commands[0])[1:], "--dry-run", cwd=tmp_path)
+    assert done.stdout == "1 document with 1 chunk would be deleted, 0 unknown\n"
+    assert "would be deleted: mango.md\n" in done.stderr
+    assert run(*shlex.split(commands[0])[1:], cwd=tmp_path).stdout == "1 document with 1 chunk deleted, 0 unknown\n"
+    done = run("update", "--format", "json", cwd=tmp_path)
+    assert "twice" not in done.stderr
+    assert [(one["collection"], one["unchanged"]) for one in json.loads(done.stdout)] == [
+        ("default", ["kiwi.md"]),
+        ("fruit", ["fruit:mango.md"]),
+    ]

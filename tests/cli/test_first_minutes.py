@@ -810,7 +810,7 @@ def test_delete_names_what_was_meant(here):
     assert done.stdout == "1 document with 1 chunk deleted, 1 unknown\n"
     done = run("delete", "--db", "kb.duckdb")
     assert done.exit_code == 2
-    assert "--checksum, --collection, --tags-any, --tags-all or --metadata" in words(done)
+    assert "--checksum, --collection, --tags-any, --tags-all, --metadata or --folder" in words(done)
     assert run("delete", "mango.md", "--db", "kb.duckdb").exit_code == 0
     assert "There is no document 'mango.md'.\n" in run("delete", "mango.md", "--db", "kb.duckdb").stderr
 

@@ -169,7 +169,7 @@ class TestWhatIsDone:
         before = contents(path)
         (tmp_path / "docs" / "a.md").unlink()
         told = r"no \.md.*1 document of it stays in the file\. It may be on a disk that is not mounted; if it is empty "
-        told += r"for good: delete_documents\('.*kb\.duckdb', collection='default'\)\.$"
+        told += r"for good: delete_documents\('.*kb\.duckdb', folder='.*/docs', collection='default'\)\.$"
         with pytest.raises(NotFoundError, match=told):
             update(tmp_path / "docs", path, prune=True)
         assert contents(path) == before
@@ -178,9 +178,9 @@ class TestWhatIsDone:
             update(tmp_path / "other", path)
         write(tmp_path / "other", b_md="beta")
         update(tmp_path / "other", path)
-        with pytest.raises(NotFoundError, match=r"good: delete_documents by their doc_ids\.$"):
+        with pytest.raises(NotFoundError, match=told):
             update(tmp_path / "docs", path, prune=True)
-        delete_documents(path, collection="default")
+        assert delete_documents(path, folder=tmp_path / "docs", collection="default").deleted == ["a.md"]
         with pytest.raises(NotFoundError, match=r"It is empty\.$"):
             update(tmp_path / "docs", path, prune=True)
 
@@ -993,6 +993,56 @@ class TestPathsBelowTheFolder:
         assert [one.collection for one in folders_of(kb)[0]] == ["default"]
         assert rows(kb, "FROM ingest_failures") == []
         assert "No chunk has the collection 'o'" in sqlrag.delete_documents(kb, collection="o").notices[0]
+
+    def test_a_folder_moves_to_a_collection_of_its_own(self, tmp_path, monkeypatch):
+        kb = build(tmp_path, **self.FILES)
+        docs, notes = (str((tmp_path / name).resolve()) for name in ("docs", "notes"))
+        write(tmp_path / "notes", n_md="# N\n\nnote", bad_pdf="no PDF")
+        update_embeddings(notes, kb, verbose=False)
+        report = update_embeddings(notes, kb, collection="notes", verbose=False)
+        calls = [f"delete_documents({str(kb)!r}, folder={notes!r}, collection={one!r})" for one in ("default", "notes")]
+        assert report.warnings[-1].endswith(f" is there twice. To remove it from one: {', or '.join(calls)}.")
+        before = rows(kb, "FROM source_documents ORDER BY doc_id")
+        would = sqlrag.delete_documents(kb, folder=notes, collection="default", dry_run=True)
+        assert (would.deleted, would.chunks, would.run_id) == (["n.md"], 1, "")
+        told = (
+            "1 document with 1 chunk would be deleted, 0 unknown\n  would be deleted: n.md\n  The folder {} of default "
+        )
+        told += "would be forgotten, too: update_embeddings reads it when it is named."
+        assert str(would) == told.format(notes)
+        assert rows(kb, "FROM source_documents ORDER BY doc_id") == before
+        assert [(one.collection, one.path) for one in folders_of(kb)[0]] == [
+            ("default", docs), ("default", notes), ("notes", notes),
+        ]  # fmt: skip
+        (tmp_path / "link").symlink_to(notes)
+        monkeypatch.chdir(tmp_path)
+        report = sqlrag.delete_documents(kb, folder="link", collection="default")
+        assert (report.deleted, report.chunks, len(report.notices)) == (["n.md"], 1, 1)
+        assert [(one.collection, one.path) for one in folders_of(kb)[0]] == [("default", docs), ("notes", notes)]
+        for place, collection in ((docs, "default"), (notes, "notes")):
+            report = update_embeddings(place, kb, collection=collection, prune=True, verbose=False)
+            assert (report.added, report.removed, report.warnings) == ([], [], [])
+        assert rows(kb, "SELECT doc_id FROM source_documents ORDER BY doc_id") == [
+            ("a.md",), ("notes:n.md",), ("sub/b.md",),
+        ]  # fmt: skip
+        assert sqlrag.check(kb) == []
+        # Of a folder in one collection alone, the failures go with it; a folder that is not known is told.
+        assert sqlrag.delete_documents(kb, folder=notes).deleted == ["notes:n.md"]
+        assert "notes:bad.pdf" not in [doc_id for doc_id, *_ in rows(kb, "FROM ingest_failures")]
+        report = sqlrag.delete_documents(kb, folder=tmp_path / "docs2")
+        assert report.deleted == []
+        assert report.notices == [f"No document was read from the folder '{docs}2'; did you mean {docs!r}?"]
+
+    def test_a_folder_is_one_of_several_conditions(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        docs = tmp_path / "docs"
+        sqlrag.add_documents({"own.md": b"# Own"}, kb)
+        assert sqlrag.delete_documents(kb, folder=docs, doc_ids=["a.md", "own.md", "none.md"]).deleted == ["a.md"]
+        assert [one.path for one in folders_of(kb)[0]] == [str(docs.resolve())]
+        assert update_embeddings(docs, kb, verbose=False).added == ["a.md"]
+        report = sqlrag.delete_documents(kb, folder=docs)
+        assert (report.deleted, folders_of(kb)[0]) == (["a.md", "sub/b.md"], [])
+        assert rows(kb, "SELECT doc_id FROM source_documents") == [("own.md",)]
 
     def test_a_folder_that_is_gone_for_good_is_forgotten_without_documents(self, tmp_path):
         kb = build(tmp_path, **self.FILES)

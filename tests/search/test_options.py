@@ -226,7 +226,13 @@ class TestOtherFunctions:
 
     @pytest.mark.parametrize(
         ("name", "values"),
-        [("doc_ids", NOT_STRINGS), ("checksum", (5, True, b"a", ["a"])), *FILTERS.items()],
+        [
+            ("doc_ids", NOT_STRINGS),
+            ("checksum", (5, True, b"a", ["a"])),
+            ("folder", (5, b"a", "", "a\0")),
+            ("dry_run", NOT_A_FLAG),
+            *FILTERS.items(),
+        ],
     )
     def test_delete_documents(self, tmp_path, name, values):
         with Store.create(tmp_path / "kb.duckdb", 8) as store:

@@ -10,6 +10,7 @@ KEPT = {
     "db_path": "the file is the one that is served",
     "store": "the file is the one that is served",
     "input_dir": "the folder is the one that the server was started with",
+    "folder": "it is a folder of the server's machine",
     "path": "a route writes its own temporary file",
     "json_path": "a route writes its own temporary file",
     "overwrite": "a route writes its own temporary file",

@@ -6,15 +6,17 @@ import json
 import logging
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from sqlrag.arguments import counted, first_lines
+from sqlrag.arguments import counted, first_lines, meant_or_there
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
+from sqlrag.engines.duckdb.rows import UNKNOWN, read_states, real_folder, root_of
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql, run_script
 from sqlrag.engines.duckdb.statements import register
 from sqlrag.errors import InputError
@@ -549,7 +551,8 @@ class DeleteReport(Printable):
     """What :func:`sqlrag.delete_documents` did: the ids of the deleted documents, and of those not in the file.
 
     ``chunks`` is how many chunks were deleted with them, ``run_id`` names the run in ``ingest_log``, ``notices`` say
-    why no document met the conditions, and which tables and folders no update reads any more.
+    why no document met the conditions, and which tables and folders no update reads any more. With ``dry_run`` nothing
+    was done, ``run_id`` is "", and the others say what would be.
     """
 
     deleted: list[str]
@@ -557,27 +560,36 @@ class DeleteReport(Printable):
     chunks: int
     run_id: str
     notices: list[str] = field(default_factory=list)
+    dry_run: bool = False
 
     def __str__(self) -> str:
         """Return the report as lines for a terminal."""
-        deleted = f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} deleted"
+        done = "would be deleted" if self.dry_run else "deleted"
+        deleted = f"{counted(len(self.deleted), 'document')} with {counted(self.chunks, 'chunk')} {done}"
         lines = [f"{deleted}, {len(self.unknown):,} unknown"]
-        lines += first_lines(self.deleted, "  deleted: ")
+        lines += first_lines(self.deleted, f"  {done}: ")
         return "\n".join([*lines, *first_lines(self.unknown, "  unknown: "), *(f"  {one}" for one in self.notices)])
 
 
 def delete_documents(
-    database: Database, doc_ids: Sequence[str] | None, checksum: str | None, filters: Mapping[str, Any]
+    database: Database,
+    doc_ids: Sequence[str] | None,
+    checksum: str | None,
+    filters: Mapping[str, Any],
+    *,
+    dry_run: bool = False,
 ) -> DeleteReport:
-    """Delete the documents that meet every condition that is not None, in one transaction.
+    """Delete the documents that meet every condition that is not None, in one transaction, or only say which they are.
 
-    ``filters`` are the parameters of the search macros: collection, tags_any, tags_all, metadata.
+    ``filters`` are the parameters of the search macros: collection, tags_any, tags_all, metadata; and the ``folder``.
     """
     started, began = now(), time.perf_counter()
-    run_id = metadata.new_run_id(started)
     names = ("collection", "tags_any", "tags_all", "metadata")
     conditions = {"doc_ids": doc_ids, "checksum": checksum, **{name: filters.get(name) for name in names}}
-    with database.transaction() as con:
+    collection, folder = filters.get("collection"), filters.get("folder")
+    given = {name for name, value in conditions.items() if value is not None}
+    notices = []
+    with _reading(database) if dry_run else database.transaction() as con:
         chosen = [row[0] for row in con.execute(read_sql("index/chosen_documents"), conditions).fetchall()]
         wanted = list(dict.fromkeys(doc_ids or []))
         known = set(con.execute(read_sql("index/known_documents"), {"doc_ids": wanted}).fetchall())
@@ -585,32 +597,59 @@ def delete_documents(
             # Chunks whose document somebody deleted by SQL.
             chosen += [doc_id for doc_id in wanted if (doc_id,) in known and doc_id not in chosen]
         unknown = [doc_id for doc_id in wanted if (doc_id,) not in known]
+        folders = metadata.known_folders(con)
+        if folder is not None:
+            roots = _roots(con)
+            there = sorted({*roots.values(), *(path for _, path in folders)} - {UNKNOWN})
+            ours = {path for path in there if real_folder(path) == folder}
+            chosen = [doc_id for doc_id in chosen if roots.get(doc_id) in ours]
+            folders = [one for one in folders if one[1] in ours]
+            if not ours:
+                notices.append(f"No document was read from the folder {folder!r}; {meant_or_there(folder, there)}")
         found = con.execute("SELECT count(*) FROM documents WHERE doc_id IN (SELECT unnest($1))", [chosen]).fetchall()
         chunks = int(found[0][0])
-        collection = filters.get("collection") or [""]
-        is_whole = [name for name, value in conditions.items() if value is not None] == ["collection"]
-        tables = row_tables.drop(con, collection) if is_whole else []  # first: DuckDB 1.3 drops no changed table
+        is_whole = given <= {"collection"} and not (folder is None and collection is None)
+        folders = [one for one in folders if is_whole and (collection is None or one[0] in collection)]
+        tables = [
+            name for name in row_tables.sources(con) if is_whole and folder is None and name in (collection or ())
+        ]
+        verb = "would be" if dry_run else "is"
+        notices += [f"The table {name} {verb} forgotten, too: no update reads it." for name in tables]
+        notices += [
+            f"The folder {path} of {name} {verb} forgotten, too: update_embeddings reads it when it is named."
+            for name, path in folders
+        ]
+        if dry_run:
+            return DeleteReport(chosen, unknown, chunks, "", notices, dry_run)
+        row_tables.drop(con, tables)  # first: DuckDB 1.3 drops no changed table
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
-        folders = [one for one in metadata.known_folders(con) if one[0] in collection] if is_whole else []
-        for name in {name for name, _ in folders}:
-            metadata.clear_failures(con, metadata.failed_documents(con, name))
+        failed = {name: metadata.failed_documents(con, name) for name, _ in folders}
         metadata.forget_folders(con, folders)
+        left = {name for name, _ in metadata.known_folders(con)}
+        metadata.clear_failures(con, [doc_id for name in failed if name not in left for doc_id in failed[name]])
         refresh_counts(con)
         run = metadata.RunRow(
-            run_id,
+            metadata.new_run_id(started),
             "delete",
             started,
-            collection=collection[0] if len(collection) == 1 else "",
+            collection=collection[0] if collection and len(collection) == 1 else "",
             removed=len(chosen),
             seconds={"store": time.perf_counter() - began},
         )
         metadata.log_run(con, run)
-    notices = [f"The table {name} is forgotten, too: no update reads it." for name in tables]
-    notices += [
-        f"The folder {path} of {name} is forgotten, too: update_embeddings reads it when it is named."
-        for name, path in folders
-    ]
-    report = DeleteReport(chosen, unknown, chunks, run_id, notices)
-    log.info("[%s] %s: %s", run_id, database.path, str(report).splitlines()[0])
+    report = DeleteReport(chosen, unknown, chunks, run.run_id, notices)
+    log.info("[%s] %s: %s", run.run_id, database.path, str(report).splitlines()[0])
     return report
+
+
+@contextmanager
+def _reading(database: Database) -> Iterator[duckdb.DuckDBPyConnection]:
+    with database.working():
+        yield database.cursor()
+
+
+def _roots(con: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the folders that documents were read from, by their ids."""
+    roots = {doc_id: root_of(doc_id, one) for doc_id, one in read_states(con).items() if one.chunk_policy is not None}
+    return {doc_id: root for doc_id, root in roots.items() if root is not None}

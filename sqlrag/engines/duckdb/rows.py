@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from copy import deepcopy
 from functools import partial
@@ -21,7 +22,7 @@ from sqlrag.errors import InputError, NotFoundError, StoreError
 from sqlrag.links import is_markdown
 from sqlrag.normalize import clean_name
 from sqlrag.ranking.results import RESULT_KEYS
-from sqlrag.types import ROW, Candidate, Document
+from sqlrag.types import DEFAULT_COLLECTION, ROW, Candidate, Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +51,26 @@ class SourceState(NamedTuple):
     modified_at: datetime | None
     chunk_policy: str | None
     is_whole: bool
+
+
+# The folder of documents that came from another format, in which it is not stored.
+UNKNOWN = "?"
+
+
+def relative(doc_id: str, collection: str) -> str:
+    """Return the path below its folder that a document of a collection has."""
+    return doc_id.removeprefix("" if collection == DEFAULT_COLLECTION else f"{collection}:")
+
+
+def real_folder(path: str | os.PathLike[str]) -> str:
+    """Return the folder that a path leads to, by whatever links, as folders are compared."""
+    return clean_name(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111 - Path.expanduser may raise
+
+
+def root_of(doc_id: str, state: SourceState) -> str | None:
+    """Return the folder that a document was read from, "?" where that is not known, None where a program gave it."""
+    name = "/" + relative(doc_id, state.collection)
+    return (state.file_path.removesuffix(name) or "/") if state.file_path.endswith(name) else None
 
 
 class Slice(NamedTuple):

@@ -341,8 +341,9 @@ class TestWriting:
             {"tags_all": ["all", "o"]},
             {"checksum": "sum of pump.md"},
         ):
-            reports = [one.delete_documents(**asked) for one in (store, twin)]
-            assert len({(*r.deleted, *r.unknown, r.chunks, *r.notices) for r in reports}) == 1
+            both = [one.delete_documents(**asked, dry_run=dry) for dry in (True, False) for one in (store, twin)]
+            assert len({(*r.deleted, *r.unknown, r.chunks, *r.notices) for r in both}) == 1
+            assert [r.dry_run for r in both] == [True, True, False, False]
             assert store.chunks() == twin.chunks()
         assert store.chunks() == []
         assert store.check() == []
@@ -357,6 +358,8 @@ class TestWriting:
             store.delete_chunks()
         with pytest.raises(InputError):
             store.delete_documents()
+        with pytest.raises(InputError, match="A store in Postgres knows no folders"):
+            store.delete_documents(folder="docs")
 
     def test_adding(self, store, twin):
         new = [Chunk("sun.md", 0, "At night they rest.", given_id="night"), Chunk("new.md", 0, "A goose.")]
