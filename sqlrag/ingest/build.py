@@ -18,7 +18,8 @@ from sqlrag.engines.duckdb.files import check_memory_limit, check_output
 from sqlrag.engines.duckdb.metadata import initialize, policy_text, refresh_counts
 from sqlrag.engines.duckdb.model_fit import model_fit
 from sqlrag.engines.duckdb.rewrite import new_file
-from sqlrag.errors import InputError, ModelMismatchError, NotFoundError
+from sqlrag.engines.duckdb.rows import real_folder
+from sqlrag.errors import InputError, ModelMismatchError, NotFoundError, SqlragError, StoreExistsError
 from sqlrag.ingest.chunk import check_policy
 from sqlrag.ingest.folder import MAX_BYTES, document_id, existing_folder, find_files, read_document
 from sqlrag.ingest.kept import Kept
@@ -222,7 +223,10 @@ def prepare_file(
     lexical.check_stemmer(stemmer)
     check_memory_limit(memory_limit)
     existing_folder(input_dir)  # before the output: a folder that is not there is the first mistake to mend
-    output = check_output(output_db, overwrite=overwrite)
+    try:
+        output = check_output(output_db, overwrite=overwrite)
+    except StoreExistsError as error:
+        raise StoreExistsError(error.path, f"{error}{_to_add(input_dir, output_db)}") from None
     check_replaceable(output)
     check_suffix(output)
     files, skipped = find_files(input_dir, patterns=patterns, ignore=ignore)
@@ -434,6 +438,22 @@ def _report_unfinished(run: Run, files: Sequence[Path], written: set[str], skip_
         with run.reporting(path):
             doc_ids.append(document_id(path, run.root, collection=run.collection))
     run.report_unfinished(doc_id for doc_id in doc_ids if doc_id not in done)
+
+
+def _to_add(folder: str | os.PathLike[str], db_path: str | os.PathLike[str]) -> str:
+    """Return which folders a file has and how another one is added, "" where it has this one, or none."""
+    from sqlrag.ingest.update import folders_of
+
+    with suppress(SqlragError):
+        known = folders_of(db_path, wait_seconds=0)[0]
+        if known and real_folder(folder) not in [real_folder(one.path) for one in known]:
+            there = ", ".join(f"{one.path} (collection {one.collection})" for one in known[:5])
+            call = f"input_dir={os.fspath(folder)!r}, db_path={os.fspath(db_path)!r}, collection='NAME'"
+            return (
+                f" It has {there}{' …' * (len(known) > 5)}. To add this folder as a collection of its own: "
+                f"update_embeddings({call})."
+            )
+    return ""
 
 
 def _check_weight(header_weight: float) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from sqlrag import Store, hybrid_query, prepare_embeddings, update_embeddings
+from sqlrag.arguments import with_commands
 from sqlrag.cancellation import Stopped, Work, pause
 from sqlrag.embedders import PROBE_TEXT
 from sqlrag.errors import (
@@ -595,6 +596,19 @@ class TestWholeOrNotAtAll:
         assert left_behind(tmp_path) == []
         build(tmp_path, options={"overwrite": True})
         assert rows(path, "SELECT doc_id FROM source_documents ORDER BY ALL") == [("a.md",), ("b.md",)]
+
+    def test_another_folder_for_a_file_that_is_there_is_told_how_to_be_added(self, tmp_path):
+        path = build(tmp_path, a_md="alpha")
+        docs, notes = tmp_path / "docs", write(tmp_path / "notes", n_md="note")
+        with pytest.raises(StoreExistsError, match=r"brings it up to date\.$"):
+            prepare_embeddings(docs, path, **HASHING)
+        with pytest.raises(StoreExistsError) as refused:
+            prepare_embeddings(notes, path, **HASHING)
+        call = f"update_embeddings(input_dir={str(notes)!r}, db_path={str(path)!r}, collection='NAME')"
+        told = f"It has {docs.resolve()} (collection default). To add this folder as a collection of its own: {call}."
+        assert told in str(refused.value)
+        command = f"sqlrag update '{notes}' --db '{path}' --collection NAME"
+        assert with_commands(str(refused.value)).endswith(f": {command}.")
 
     def test_what_is_no_store_is_never_overwritten(self, tmp_path):
         write(tmp_path / "docs", a_md="alpha")
