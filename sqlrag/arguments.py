@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -155,12 +155,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"{shortened(name)!r}" for name in names)
 
 
-def refuse_unknown_names(function: str, valid: Iterable[str], given: Iterable[str]) -> None:
-    """Raise TypeError for a keyword that a function does not take, as Python does, with the one that is like it."""
+def refuse_unknown_names(function: str, valid: Collection[str], given: Iterable[str]) -> None:
+    """Raise TypeError for a keyword that a function does not take, as Python does, with what is like it or there."""
     unknown = sorted(set(given).difference(valid))
     if unknown:
-        meant = nearest(unknown[0], valid)
-        hint = f". Did you mean {meant!r}?" if meant else ""
+        names = [name for name in valid if name not in ("self", "cls")]
+        meant = nearest(unknown[0], names)
+        hint = f". Did you mean {meant!r}?" if meant else f"; it takes {', '.join(names)}" * bool(names)
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}{hint}")
 
 

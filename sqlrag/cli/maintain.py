@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
@@ -159,6 +160,10 @@ def check(
             with open_one(path, wait_seconds=wait) as store:
                 for notice in _markup_notices(store):
                     write_message(notice)
+    if problems and not is_address(path):
+        of_bytes = any(problem.check == "damaged_blocks" for problem in problems)
+        remedy = "Copy a backup, or make the file anew" if of_bytes else f"sqlrag repair {shlex.quote(str(path))}"
+        write_message(f"remedy: {remedy}")
     rows = [problem._asdict() for problem in problems]
     lines = [f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'} found", *_lines(problems)]
     write_rows(rows, ["check", "rule", "rows", "examples"], form, "\n".join(lines))

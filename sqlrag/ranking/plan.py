@@ -608,7 +608,7 @@ def option_of(function: Callable[..., Any], name: str) -> Option | None:
 
 def refuse_unknown(function: str, taken: Any, given: Mapping[str, Any]) -> None:
     """Raise TypeError for a name that is no option of ``taken``, as Python does for a parameter."""
-    refuse_unknown_names(function, {*taken.__optional_keys__, "top_k"}, given)
+    refuse_unknown_names(function, sorted({*taken.__optional_keys__, "top_k"}), given)
 
 
 def canonical(given: Mapping[str, Any]) -> dict[str, Any]:

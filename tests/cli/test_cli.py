@@ -424,6 +424,7 @@ def test_check_finds_what_is_broken_and_says_so_by_its_exit_code(kb, tmp_path):
     with duckdb.connect(str(path)) as con:
         con.execute("DELETE FROM source_documents WHERE doc_id = 'mango.md'")
     bad = run("check", path)
+    assert f"remedy: sqlrag repair {path}" in bad.stderr
     assert bad.exit_code == 1
     assert "chunks_without_source: 1 row" in bad.stdout
     assert "mango.md" in bad.stdout

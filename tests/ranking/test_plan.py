@@ -124,6 +124,8 @@ class TestPython:
             sqlrag.vector_query("zebra", file, fusion="rrf")
         with pytest.raises(TypeError, match="codes_pool"):
             sqlrag.vector_query("zebra", file, codes_pool=5)
+        with pytest.raises(TypeError, match=r"cluster\(\) got .* 'collection'; it takes rows, clusters, by, period$"):
+            sqlrag.cluster(file, collection="zoo")
 
 
 class TestAliases:

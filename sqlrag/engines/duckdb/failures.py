@@ -240,7 +240,7 @@ def public(what: F) -> F:
 
 def _guarded(function: F) -> F:
     code = function.__code__
-    known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     positional = code.co_varnames[: code.co_argcount]
     takes_any = bool(code.co_flags & inspect.CO_VARKEYWORDS)  # what else they may be is checked by the function
 
