@@ -123,7 +123,7 @@ def test_fault_S6_code_of_others_is_named_refused_and_repaired(kb, case):
         return
     found = {problem.check: problem for problem in check(kb)}["changed_objects"]
     assert any(words in example for example in found.examples)
-    for use in (
+    uses = (
         lambda: Store(kb),
         lambda: Store(kb, read_only=False),
         lambda: Stores([kb]),
@@ -131,7 +131,9 @@ def test_fault_S6_code_of_others_is_named_refused_and_repaired(kb, case):
         lambda: compact(kb),
         lambda: convert(kb, kb.with_suffix(".ragmd")),
         lambda: sqlrag.add_documents({"c.md": b"c"}, kb),
-    ):
+    )
+    # Each opens the file in one way, so that one case shows for all how it is refused.
+    for use in uses if case == "a view" else uses[:1]:
         with pytest.raises(NotAStoreError) as refused:
             use()
         assert words.split()[0] in str(refused.value)
