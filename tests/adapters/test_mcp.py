@@ -18,6 +18,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from typer.testing import CliRunner
 
 import sqlrag
 from sqlrag import network
@@ -26,6 +27,7 @@ from sqlrag.answers.answer import prepare_prompt
 from sqlrag.answers.prompt import harmless
 from sqlrag.answers.window import estimate_tokens
 from sqlrag.cancellation import checkpoint
+from sqlrag.cli import app
 from tests.support.handbook import HANDBOOK
 from tests.support.helpers import ROOT, build, ids, python
 from tests.support.stores import make_small_store
@@ -41,13 +43,12 @@ QUICK = {"SQLRAG_WAIT_SECONDS": "0.2"}
 TOOLS = ["search", "read", "sources", "ask"]
 STRUCTURED = ["hybrid_query", "get_source_documents", "answer_sources", "corpus_info"]
 WRITE = """
-import sys, time, numpy as np, sqlrag
+import sys, numpy as np, sqlrag
 with sqlrag.Store(sys.argv[1], read_only=False, wait_seconds=0) as store:
     chunks = [sqlrag.Chunk("z.md", 0, "zebra crossing")]
     store.upsert([sqlrag.Document("z.md", "zebra crossing")], chunks, np.eye(64)[:1])
-    print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
 """
+HOLD = "import duckdb, sys; con = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 # Loads a model that writes to standard output, by Python and past it.
 NOISY = """
 import os, sys
@@ -82,7 +83,7 @@ def open_to_all(kb):
 
 @pytest.fixture(scope="module")
 def with_key(kb):
-    with http_server(kb, "--api-key-env", "THE_KEY", THE_KEY=KEY) as address:
+    with http_server(kb, "--api-key-env", "THE_KEY", "--allow-host", "kb.Example.org", THE_KEY=KEY) as address:
         yield address
 
 
@@ -113,6 +114,16 @@ def http_server(path, *options, **env):
     assert (out, err) == ("", "")
 
 
+@contextmanager
+def holder_of(path):
+    """Let another process hold a file for writing."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], text=True, **pipes) as holder:
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+        holder.stdin.close()
+
+
 @asynccontextmanager
 async def client_of(server, key=None):
     """Yield a client of a server, process or address; with a key, one that sends it."""
@@ -120,7 +131,7 @@ async def client_of(server, key=None):
         async with Client(server, read_timeout_seconds=60) as client:
             yield client
         return
-    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"})
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=60)
     async with http, Client(streamable_http_client(server, http_client=http)) as client:
         yield client
 
@@ -186,10 +197,11 @@ class TestCompact:
     @pytest.mark.parametrize("mode", ["hybrid", "vector", "lexical"])
     def test_fault_U13_most_of_a_reply_is_from_the_passages(self, handbook, mode):
         questions = ("How do I filter by tag?", "Who may ask the server?", "what is a chunk", "update a file")
-        for question in questions:
-            (found,) = ask(in_process(handbook), ("search", {"query": question, "mode": mode}))
+        replies = ask(in_process(handbook), *(("search", {"query": text, "mode": mode}) for text in questions))
+        with sqlrag.Store(handbook) as store:
+            expected = [getattr(store, f"{mode}_query")(question) for question in questions]
+        for found, rows in zip(replies, expected, strict=True):
             text = text_of(found)
-            rows = getattr(sqlrag, f"{mode}_query")(question, handbook)
             shown = passages(text)
             assert [head.split(" | ")[0] for head, _, _ in shown] == [
                 f"[{number}] {row['node_id']}" for number, row in enumerate(rows, 1)
@@ -295,9 +307,8 @@ class TestTools:
             assert ":func:" not in field["description"]
 
     @pytest.mark.parametrize("make", [in_process, by_stdio], ids=["in process", "stdio"])
-    @pytest.mark.parametrize(
-        "arguments",
-        [
+    def test_results_are_those_of_python(self, kb, make):
+        asked = [
             {"query_text": "mango fruit"},
             {"query_text": "pump", "top_k": 2},
             {"query_text": "mango", "fusion": "convex", "alpha": 0.6},
@@ -305,15 +316,14 @@ class TestTools:
             {"query_text": '"sweet fruit"', "syntax": True, "collection": "default"},
             {"query_text": "nothing of it", "tags_all": ["none"]},
             {"query_text": "sweet mango", "context": "section", "context_chars": 100},
-        ],
-        ids=lambda arguments: arguments["query_text"],
-    )
-    def test_results_are_those_of_python(self, kb, make, arguments):
-        expected = sqlrag.hybrid_query(db_path=kb, **arguments)
-        (found,) = ask(make(kb), ("hybrid_query", arguments))
+        ]
         left_out = ("source_doc", "shown", "context_shown")
-        rows = [{key: value for key, value in row.items() if key not in left_out} for row in expected]
-        assert given(found) == {"results": rows, "notices": expected.notices}  # floats to the last bit
+        found = ask(make(kb), *(("hybrid_query", arguments) for arguments in asked))
+        for result, arguments in zip(found, asked, strict=True):
+            expected = sqlrag.hybrid_query(db_path=kb, **arguments)
+            rows = [{key: value for key, value in row.items() if key not in left_out} for row in expected]
+            # Floats to the last bit.
+            assert given(result) == {"results": rows, "notices": expected.notices}, arguments
 
     def test_answers_fit_their_schemas(self, kb):
         calls = {
@@ -550,20 +560,6 @@ class TestFailures:
         assert re.search(said, failure(result), re.DOTALL)
         assert not re.search("pydantic|validation error", failure(result))
 
-    @pytest.mark.slow
-    def test_a_file_that_is_not_there_and_then_is(self, kb, tmp_path):
-        path = tmp_path / "later.duckdb"
-
-        async def run():
-            async with client_of(by_stdio(path)) as client:
-                before = await client.call_tool("hybrid_query", {"query_text": "mango"})
-                path.write_bytes(kb.read_bytes())
-                return before, await client.call_tool("hybrid_query", {"query_text": "mango"})
-
-        before, after = asyncio.run(run())
-        assert "later.duckdb" in failure(before)
-        assert given(after)["results"]
-
     def test_a_call_past_its_time_ends(self, kb, monkeypatch):
         ended = threading.Event()
 
@@ -610,18 +606,22 @@ class TestFailures:
 
 class TestProcesses:
     @pytest.mark.slow
-    def test_another_process_updates_the_file_between_two_calls(self, kb, tmp_path):
-        path = tmp_path / "kb.duckdb"
-        path.write_bytes(kb.read_bytes())
+    def test_the_file_comes_and_changes_between_calls(self, kb, tmp_path):
+        path = tmp_path / "later.duckdb"
+        asked = ("hybrid_query", {"query_text": "zebra crossing", "top_k": 1})
 
         async def run():
             async with client_of(by_stdio(path)) as client:
-                before = await client.call_tool("hybrid_query", {"query_text": "zebra crossing", "top_k": 1})
-                # It opens the file for writing at once: the server does not hold it.
-                await asyncio.to_thread(python, WRITE, path, 0)
-                return before, await client.call_tool("hybrid_query", {"query_text": "zebra crossing", "top_k": 1})
+                missing = await client.call_tool(*asked)
+                path.write_bytes(kb.read_bytes())
+                before = await client.call_tool(*asked)
+                # Another process opens the file for writing at once: the server does not hold it.
+                await asyncio.to_thread(python, WRITE, path)
+                return missing, before, await client.call_tool(*asked)
 
-        before, after = asyncio.run(run())
+        missing, before, after = asyncio.run(run())
+        assert "later.duckdb" in failure(missing)
+        assert len(given(before)["results"]) == 1
         assert [row["node_id"] for row in given(before)["results"]] != ["z.md#0"]
         assert [row["node_id"] for row in given(after)["results"]] == ["z.md#0"]
 
@@ -629,12 +629,9 @@ class TestProcesses:
     def test_a_file_that_another_process_holds(self, kb, tmp_path):
         path = tmp_path / "kb.duckdb"
         path.write_bytes(kb.read_bytes())
-        command = [sys.executable, "-c", WRITE, str(path), "60"]
-        with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout.readline() == "held\n"
+        with holder_of(path) as holder:
             (result,) = ask(by_stdio(path), ("hybrid_query", {"query_text": "mango"}))
-            writer.kill()
-        assert f"is in use by process {writer.pid}" in failure(result)
+        assert f"is in use by process {holder.pid}" in failure(result)
 
     @pytest.mark.slow
     def test_standard_output_has_nothing_but_the_protocol(self, kb, tmp_path):
@@ -746,21 +743,18 @@ class TestProcesses:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("transport", ["stdio", "http"])
-    def test_calls_at_once(self, kb, transport):
-        questions = ["mango", "pump seal", "lychee", "shopping list"] * 6
+    def test_calls_at_once(self, kb, transport, request):
+        questions = ["mango", "pump seal", "lychee", "shopping list"]
         expected = [[(row["node_id"], row["score"]) for row in sqlrag.hybrid_query(q, kb)] for q in questions]
+        server = by_stdio(kb) if transport == "stdio" else request.getfixturevalue("open_to_all")
 
-        async def run(server):
+        async def run():
             async with client_of(server) as client:
-                calls = (client.call_tool("hybrid_query", {"query_text": question}) for question in questions)
+                calls = (client.call_tool("hybrid_query", {"query_text": question}) for question in questions * 6)
                 return await asyncio.gather(*calls)
 
-        if transport == "stdio":
-            results = asyncio.run(run(by_stdio(kb)))
-        else:
-            with http_server(kb) as address:
-                results = asyncio.run(run(address))
-        assert [[(row["node_id"], row["score"]) for row in given(r)["results"]] for r in results] == expected
+        results = asyncio.run(run())
+        assert [[(row["node_id"], row["score"]) for row in given(r)["results"]] for r in results] == expected * 6
 
     def test_without_the_extra_the_message_says_how_to_install_it(self, kb):
         code = (
@@ -793,7 +787,7 @@ class TestHttp:
     def post(self, address, **headers):
         body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         accept = {"Accept": "application/json, text/event-stream"}
-        return httpx2.post(address, json=body, headers={**accept, **headers})
+        return httpx2.post(address, json=body, headers={**accept, **headers}, timeout=60)
 
     @pytest.mark.parametrize("mode", ["auto", "legacy"])
     def test_results_are_those_of_python(self, kb, open_to_all, mode):
@@ -841,17 +835,9 @@ class TestHttp:
         assert answer.json()["detail"] == "The body is larger than 262,144 bytes; send several requests."
 
     @pytest.mark.slow
-    def test_fault_S28_a_client_elsewhere_is_told_neither_a_process_nor_a_variable(self, kb, tmp_path):
-        path = tmp_path / "kb.duckdb"
-        path.write_bytes(kb.read_bytes())
-        command = [sys.executable, "-c", WRITE, str(path), "60"]
-        with (
-            http_server(path) as address,
-            subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as writer,
-        ):
-            assert writer.stdout.readline() == b"held\n"
-            (result,) = ask(address, ("hybrid_query", {"query_text": "mango"}))
-            writer.kill()
+    def test_fault_S28_a_client_elsewhere_is_told_neither_a_process_nor_a_variable(self, kb, open_to_all):
+        with holder_of(kb):
+            (result,) = ask(open_to_all, ("hybrid_query", {"query_text": "mango"}))
         assert failure(result).endswith(": kb.duckdb is in use by another program. Try again in a moment.")
 
     @pytest.mark.parametrize(("levels", "status"), [(150, 200), (100_000, 400)])
@@ -864,13 +850,15 @@ class TestHttp:
         assert "recursion limit" in answer.text if status == 400 else answer.json()["result"]["isError"]
 
     @pytest.mark.slow
-    def test_names_that_are_allowed(self, kb):
-        with http_server(kb, "--allow-host", "kb.Example.org") as address:
-            assert self.post(address, Host="kb.example.org").status_code == 200
-            assert self.post(address, Host="kb.example.org:8443").status_code == 200
-            assert self.post(address, Origin="https://kb.example.org").status_code == 200
-            assert self.post(address, Host="KB.example.ORG:8443", Origin="https://KB.example.org").status_code == 200
-            assert self.post(address, Host="kb.example.org.evil.example").status_code == 421
+    def test_names_that_are_allowed(self, with_key):
+        for status, headers in (
+            (200, {"Host": "kb.example.org"}),
+            (200, {"Host": "kb.example.org:8443"}),
+            (200, {"Origin": "https://kb.example.org"}),
+            (200, {"Host": "KB.example.ORG:8443", "Origin": "https://KB.example.org"}),
+            (421, {"Host": "kb.example.org.evil.example"}),
+        ):
+            assert self.post(with_key, **{"X-API-Key": KEY, **headers}).status_code == status, headers
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "kb.example.org", "::"])
     def test_others_need_a_key(self, kb, host):
@@ -892,24 +880,17 @@ class TestHttp:
         ],
     )
     def test_wrong_options(self, kb, options, said):
-        done = subprocess.run(
-            [sys.executable, "-m", "sqlrag", "mcp", str(kb), "--http", *options],
-            env=environment(), capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode in (1, 2)
+        done = CliRunner().invoke(app, ["mcp", str(kb), "--http", *options])
+        assert done.exit_code in (1, 2)
         assert done.stdout == ""
         assert said in " ".join(done.stderr.split())
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         "options", [("--host", "0.0.0.0"), ("--port", "1"), ("--api-key-env", "KEY"), ("--allow-host", "x")]
     )
     def test_options_of_http_without_it(self, kb, options):
-        done = subprocess.run(
-            [sys.executable, "-m", "sqlrag", "mcp", str(kb), *options],
-            env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 2
+        done = CliRunner().invoke(app, ["mcp", str(kb), *options])
+        assert done.exit_code == 2
         assert f"{options[0]} needs --http" in " ".join(done.stderr.replace("│", " ").split())
 
     @pytest.mark.slow

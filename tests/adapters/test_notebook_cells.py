@@ -173,9 +173,9 @@ class TestIPython:
         assert "Candidate macros" not in str(caught.value)
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.parametrize(
-        ("options", "told"),
-        {
+    def test_options_that_there_are_not_and_metadata_that_is_no_text(self, shell):
+        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "n = 4")
+        for options, told in {
             "top_k := 5": "%%search has no option 'top_k'; did you mean 'k'? There are: alpha, b, ",
             "K := 5, colection := ['a']": "%%search has no option 'colection'; did you mean 'collection'? There are: ",
             "3": "Options of %%search have names: k := 3. There are: alpha, b, ",
@@ -185,14 +185,11 @@ class TestIPython:
             "metadata := {'score': {'$gte': 4}}": """metadata := '{"score":{"$gte":4}}'""",
             """metadata := {"it's": 4.5}""": """metadata := '{"it''s":4.5}'""",
             """k := 3, metadata := {"lang": "en"}""": """metadata := '{"year": {"$gte": 2024}}'""",
-        }.items(),
-    )
-    def test_options_that_there_are_not_and_metadata_that_is_no_text(self, shell, options, told):
-        run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "n = 4")
-        with pytest.raises(InputError) as caught:
-            run(shell, f"%%search {options}\nlate")
-        assert told in str(caught.value)
-        assert "Error" not in str(caught.value)
+        }.items():
+            with pytest.raises(InputError) as caught:
+                run(shell, f"%%search {options}\nlate")
+            assert told in str(caught.value), options
+            assert "Error" not in str(caught.value)
         run(shell, "%sqlrag --close")
 
     def test_a_question_has_the_variables_of_the_notebook(self, shell):
@@ -349,9 +346,11 @@ class TestIPython:
         assert len(run(shell, "%sql FROM v")) == 2
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.parametrize(
-        ("value", "bound"),
-        {
+    def test_values_of_numpy_and_of_data_frames_are_bound(self, shell):
+        pytest.importorskip("polars", reason="needs polars, which the notebook extra brings")
+        run(shell, "%load_ext sqlrag", "import numpy as np, pandas as pd, polars as pl\nfrom datetime import date")
+        con = run(shell, "%sqlrag kb.duckdb")
+        for value, bound in {
             "pd.Series(pd.to_datetime(['2024-01-01', None]))": [datetime(2024, 1, 1), None],
             "pd.DatetimeIndex(['2024-01-01'])": [datetime(2024, 1, 1)],
             "np.array(['2024-01-01'], 'datetime64[ns]')": [datetime(2024, 1, 1)],
@@ -368,14 +367,9 @@ class TestIPython:
             "range(2)": [0, 1],
             "{'a': np.int64(1)}": {"a": 1},
             "b'a'": b"a",
-        }.items(),
-    )
-    def test_values_of_numpy_and_of_data_frames_are_bound(self, shell, value, bound):
-        pytest.importorskip("polars", reason="needs polars, which the notebook extra brings")
-        run(shell, "%load_ext sqlrag", "import numpy as np, pandas as pd, polars as pl\nfrom datetime import date")
-        con = run(shell, f"v = {value}", "%sqlrag kb.duckdb")
-        run(shell, "%sql CREATE TEMP TABLE t AS SELECT $v AS v")
-        assert con.execute("FROM t").fetchall() == [(bound,)]
+        }.items():
+            run(shell, f"v = {value}", "%sql CREATE OR REPLACE TEMP TABLE t AS SELECT $v AS v")
+            assert con.execute("FROM t").fetchall() == [(bound,)], value
         con.close()
 
     def test_parameters_of_one_statement_that_differ_in_case_alone(self, shell):

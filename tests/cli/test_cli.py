@@ -24,7 +24,9 @@ from sqlrag.cli import app, printing
 from sqlrag.cli.demo import FILE_NAME, QUESTIONS, _is_earlier_demo, handbook_folder
 from sqlrag.embedders.weights import bundle_is_installed
 from sqlrag.ranking.results import RESULT_KEYS
-from tests.support.helpers import ROOT, build, write
+from tests.support import vector_cache
+from tests.support.helpers import ROOT, build, python, write
+from tests.support.vector_cache import remembered
 
 HASHING = ["--provider", "hashing", "--model", "hashing-64"]
 USUAL = ["demo", "build", "search", "ask", "update", "serve", "info"]
@@ -203,7 +205,8 @@ def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
     assert done.returncode == 0
     assert done.stderr.count("chunk-size 600 is lowered") == 1
     assert "note: --chunk-size 600 is lowered" in done.stderr
-    assert "lowered" not in sqlrag_process(*build, cwd=tmp_path).stderr  # the default is no choice
+    build[3] = tmp_path / "kb.duckdb"
+    assert "lowered" not in run(*build).stderr  # the default is no choice
     assert ".py" not in done.stderr
 
 
@@ -628,7 +631,7 @@ def interrupt_a_build(cwd, *options, signum=signal.SIGINT):
     """Build until some vectors are kept; return the exit code, and what was written to stdout and stderr."""
     (cwd / "docs").mkdir()
     page = "\n\n".join(f"## Part {n}\n\n" + f"word{n} " * 120 for n in range(60))
-    for number in range(150):
+    for number in range(60):
         (cwd / "docs" / f"{number}.md").write_text(f"# Page {number}\n\n{page}")
     kept = cwd / "kb.duckdb.embedded"
     with start("prepare-embeddings", "docs", "-o", "kb.duckdb", *HASHING, *options, cwd=cwd) as process:
@@ -710,15 +713,19 @@ def test_ctrl_c_while_overwriting_keeps_the_old_file(kb, tmp_path):
     assert (tmp_path / "kb.duckdb").read_bytes() == kb.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    """Return a folder with big.duckdb, a file of one document that is more than a pipe holds."""
+    folder = tmp_path_factory.mktemp("big")
+    build(folder, "big.duckdb", big_txt="many words in many lines\n" * 20_000)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize("command", ["get-source-documents big.txt#0 --db big.duckdb", "info big.duckdb", "--help"])
-def test_a_reader_that_stops_early_is_no_error(command, tmp_path):
-    (tmp_path / "big").mkdir()
-    (tmp_path / "big" / "big.txt").write_text("many words in many lines\n" * 20_000)  # more than a pipe holds
-    built = sqlrag_process("prepare-embeddings", "big", "-o", "big.duckdb", *HASHING, "--quiet", cwd=tmp_path)
-    assert built.returncode == 0, built.stderr
-    with start(*shlex.split(command), cwd=tmp_path) as process:
+def test_a_reader_that_stops_early_is_no_error(command, big):
+    with start(*shlex.split(command), cwd=big) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode in ((0,) if command != "--help" else (0, 1))
@@ -750,16 +757,26 @@ REDIRECTED = [
     ("get-source-documents", "a.md#0"),
     ("prompt", "kiwi", "--mode", "lexical"),
 ]
+# Runs commands one after the other, with a form feed after each.
+IN_ORDER = """
+import json, sys
+from sqlrag.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["sqlrag", *arguments]
+    try: main()
+    except SystemExit as end: assert not end.code, arguments
+    print("\\f", end="")
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", REDIRECTED, ids=" ".join)
-def test_fault_T22_redirected_output_keeps_every_character(wide, arguments):
+def test_fault_T22_redirected_output_keeps_every_character(wide):
     """As one process with the standard output of a Windows redirect: what is written is UTF-8."""
-    done = sqlrag_process(*arguments, "--db", wide, PYTHONIOENCODING="cp1252", PYTHONUTF8="0", LC_ALL="C")
-    assert done.returncode == 0, done.stderr
-    text = json.loads(done.stdout)[0]["text"] if "json" in arguments else done.stdout
-    assert "Größe, Размер, 東京, €" in text
+    commands = json.dumps([[*arguments, "--db", str(wide)] for arguments in REDIRECTED])
+    written = python(IN_ORDER, commands, PYTHONIOENCODING="cp1252", PYTHONUTF8="0", LC_ALL="C").split("\f")[:-1]
+    for arguments, text in zip(REDIRECTED, written, strict=True):
+        shown = json.loads(text)[0]["text"] if "json" in arguments else text
+        assert "Größe, Размер, 東京, €" in shown, arguments
 
 
 @pytest.mark.slow
@@ -809,8 +826,12 @@ def test_the_handbook_is_found():
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(not bundle_is_installed(), reason="needs the [offline] extra")
-def test_the_demo_answers_and_what_it_prints_works(tmp_path):
-    done = sqlrag_process("demo", cwd=tmp_path)
+def test_the_demo_answers_and_what_it_prints_works(tmp_path, tmp_path_factory):
+    with remembered(tmp_path_factory.getbasetemp()):
+        done = subprocess.run(
+            [sys.executable, vector_cache.__file__, "demo"],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, encoding="utf-8",
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert names_in(tmp_path) == [FILE_NAME]
     answers, _, steps = done.stdout.partition("What to try next")

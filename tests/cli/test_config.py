@@ -62,7 +62,7 @@ class TestUse:
     @pytest.mark.slow
     def test_a_project_from_build_to_search(self, project):
         """Without any option: every collection is built, updated and searched, from a folder below as well."""
-        built = json.loads(started("prepare-embeddings", "--format", "json", cwd=project).stdout)
+        built = json.loads(run("prepare-embeddings", "--format", "json", cwd=project).stdout)
         counts = [(one["collection"], one["documents"], len(one["skipped"])) for one in built["collections"]]
         assert counts == [("fruit", 2, 0), ("machines", 1, 1)]
         with Store(project / "kb.duckdb") as store:
@@ -70,7 +70,7 @@ class TestUse:
             assert (facts["embedding"]["model"], facts["chunking"]["chunk_size"]) == ("hashing-64", 90)
         (project / "docs" / "plum.md").write_text("The plum is sweet.")
         (project / "guides" / "valve.md").write_text("A valve.")
-        updated = json.loads(started("update", "--format", "json", cwd=project / "docs").stdout)
+        updated = json.loads(run("update", "--format", "json", cwd=project / "docs").stdout)
         assert [one["added"] for one in updated] == [["fruit:plum.md"], ["machines:valve.md"]]
         done = started("lexical-query", "sweet", "--format", "json", cwd=project / "docs")
         assert len(json.loads(done.stdout)) == 1
@@ -117,13 +117,15 @@ class TestUse:
 
     @pytest.mark.slow
     def test_another_file_of_the_project_is_updated_from_its_own_folder_or_tables(self, project):
-        options = ("--provider", "hashing", "--model", "hashing-64", "--no-config")
+        options = ("--provider", "hashing", "--model", "hashing-64")
         write(project, notes__tea_md="Tea is hot.")
-        started("build", "notes", "-o", "other.duckdb", *options, cwd=project)
+        run("--no-config", "build", "notes", "-o", "other.duckdb", *options, cwd=project)
         (project / "t.csv").write_text("id,body\n1,A red lamp.\n")
-        started("build", "t.csv", "--key", "id", "--text", "body", "-o", "rows.duckdb", *options, cwd=project)
+        run(
+            "--no-config", "build", "t.csv", "--key", "id", "--text", "body", "-o", "rows.duckdb", *options, cwd=project
+        )
         for file, names in (("other.duckdb", ["default"]), ("rows.duckdb", ["t"])):
-            started("update", file, cwd=project)
+            run("update", file, cwd=project)
             with Store(project / file) as store:
                 assert [
                     one for (one,) in store.cursor().sql("SELECT DISTINCT collection FROM sources").fetchall()
@@ -180,9 +182,9 @@ class TestDiscovery:
     @pytest.mark.slow
     def test_beside_the_file_that_is_named(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
-        started("prepare-embeddings", cwd=project)
+        run("prepare-embeddings", cwd=project)
         search = ["lexical-query", "sweet", "--db", project / "kb.duckdb", "--format", "json"]
-        assert len(json.loads(started(*search, cwd=elsewhere).stdout)) == 1
+        assert len(json.loads(run(*search, cwd=elsewhere).stdout)) == 1
         without = started(*search, "--no-config", cwd=elsewhere)
         assert len(json.loads(without.stdout)) == 2
         assert without.stderr == ""
@@ -191,12 +193,13 @@ class TestDiscovery:
     def test_named_by_option_or_variable(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
         path = project / "sqlrag.toml"
-        started("--config", path, "prepare-embeddings", cwd=elsewhere)
-        for arguments, variable in ((["--config", path], ""), ([f"--config={path}"], ""), ([], str(path))):
-            assert started("info", *arguments, cwd=elsewhere, SQLRAG_CONFIG=variable).stdout.startswith("file ")
-        done = started("info", "--config", "none.toml", cwd=elsewhere, code=1)
+        run("--config", path, "prepare-embeddings", cwd=elsewhere)
+        for arguments in (["--config", path], [f"--config={path}"]):
+            assert started("info", *arguments, cwd=elsewhere).stdout.startswith("file ")
+        assert run("info", cwd=elsewhere, SQLRAG_CONFIG=str(path)).stdout.startswith("file ")
+        done = run("--config", "none.toml", "info", cwd=elsewhere, code=1)
         assert "There is no configuration none.toml" in done.stderr
-        assert "is not a file" in started("info", "--config", ".", cwd=elsewhere, code=2).stderr
+        assert "is not a file" in run("--config", ".", "info", cwd=elsewhere, code=2).stderr
 
 
 class TestRefused:

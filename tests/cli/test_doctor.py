@@ -107,14 +107,16 @@ def test_a_damaged_file_and_the_command_that_mends_it(home):
 def test_a_damaged_block_hides_no_other_file(home):
     """Whichever block it is: what is read first of it differs."""
     good = build(home, a_md="# A\n\nApples.", b_md="# B")
-    whole, states = good.read_bytes(), set()
+    whole, damaged = good.read_bytes(), []
     for start in range(12_288, len(whole), 262_144):
-        damaged = home / "bad.duckdb"
-        damaged.write_bytes(whole[: start + 100] + b"\xde\xad\xbe\xef" * 4 + whole[start + 116 :])
-        done = CliRunner().invoke(app, ["doctor", "bad.duckdb", str(good), "--format", "json"])
-        rows = json.loads(done.stdout)
-        assert "ok" in {state for state, *_ in of(rows, str(good))}
-        states |= {state for state, *_ in of(rows, "bad.duckdb")}
+        damaged.append(f"bad{start}.duckdb")
+        (home / damaged[-1]).write_bytes(whole[: start + 100] + b"\xde\xad\xbe\xef" * 4 + whole[start + 116 :])
+    done = CliRunner().invoke(app, ["doctor", *damaged, str(good), "--format", "json"])
+    rows = json.loads(done.stdout)
+    assert "ok" in {state for state, *_ in of(rows, str(good))}
+    told = [{state for state, *_ in of(rows, name)} for name in damaged]
+    assert all(told)
+    states = set().union(*told)
     assert states >= {"broken", "ok"}
 
 

@@ -292,14 +292,13 @@ class TestPrompt:
     def test_a_plan_is_printed_as_lines(self, kb):
         assert "\\n" not in prompt(kb, "-c", "EXPLAIN SELECT 1").stdout
 
-    @pytest.mark.slow
     def test_a_command_line_that_is_named_and_embed_exclude_each_other(self, kb):
-        done = prompt(kb, "--cli", CLI)
-        assert (done.returncode, "exclude each other" in done.stderr) == (2, True)
+        done = CliRunner().invoke(app, ["shell", str(kb), "--embed", "--cli", str(CLI)])
+        assert (done.exit_code, "exclude each other" in done.stderr) == (2, True)
 
-    @pytest.mark.slow
     def test_a_file_that_is_none_is_refused(self, tmp_path):
-        assert "There is no file" in prompt(tmp_path / "none.duckdb", "-c", "SELECT 1").stderr
+        done = CliRunner().invoke(app, ["shell", str(tmp_path / "none.duckdb"), "--embed", "-c", "SELECT 1"])
+        assert "There is no file" in done.stderr
 
     @pytest.mark.slow
     def test_a_terminal_has_several_lines_history_and_ctrl_c(self, kb, tmp_path):
