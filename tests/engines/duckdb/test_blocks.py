@@ -49,7 +49,7 @@ def flipped(path, target, at):
 
 
 class TestDamage:
-    @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("step", [6, pytest.param(2, marks=pytest.mark.slow)])
     def test_fault_S3_one_byte_in_every_block_is_found_or_harmless(self, updated, tmp_path, step):
         path, layout = updated
         expected, moments = texts(path), random.Random(3)

@@ -55,7 +55,7 @@ def questions() -> list[str]:
     if not NFCORPUS.is_dir():
         pytest.skip("the collection is not beside the project")
     lines = (NFCORPUS / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["text"] for line in random.Random(1).sample(lines, 60)]
+    return [json.loads(line)["text"] for line in random.Random(1).sample(lines, 25)]
 
 
 def terms_by_document(store: Store, macro: str) -> dict[str, tuple[list[str], list[str]]]:
