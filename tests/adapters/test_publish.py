@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import threading
 from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -66,28 +67,35 @@ in_browser = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ducks(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("ducks"), a_md="# Ducks\n\nA pond.")
+
+
+@pytest.fixture
+def path(ducks, tmp_path):
+    """Return a file of the hashing embedder."""
+    return Path(shutil.copy(ducks, tmp_path / "kb.duckdb"))
+
+
 class TestRefused:
-    def test_libraries_that_are_not_installed(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_libraries_that_are_not_installed(self, path, tmp_path):
         with pytest.raises(NotFoundError, match="npm install @duckdb/duckdb-wasm@"):
             publish(path, tmp_path / "site", parts="words", assets=tmp_path)
         assert not (tmp_path / "site").exists()
 
-    def test_a_folder_of_something_else(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_a_folder_of_something_else(self, path, tmp_path):
         with pytest.raises(StoreExistsError, match="no published site"):
             publish(path, tmp_path, overwrite=True, assets=tmp_path)
 
     @pytest.mark.parametrize("facts", ['{"my": "jekyll"}', "[]", "no JSON", "[" * 100_000])
-    def test_a_folder_with_a_file_of_that_name(self, tmp_path, facts):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_a_folder_with_a_file_of_that_name(self, path, tmp_path, facts):
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "site.json").write_text(facts)
         with pytest.raises(StoreExistsError, match="no published site"):
             publish(path, tmp_path / "mine", overwrite=True, assets=tmp_path)
 
-    def test_a_site_that_would_take_the_place_of_its_source(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_a_site_that_would_take_the_place_of_its_source(self, path, tmp_path):
         site = tmp_path / "site"
         site.mkdir()
         (site / "site.json").write_text('{"format": 1, "database": {}}')
@@ -108,24 +116,20 @@ class TestRefused:
         assert left == [".git", "CNAME", "assets", "assets/2", "index.html"]
         assert (tmp_path / "old" / "index.html").read_text() == "2"
 
-    def test_a_folder_below_a_file(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_a_folder_below_a_file(self, path, tmp_path):
         with pytest.raises(StoreError, match="could not be made"):
             publish(path, path / "site", parts="words", assets=libraries() or pytest.skip("needs the libraries of npm"))
 
-    def test_a_file_that_is_too_large(self, tmp_path, monkeypatch):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_a_file_that_is_too_large(self, path, tmp_path, monkeypatch):
         monkeypatch.setattr(publishing, "MOST_BYTES", 10)
         with pytest.raises(InputError, match=r"1 chunk, texts 0\.0 MB.*--collection.*--with words.*sqlrag serve"):
             publish(path, tmp_path / "site", parts="words", assets=tmp_path)
 
-    def test_a_collection_without_chunks(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_a_collection_without_chunks(self, path, tmp_path):
         with pytest.raises(InputError, match="no chunk in"):
             publish(path, tmp_path / "site", collection="none", assets=tmp_path)
 
-    def test_vectors_alone_of_a_model_without_browser_form(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")  # of the hashing embedder
+    def test_vectors_alone_of_a_model_without_browser_form(self, path, tmp_path):
         with pytest.raises(InputError, match="no form that a browser can load"):
             publish(path, tmp_path / "site", parts="vectors", assets=tmp_path)
 
@@ -179,12 +183,12 @@ class TestColumns:
             ({"table": "id,body,Straße\n1,A pump,Zed\n", "tags": "straße"}, {"Straße": "tags"}),
         ],
     )
-    def test_those_that_are_in_other_parts_of_rows_are_refused(self, tmp_path, options, parts):
+    def test_those_that_are_in_other_parts_of_rows_are_refused(self, path, tmp_path, options, parts):
         named = {"text": "body", "table": "Id,body,name,labels,mail\n1,A pump,Zed,blue,me@example.com\n", **options}
         (tmp_path / "others.csv").write_text(named.pop("table"), "utf-8")
-        path = build(tmp_path, a_md="A pond.")
         sqlrag.index_rows(tmp_path / "others.csv", path, key="ID", progress="off", **named)
-        for spelled, part in [(one, part) for name, part in parts.items() for one in (name, name.upper())]:
+        for place, (name, part) in enumerate(parts.items()):
+            spelled = name if place else name.upper()
             with pytest.raises(InputError, match=f"^'{spelled}' cannot be left out.* in the {part} of the rows of"):
                 publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=[spelled])
         assert not (tmp_path / "site").exists()
@@ -312,6 +316,15 @@ def found(page, text, **options):
     return page.evaluate(code, [text, options])
 
 
+def found_by_each(page, texts, **options):
+    """Return ids and scores for each question."""
+    code = (
+        "async ([texts, options]) => { const all = []; for (const text of texts)"
+        " all.push((await store.search(text, options)).results.map((r) => [r.node_id, r.score])); return all }"
+    )
+    return page.evaluate(code, [texts, options])
+
+
 def scored(results):
     return [[row["node_id"], row["score"]] for row in results]
 
@@ -322,7 +335,7 @@ def questions():
     asked = [json.loads(line)["text"] for line in (ROOT / "data" / "questions.jsonl").read_text("utf-8").splitlines()]
     words = sorted({word for name in PAGES for word in (HANDBOOK / name).read_text("utf-8").split()})
     draw = random.Random(24)
-    return [*draw.sample(asked, 40), *(" ".join(draw.sample(words, draw.randint(1, 6))) for _ in range(200))]
+    return [*draw.sample(asked, 40), *(" ".join(draw.sample(words, draw.randint(1, 6))) for _ in range(60))]
 
 
 class TestSameAsPython:
@@ -340,8 +353,9 @@ class TestSameAsPython:
             "日本語",
         ]
         with sqlrag.Store(folder / "words" / "kb.duckdb") as store:
-            for text in [*questions, *quoted]:
-                assert found(page, text, mode="lexical") == scored(store.lexical_query(text, top_k=10)), text
+            asked = [*questions, *quoted]
+            for text, answer in zip(asked, found_by_each(page, asked, mode="lexical"), strict=True):
+                assert answer == scored(store.lexical_query(text, top_k=10)), text
             few = {"tags_any": ["search"], "per_document": 1}
             assert found(page, "filter", mode="lexical", **few) == scored(
                 store.lexical_query("filter", top_k=10, **few)
@@ -353,7 +367,7 @@ class TestSameAsPython:
         embedder = load_embedder(MINILM)
         cosines = []
         with sqlrag.Store(folder / "below" / "site" / "kb.duckdb") as store:
-            for text in questions[:60]:
+            for text in [*questions[:8], *questions[-12:]]:
                 vector = embedder.embed([text], kind="query")[0]
                 own = np.array(page.evaluate("async (text) => Array.from(await store.embed(text))", text))
                 cosines.append(own @ vector / np.linalg.norm(vector))
@@ -391,15 +405,18 @@ class TestSameAsPython:
 
 
 def conditions():
-    """Return filters of each operator with each value that it can have, and combinations of them."""
+    """Return filters of each operator with each value that it can have, and combinations of them.
+
+    What is made of others, lists of two values and negations, is of some of them.
+    """
     plain = [{sign: value} for sign in ("$eq", "$ne", "$contains") for value in VALUES]
     ordered = [value for value in VALUES if isinstance(value, (int, float, str)) and not isinstance(value, bool)]
     ranges = [{sign: value} for sign in ("$gt", "$gte", "$lt", "$lte") for value in ordered]
-    pairs = [[VALUES[place - 1], value] for place, value in enumerate(VALUES)]
+    pairs = [[VALUES[place - 1], value] for place, value in enumerate(VALUES) if place % 2]
     lists = [{sign: pair} for sign in ("$in", "$nin", "$any", "$all") for pair in pairs]
     texts = [{sign: text} for sign in ("$text_match", "$text_match_insensitive") for text in ("", "R", "ÜBER", "2024")]
     others = [{sign: wanted} for sign in ("$exists", "$empty") for wanted in (True, False)]
-    of_a_field = [*plain, *ranges, *lists, *texts, *others, *({"$not": wanted} for wanted in ranges), *VALUES]
+    of_a_field = [*plain, *ranges, *lists, *texts, *others, *({"$not": wanted} for wanted in ranges[::3]), *VALUES[::3]]
     return [
         *({"v": wanted} for wanted in of_a_field),
         {"$or": [{"v": 2024}, {"w": {"$gte": 5}}]},
@@ -513,8 +530,7 @@ class TestNotValid:
 
 
 class TestCdn:
-    def test_exactly_the_files_of_the_pinned_versions(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_exactly_the_files_of_the_pinned_versions(self, path, tmp_path):
         publish(path, tmp_path / "site", parts="words", cdn=True, assets=tmp_path / "none")
         packages = [publishing._DUCKDB, publishing._ARROW]
         assert named(tmp_path / "site") == {
@@ -527,8 +543,7 @@ class TestCdn:
         assert page.count("https://cdn") == 1
         assert not list((tmp_path / "site").rglob("*.wasm"))
 
-    def test_what_is_not_installed_can_be_loaded(self, tmp_path):
-        path = build(tmp_path, a_md="# Ducks\n\nA pond.")
+    def test_what_is_not_installed_can_be_loaded(self, path, tmp_path):
         with pytest.raises(NotFoundError, match=r"npm install .* cdn=True"):
             publish(path, tmp_path / "site", parts="words", assets=tmp_path)
 
