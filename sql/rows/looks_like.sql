@@ -1,6 +1,6 @@
 -- What the values of text columns of a source look like: how many there are, how many are numbers, numbers with a
 -- decimal comma or with commas between thousands, and dates or times, and the first one, by its row, that is none of
--- each. Columns and rows are put in.
+-- each; of the dates, the first that is not written as 2024-12-31. Columns and rows are put in.
 WITH cells AS (
     UNPIVOT (SELECT rowid, $columns FROM source WHERE $rows) ON COLUMNS(* EXCLUDE (rowid)) INTO NAME name VALUE value
 ), trimmed AS (
@@ -12,7 +12,7 @@ WITH cells AS (
         is_short AND TRY_CAST(value AS DOUBLE) IS NOT NULL AS is_number,
         is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(\.\d{3})*|\d+)(,\d+)?') AS has_decimal_comma,
         is_short AND regexp_full_match(value, '[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?') AS has_thousands,
-        is_short AND TRY_CAST(value AS TIMESTAMP) IS NOT NULL AS is_iso,
+        is_short AND regexp_matches(value, '^\d{4}-') AND TRY_CAST(value AS TIMESTAMP) IS NOT NULL AS is_iso,
         regexp_extract(value, ' \d{1,2}:\d{2}(:\d{2})?$') AS clock,
         left(value, length(value) - length(clock)) AS day,
         is_iso OR is_short AND try_strptime(day, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d']) IS NOT NULL AS is_date
@@ -29,6 +29,8 @@ SELECT
     count(*) FILTER (has_thousands AND contains(value, ',')) AS commas,
     count(*) FILTER (is_date) AS dates,
     count(*) FILTER (is_iso) AS iso,
+    arg_min(cell, place) FILTER (is_date AND NOT is_iso) AS no_iso,
+    max(length(value)) FILTER (is_date) AS longest_date,
     count(*) FILTER (clock <> '') AS clocks,
     count(*) FILTER (length(clock) > 6) AS seconds,
     map(['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d'], [

@@ -96,7 +96,19 @@ def unreadable(
     if "unicode" in said.lower() or "utf" in said.lower():
         hint = _encoding_hint(source if kind == "files" else (), kind)
         return InputError(f"{name} has text that is not valid Unicode, so nothing was read: {said.rstrip('.')}. {hint}")
+    if column := misread_column(error):
+        texts = f"read_csv('rows.csv', types = {{{quoted(column)}: VARCHAR}})"
+        return InputError(f"{name} cannot be read: {said.rstrip('.')}. Have that column read as text: {texts}.")
     return InputError(f"{name} cannot be read: {said}")
+
+
+def misread_column(error: Exception) -> str:
+    """Return the column of CSV whose values are not of the type that DuckDB takes them for, "" for another error.
+
+    It takes the form of the last dates of a column for that of all.
+    """
+    found = re.search(r'Error when converting column "(.*)"\. Could not convert', str(error))
+    return found[1] if found else ""
 
 
 def note_on_relative_paths(query: str) -> list[str]:
@@ -274,8 +286,8 @@ def _note_on_text(
     elif found["commas"] and not found["surely_decimal"] and found["thousands"] >= least * present:
         what, kind, options = "numbers with a comma", "thousands", ["thousands = ','"]
     for one in ("numbers", "dates"):
-        # All of a text column may be what a later row is not, or dates in a form that other columns do not have.
-        most = present + (some or (one == "dates" and not found["iso"]))
+        # All of a text column may be what a later row is not, or dates in a form that others do not have.
+        most = present + (some or (one == "dates" and found["iso"] < found["dates"]))
         # With leading zeros they are codes, which numbers would change.
         if not what and least * present <= found[one] < most and not (one == "numbers" and found["zeros"]):
             what = kind = one
@@ -283,6 +295,9 @@ def _note_on_text(
         return None
     first = f", the first {found['first_comma']!r}" * bool(options)
     told = f"The column {found['name']} is text: {found[kind]:,} of its {counted(present, 'value')} are {what}{first}"
+    others = found["dates"] - found["iso"] if kind == "dates" and found["iso"] else 0
+    if others:
+        told += f", {others:,} in another form than 2024-12-31, the first {shortened(repr(found['no_iso']))}"
     left = present - found[kind]
     several = found[f"kinds_{kind}"]
     if left:
@@ -292,9 +307,18 @@ def _note_on_text(
         options.append(f"nullstr = ['', {quoted(other)}]")
     to_have = f"To have {what.partition(' ')[0]},"
     if path is None:
-        by_kind = {"dates": "to_datetime with its format", "thousands": "to_numeric, without the commas"}
+        by_kind = {
+            "dates": "to_datetime with its format, one after the other" if others else "to_datetime with its format"
+        }
+        by_kind |= {"thousands": "to_numeric, without the commas"}
         how = by_kind.get(kind, "to_numeric, after the comma is a point")
         return told, f"{to_have} convert the column before it is indexed: in pandas by {how}."
+    if others:  # the others, of one form, beside those that DuckDB itself reads
+        forms = [form for form, count in found["formats"].items() if count == others]
+        if not forms or found["longest_date"] > len("2024-12-31"):
+            return told, f"{to_have} mend the file."
+        query = _of_two_forms(found["name"], forms, path)
+        return told, f"{to_have} read it by a query, in which what is no date is NULL: {query}."
     if several > 1 or (points and kind == "decimal_commas"):  # no option of the reader is right for all of them
         return told, f"{to_have} mend the file."
     if kind == "dates" and not left:  # the reader has one format for all columns
@@ -305,13 +329,25 @@ def _note_on_text(
         name = identifier(found["name"])
         kind = "TIMESTAMP" if clock else "DATE"
         read = f"SELECT * REPLACE (CAST(strptime({name}, {quoted(forms[0])}) AS {kind}) AS {name}) FROM "  # noqa: S608 - a message
-        more = f" ({_in_words(forms[1])}: {quoted(forms[1])})" if forms[1:] else ""
-        return told, f"{to_have} read it by a query: {read}{f'read_csv({quoted(path)})' if path else '…'}{more}."
+        return told, f"{to_have} read it by a query: {read}{f'read_csv({quoted(path)})' if path else '…'}{_or(forms)}."
     given = ", ".join(options)
     how = f"with read_csv(…, {given})"
     if path:
         how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
     return told, f"{to_have} read it {how}, or mend the file."
+
+
+def _or(forms: Sequence[str]) -> str:
+    """Return what is said where dates could be of a second format as well."""
+    return f" ({_in_words(forms[1])}: {quoted(forms[1])})" if forms[1:] else ""
+
+
+def _of_two_forms(column: str, forms: Sequence[str], path: str) -> str:
+    """Return the query that reads dates as 2024-12-31 and of the first format as dates."""
+    name = identifier(column)
+    date = f"coalesce(TRY_CAST({name} AS DATE), CAST(try_strptime({name}, {quoted(forms[0])}) AS DATE))"
+    file = f"{csv_of([path], {}, [column])}" if path else "…"
+    return f"SELECT * REPLACE ({date} AS {name}) FROM {file}{_or(forms)}"  # noqa: S608 - a message
 
 
 # The options of read_csv for the formats of columns, and the types of these.
@@ -360,9 +396,10 @@ def _reads(con: duckdb.DuckDBPyConnection, files: Sequence[str], option: str, fo
         return False
 
 
-def csv_of(paths: Sequence[str], options: Mapping[str, str]) -> str:
-    """Return the call that reads files of CSV; each to its end before its types are chosen."""
+def csv_of(paths: Sequence[str], options: Mapping[str, str], texts: Sequence[str] = ()) -> str:
+    """Return the call that reads files of CSV, some columns as texts; each to its end before its types are chosen."""
     given = "".join(f", {name} = {quoted(value)}" for name, value in options.items())
+    given += f", types = {{{', '.join(f'{quoted(name)}: VARCHAR' for name in texts)}}}" * bool(texts)
     return f"read_csv([{', '.join(map(quoted, paths))}], union_by_name = true, sample_size = -1{given})"
 
 

@@ -229,7 +229,7 @@ class Staging:
                     rows = f"FROM ({rows}\n) AS r WHERE {f'coalesce({later}, false)' if of_arrow else later}"
                 else:
                     self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
-            self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
+            self._create(rows)
         except (duckdb.Error, pa.ArrowException, UnicodeError) as error:
             raise row_faults.unreadable(
                 error, str(wanted), kind=wanted.kind, source=wanted.source, database=wanted.database, key=wanted.key
@@ -237,6 +237,22 @@ class Staging:
         finally:
             self.con.execute("USE sqlrag_staging.main")
             self.con.execute("DROP VIEW IF EXISTS given_rows")
+
+    def _create(self, rows: str) -> None:
+        """Make the table of the rows; columns of CSV that DuckDB takes for what they are not are texts in it."""
+        paths, texts = self.definition.source, list[str]()
+        while True:
+            try:
+                self.con.execute(f"CREATE TABLE sqlrag_staging.main.source AS {rows}")
+            except duckdb.ConversionException as error:
+                column = row_faults.misread_column(error) if self.definition.kind == "files" else ""
+                if not column or column in texts:
+                    raise
+                read = row_faults.csv_of(paths, self._order, texts)
+                texts.append(column)
+                rows = rows.replace(read, row_faults.csv_of(paths, self._order, texts))
+            else:
+                return
 
     def _files(self, paths: tuple[str, ...]) -> str:
         """Return the call that reads files, which are of one kind."""

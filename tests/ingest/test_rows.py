@@ -1236,6 +1236,52 @@ class TestBadInput:
             found = read(kb, 'SELECT opened, "a ""closed""" FROM rows_of_t ORDER BY id LIMIT 1')
             assert [tuple(map(str, row)) for row in found] == [("2024-01-01", first)]
 
+    @pytest.mark.parametrize("place", [0, 7, 19])
+    @pytest.mark.parametrize("odd", ["21.12.2024", "12/21/2024", "21/12/2024", "2024/12/21"])
+    def test_a_date_of_another_form_is_named_and_kept_by_the_query_that_helps(self, kb, tmp_path, odd, place):
+        days = [f"2024-12-{number:02}" for number in range(1, 21)]
+        path = tmp_path / "rows.csv"
+        days[place] = odd
+        pd.DataFrame({"id": range(20), "body": "x", "opened": days}).to_csv(path, index=False)
+        warnings = build(path, kb, collection="t", title=None).warnings
+        if read(kb, "SELECT DISTINCT typeof(opened) FROM rows_of_t") == [("VARCHAR",)]:
+            (warning,) = warnings
+            assert "The column opened is text: 20 of its 20 values are dates, 1 in another form than 2024" in warning
+            assert f"the first '{odd}'" in warning
+            query = re.search(r"SELECT .*\)", warning)[0]
+            assert not [one for one in build(query, kb, collection="t", title=None).warnings if "is text" in one]
+        found = read(kb, "SELECT id, opened::DATE::VARCHAR FROM rows_of_t WHERE opened > DATE '2024-12-20'")
+        assert found == [(place, "2024-12-21")]
+
+    def test_each_column_with_a_date_of_another_form_is_named(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        lines = [f"{number},x,2024-12-01,2024-12-02\n" for number in range(19)]
+        path.write_text(f"id,body,opened,closed\n{''.join(lines)}19,x,21.12.2024,12/22/2024\n")
+        warnings = build(path, kb, collection="t", title=None).warnings
+        assert [
+            re.search("The column (.*) is text.*'(.*?)'[.]", one.partition(" Filters")[0]).groups() for one in warnings
+        ] == [
+            ("opened", "21.12.2024"),
+            ("closed", "12/22/2024"),
+        ]
+
+    def test_times_beside_dates_of_another_form(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        path.write_text(
+            "id,body,at\n" + "".join(f"{n},x,2024-12-01 08:0{n}:00\n" for n in range(9)) + "9,x,1.12.2024\n"
+        )
+        (warning,) = build(path, kb, collection="t", title=None).warnings
+        assert "1 in another form than 2024-12-31, the first '1.12.2024'" in warning
+        assert warning.endswith("To have dates, mend the file.")
+
+    def test_a_query_that_takes_texts_for_dates_names_the_column(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        path.write_text("id,body,at\n" + "".join(f"{n},x,2024-12-01\n" for n in range(9)) + "9,x,21.12.2024\n")
+        with pytest.raises(InputError, match=r"Have that column read as text: read_csv\(.*\{'at': VARCHAR\}\)"):
+            build(f"FROM read_csv('{path}')", kb, collection="t", title=None)
+        query = f"FROM read_csv('{path}', types = {{'at': VARCHAR}})"
+        assert build(query, kb, collection="t", title=None).added
+
     @pytest.mark.parametrize("form", ["03/{:02}/2024", "{:02}/03/2024"])
     @pytest.mark.parametrize("proof", ["first", "last"])
     def test_files_of_one_source_are_read_in_one_order_of_dates(self, kb, tmp_path, form, proof):
