@@ -191,8 +191,8 @@ _COMMANDS = (
     ),
     (r"delete_documents\(('[^']+'), collection=('[^']+')\)", r"sqlrag delete --collection \2 --db \1"),
     (
-        r"update_embeddings\(input_dir=('[^']+'), db_path=('[^']+'), collection='NAME'\)",
-        r"sqlrag update \1 --db \2 --collection NAME",
+        r"update_embeddings\(input_dir=('[^']+'), db_path=('[^']+'), collection='([^']+)'\)",
+        r"sqlrag update \1 --db \2 --collection \3",
     ),
     (r"update_embeddings\('[^']+', ('[^']+')(, collection='[^']+')?\)", r"sqlrag update \1"),
     (r"\(prepare_embeddings; index_rows for rows of tables\)", "(sqlrag build)"),

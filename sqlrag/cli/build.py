@@ -281,6 +281,7 @@ def update(
         str | None, option("--stemmer", help="Reindex all words with this stemmer. [the file's own]")
     ] = None,
     force: Force = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Say what folders would change, and change nothing.")] = False,
     quiet: Annotated[bool, option("--quiet", "-q", help="No progress bar and no report, only failures.")] = False,
     form: FormatName = Format.table,
     wait: Wait = None,
@@ -300,7 +301,7 @@ def update(
     if named is not None and gone:
         if not prune:
             raise NotFoundError(gone[0])
-        report = remove_folder(path, named, collection, wait_seconds=wait)
+        report = remove_folder(path, named, collection, dry_run=dry_run, wait_seconds=wait)
         counts, *details = str(report).splitlines()
         for line in details if form is Format.table and not quiet else ():
             write_message(line.strip())
@@ -331,7 +332,15 @@ def update(
         "stemmer": stemmer,
         "wait_seconds": wait,
     }
-    options = {"prune": prune, "skip_duplicates": skip_duplicates, "max_bytes": max_bytes, **settings}
+    options = {
+        "prune": prune,
+        "skip_duplicates": skip_duplicates,
+        "max_bytes": max_bytes,
+        "dry_run": dry_run,
+        **settings,
+    }
+    if dry_run and not wanted:
+        raise typer.BadParameter(f"--dry-run looks at folders of documents, and {path} has none to read.")
     summaries, lines = [], []
     if not wanted and wished:  # no folder is read, the stored texts are
         facts, text = _summary(apply_settings(path, **settings, bar_off=quiet), quiet)
@@ -363,7 +372,13 @@ def update(
         lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
     if named is not None:
         there = [one.path for one in known if one.collection == wanted[0].collection]
-        if collection is None and there and os.path.realpath(named) not in map(os.path.realpath, there) and not quiet:
+        if (
+            collection is None
+            and there
+            and not dry_run
+            and os.path.realpath(named) not in map(os.path.realpath, there)
+            and not quiet
+        ):
             write_message(
                 f"note: the collection {wanted[0].collection} has documents of {there[0]}, too; "
                 "--collection NAME keeps folders apart"
@@ -378,6 +393,8 @@ def update(
     if collection is None and tables and all(one.was_given for one in tables.values()):
         if not quiet:
             write_message(f"note: {not_read_again(path, list(tables))}")
+    elif tables and dry_run:
+        write_message(f"note: --dry-run does not look at the tables: {', '.join(tables)}")
     elif tables and (collection is None or collection in tables):
         of_rows = update_rows(
             path, collection=collection, prune=prune, force=force, wait_seconds=wait, verbose=not quiet
@@ -504,7 +521,7 @@ def _summary(report: UpdateReport, quiet: bool) -> tuple[dict[str, Any], str]:
         name: getattr(report, name)
         for name in (
             *("run_id", "files", "documents", "chunks", "embedded", "embedding_calls", "reused", "failed", "empty"),
-            *("added", "changed", "unchanged", "removed", "missing", "rechunked", "reindexed"),
+            *("added", "changed", "unchanged", "removed", "missing", "rechunked", "reindexed", "dry_run"),
         )
     }
     summary |= {"renamed": [rename._asdict() for rename in report.renamed], **details_of(report)}

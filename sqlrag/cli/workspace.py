@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import socket
 import time
@@ -436,6 +437,7 @@ def _file(place: Path) -> Iterator[_Finding]:
     """Yield the state of a file: whether it opens, what a quick check says, and whether its model is here."""
     from sqlrag.embedders.base import TWINS, models, short_name
     from sqlrag.engines.duckdb.check import check
+    from sqlrag.ingest.folder import find_stored
     from sqlrag.ingest.update import folders_of, twice_read
     from sqlrag.search.open import open_one
 
@@ -444,7 +446,7 @@ def _file(place: Path) -> Iterator[_Finding]:
         with open_one(place) as store:
             facts = store.get_embedding_metadata()
         problems = [] if is_address(place) else check(place, quick=True)
-        twice = [] if is_address(place) or problems else twice_read(place, folders_of(place)[0])
+        folders = [] if is_address(place) or problems else folders_of(place)[0]
     except NotFoundError as error:
         found, _, remedy = with_commands(str(error)).partition(". Make it with ")
         yield _Finding(topic, "broken", found, remedy.removesuffix("."))
@@ -462,7 +464,14 @@ def _file(place: Path) -> Iterator[_Finding]:
         yield _Finding(topic, "broken", found, f"sqlrag repair {place}")
     if not problems:
         yield _Finding(topic, "ok", "the quick check finds no problem; the word index is in step")
-    for note in twice:
+    for one in folders:
+        if find_stored(one.path) is None:
+            found = f"the folder {one.path} (collection {one.collection}) is not there"
+            file, name = shlex.quote(str(place)), shlex.quote(one.collection)
+            remedy = f"If it was moved: sqlrag update {file} FOLDER --collection {name}; "
+            remedy += f"if it is gone for good: sqlrag update {file} {shlex.quote(one.path)} --prune"
+            yield _Finding(topic, "note", found, remedy)
+    for note in twice_read(place, folders):
         found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove it from one: ")
         yield _Finding(topic, "note", found, remedy)
     model, provider = facts["embedding"]["model"], facts["embedding"]["provider"]

@@ -139,7 +139,8 @@ class UpdateReport(Report):
     A file is in one of ``added``, ``changed``, ``renamed``, ``unchanged`` and ``failures``, or was left out as one of
     the ``duplicates``. ``missing`` are documents without a file that were kept, because ``prune`` was not asked for;
     ``removed`` those that were deleted. ``rechunked`` are documents with the same text, chunked again because the chunk
-    policy has changed. ``reindexed`` says that the lexical index was rebuilt, because the stemmer has changed.
+    policy has changed. ``reindexed`` says that the lexical index was rebuilt, because the stemmer has changed. With
+    ``dry_run`` nothing was done, all of them say what would be, and ``run_id`` is "".
     """
 
     added: list[str] = field(default_factory=list)
@@ -150,6 +151,7 @@ class UpdateReport(Report):
     removed: list[str] = field(default_factory=list)
     rechunked: list[str] = field(default_factory=list)
     reindexed: bool = False
+    dry_run: bool = False
 
     def __repr__(self) -> str:
         """Return the counts."""
@@ -160,6 +162,8 @@ class UpdateReport(Report):
         written, embedded = counted(self.chunks, "chunk"), counted(self.embedded, "text")
         counts = f"{written} written, {embedded} embedded, {counted(self.reused, 'vector')} reused"
         lines = [self._counts(), f"{counts} ({self._stages()})"]
+        if self.dry_run:
+            lines[1] = "This is what an update would do; nothing was read but the bytes, and nothing is changed."
         if self.rechunked:
             lines.append(f"  the chunk policy has changed: {counted(len(self.rechunked), 'document')} rechunked")
         if self.reindexed:

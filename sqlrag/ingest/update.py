@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -141,6 +141,7 @@ class Planner:
         self.max_bytes = max_bytes
         self.prune = prune
         self.skip_duplicates = skip_duplicates
+        self.states: States = {}
         self._our_roots: set[str] | None = None
         self._twins = {
             (old.checksum, old.mime): doc_id
@@ -153,7 +154,7 @@ class Planner:
     def plan(self, files: Sequence[Path], report: UpdateReport) -> Plan:
         """Hash every file and plan its work; nothing is parsed, and no time stamp is trusted."""
         plan = Plan()
-        states: States = {}
+        states = self.states
         for path in files:
             with self.run.reporting(path):
                 doc_id = document_id(path, self.run.root, collection=self.run.collection)
@@ -216,9 +217,11 @@ class Planner:
             plan.missing = []
         return plan
 
-    def with_other_policy(self) -> list[str]:
-        """Return the documents that were chunked by another policy, those of other folders too."""
-        return [doc_id for doc_id, old in self.stored.items() if old.chunk_policy not in (None, self.policy)]
+    def to_rechunk(self, plan: Plan) -> list[str]:
+        """Return the documents that were chunked by another policy and stay, those of other folders too."""
+        leaving = {*(work.doc_id for work in plan.work), *plan.removed, *plan.repeated, *plan.renamed.values()}
+        other = (doc_id for doc_id, old in self.stored.items() if old.chunk_policy not in (None, self.policy))
+        return [doc_id for doc_id in other if doc_id not in leaving]
 
     def relative(self, doc_id: str) -> str:
         """Return the path below the root that a document of this collection has."""
@@ -280,6 +283,25 @@ class Planner:
                 if is_here or (2 * same >= len(doc_ids) and find_stored(root) is None):
                     self._our_roots.add(root)
         return self._our_roots
+
+    def moved_from_other_collections(self, db_path: str | os.PathLike[str], *, dry_run: bool) -> list[str]:
+        """Return a note for each folder of another collection that was moved here, where this one is new."""
+        folders: dict[tuple[str, str], list[str]] = {}
+        for doc_id, old in self.stored.items() if not self._ours(self.states) else ():
+            root = root_of(doc_id, old)
+            if old.collection != self.run.collection and old.chunk_policy is not None and root not in (None, UNKNOWN):
+                folders.setdefault((old.collection, root), []).append(doc_id)
+        here = {self.relative(doc_id): state.checksum for doc_id, (_, state) in self.states.items()}
+        removal = "" if dry_run else f"; and remove it here: {_removal(db_path, self._root, self.run.collection)}"
+        return [
+            f"The documents of {root} (collection {collection!r}), which is not there any more, are here. If that "
+            f"folder was moved, update it there: update_embeddings(input_dir={self._root!r}, "
+            f"db_path={os.fspath(db_path)!r}, collection={collection!r}){removal}."
+            for (collection, root), doc_ids in sorted(folders.items())
+            if find_stored(root) is None
+            and 2 * sum(here.get(relative(one, collection)) == self.stored[one].checksum for one in doc_ids)
+            >= len(doc_ids)
+        ]
 
     def _is_of_another(self, doc_id: str, old: SourceState, states: States) -> bool:
         """Return whether a stored document is not this folder's, so that a file of its name must not replace it."""
@@ -374,6 +396,7 @@ def remove_folder(
     folder: str | os.PathLike[str],
     collection: str | None = None,
     *,
+    dry_run: bool = False,
     wait_seconds: float | None = None,
 ) -> DeleteReport:
     """Delete the documents that were read from a folder which is gone for good, of one collection or of all.
@@ -388,10 +411,9 @@ def remove_folder(
     place = real_folder(folder)
     if find_stored(place) is not None:
         raise InputError(f"{place} is there: update_embeddings(..., prune=True) removes what it has no more.")
-    with Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database:
-        return delete_documents(
-            database, None, None, {"collection": None if collection is None else [collection], "folder": place}
-        )
+    with Database.open(db_path, read_only=dry_run, wait_seconds=wait_seconds) as database:
+        filters = {"collection": None if collection is None else [collection], "folder": place}
+        return delete_documents(database, None, None, filters, dry_run=dry_run)
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:
@@ -482,6 +504,7 @@ def update_embeddings(
     use_markdown_chunking: bool | None = None,
     include_headers_in_chunks: bool | None = None,
     stemmer: str | None = None,
+    dry_run: bool = False,
     wait_seconds: float | None = None,
     verbose: bool = True,
     progress: Progress = "auto",
@@ -532,6 +555,9 @@ def update_embeddings(
         Another chunk policy for the whole file. None: that of the file.
     stemmer
         Another stemmer for the whole file. None: that of the file.
+    dry_run
+        Change nothing: the report says what would be added, changed, renamed and removed, by the bytes of the files.
+        What of them cannot be read shows only when they are.
     wait_seconds
         How long to wait for another process that has the file open.
     verbose, progress
@@ -568,6 +594,7 @@ def update_embeddings(
         ignore=ignore,
         prune=prune,
         skip_duplicates=skip_duplicates,
+        dry_run=dry_run,
         verbose=verbose,
         use_markdown_chunking=use_markdown_chunking,
         include_headers_in_chunks=include_headers_in_chunks,
@@ -579,14 +606,14 @@ def update_embeddings(
         kept = "" if skipped else _kept_of(db_path, input_dir, collection)
         raise NotFoundError(f"{nothing_to_read(input_dir, skipped, patterns)}{kept}")
 
-    report = UpdateReport(files=len(files), skipped=list(skipped))
+    report = UpdateReport(files=len(files), skipped=list(skipped), dry_run=dry_run)
     run = Run("update", Path(input_dir).expanduser(), collection, report)
     run.read = lambda path, root: read_document(
         path, root, collection=collection, max_bytes=max_bytes, pdf_extractor=pdf_extractor
     )
     with (
-        Database.open(db_path, read_only=False, wait_seconds=wait_seconds) as database,
-        Kept(database.path, report.warnings, updating=True) as run.kept,
+        Database.open(db_path, read_only=dry_run, wait_seconds=wait_seconds) as database,
+        nullcontext() if dry_run else Kept(database.path, report.warnings, updating=True) as run.kept,
     ):
         update = Update(database, run, report, None if embedder is None else as_embedder(embedder), embed_model_name)
         update.choose_policy(
@@ -607,6 +634,10 @@ def update_embeddings(
         )
         with run.timed("find"):
             plan = planner.plan(files, report)
+        report.warnings += planner.moved_from_other_collections(db_path, dry_run=dry_run)
+        if dry_run:
+            update.foresee(plan, planner, stemmer)
+            return report
         update.run(plan, planner, stemmer, bar_is_off(progress, verbose=verbose))
         with run.timed("store"):
             update.finish(plan, planner)
@@ -741,6 +772,21 @@ class Update:
         except ProviderError as error:  # the model could not even be checked
             self.state.outage = error
 
+    def foresee(self, plan: Plan, planner: Planner, stemmer: str | None) -> None:
+        """Say what a run would do, as far as that is known before a file is read."""
+        report = self.report
+        report.run_id = ""
+        report.renamed = sorted(Rename(old, new) for new, old in plan.renamed.items())
+        for work in plan.work:
+            if work.doc_id not in plan.renamed:
+                (report.changed if work.doc_id in planner.stored else report.added).append(work.doc_id)
+        report.added.sort()
+        report.changed.sort()
+        report.unchanged, report.missing = plan.unchanged, plan.missing
+        report.removed = sorted({*plan.removed, *(plan.repeated if planner.prune else ())})
+        report.rechunked = sorted(planner.to_rechunk(plan))
+        report.reindexed = stemmer not in (None, self.stemmer)
+
     def unfinished(self, plan: Plan) -> list[Work]:
         """Return the files that were to be written, and neither were written nor have failed."""
         report = self.report
@@ -753,8 +799,7 @@ class Update:
         late: list[Work] = []
         fresh = self._parsed(work for work in plan.work if work.twin is None)
         first = next(fresh, None)
-        leaving = {*(work.doc_id for work in plan.work), *plan.removed, *plan.repeated, *plan.renamed.values()}
-        rest = [doc_id for doc_id in planner.with_other_policy() if doc_id not in leaving]
+        rest = planner.to_rechunk(plan)
         if first is not None or rest:
             self._model()
         report, stored = self.report, planner.stored

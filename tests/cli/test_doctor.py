@@ -91,6 +91,21 @@ def test_a_file_in_order(home):
 
 
 @pytest.mark.slow
+def test_a_folder_that_is_not_there(home):
+    build(home, a_md="# A")
+    assert len(of(findings("kb.duckdb"), "kb.duckdb")) == 3
+    (home / "docs").rename(home / "other")
+    old = home.resolve() / "docs"
+    (note,) = [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
+    assert note[1:] == (
+        f"the folder {old} (collection default) is not there",
+        "If it was moved: sqlrag update kb.duckdb FOLDER --collection default; if it is gone for good: "
+        f"sqlrag update kb.duckdb {old} --prune",
+    )
+    assert CliRunner().invoke(app, ["update", "kb.duckdb", str(old), "--prune"]).exit_code == 0
+    assert not [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
+
+
 def test_a_damaged_file_and_the_command_that_mends_it(home):
     kb = build(home, a_md="mango", b_md="lychee")
     with duckdb.connect(str(kb)) as con:

@@ -994,6 +994,63 @@ class TestPathsBelowTheFolder:
         assert rows(kb, "FROM ingest_failures") == []
         assert "No chunk has the collection 'o'" in sqlrag.delete_documents(kb, collection="o").notices[0]
 
+    @pytest.mark.parametrize(
+        "options", [{}, {"prune": True}, {"prune": True, "skip_duplicates": True}, {"chunk_size": 99}]
+    )
+    def test_a_dry_run_says_what_the_run_then_does(self, tmp_path, options):
+        files = {f"{name}_md": f"# {name}\n\nThe text of {name}." for name in ("same", "edited", "gone", "old", "twin")}
+        kb = build(tmp_path, **files)
+        write(tmp_path / "docs", new_md="# New\n\nNew.", edited_md="# Edited\n\nOtherwise.", copy_md=files["twin_md"])
+        (tmp_path / "docs" / "gone.md").unlink()
+        (tmp_path / "docs" / "old.md").rename(tmp_path / "docs" / "later.md")
+        before = kb.read_bytes()
+        foretold = update_embeddings(tmp_path / "docs", kb, dry_run=True, verbose=False, **options)
+        assert kb.read_bytes() == before
+        assert str(foretold).splitlines()[1].startswith("This is what an update would do")
+        done = update_embeddings(tmp_path / "docs", kb, verbose=False, **options)
+        assert all([done.added, done.changed, done.unchanged or done.rechunked, done.missing or done.removed])
+        for name in (
+            "files",
+            "added",
+            "changed",
+            "renamed",
+            "unchanged",
+            "missing",
+            "removed",
+            "rechunked",
+            "duplicates",
+        ):
+            assert getattr(foretold, name) == getattr(done, name), name
+        assert (foretold.dry_run, foretold.run_id, done.dry_run) == (True, "", False)
+
+    def test_a_dry_run_is_beside_readers_and_needs_no_right_to_write(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        write(tmp_path / "docs", new_md="# New")
+        with sqlrag.Store(kb):
+            assert update_embeddings(tmp_path / "docs", kb, dry_run=True, stemmer="german", verbose=False).reindexed
+
+    def test_a_folder_that_was_moved_and_named_without_its_collection_is_told(self, tmp_path):
+        kb = build(tmp_path, **self.FILES)
+        write(tmp_path / "team", t_md="# Pay\n\nthe bill", u_md="# U")
+        update_embeddings(tmp_path / "team", kb, collection="team", verbose=False)
+        old, new = tmp_path / "team", tmp_path / "team-new"
+        old.rename(new)
+        there = f"update_embeddings(input_dir={str(new)!r}, db_path={str(kb)!r}, collection='team')"
+        (note,) = update_embeddings(new, kb, dry_run=True, verbose=False).warnings
+        assert note == (
+            f"The documents of {old} (collection 'team'), which is not there any more, are here. If that folder was "
+            f"moved, update it there: {there}."
+        )
+        here = f"delete_documents({str(kb)!r}, folder={str(new)!r}, collection='default')"
+        assert update_embeddings(new, kb, verbose=False).warnings == [f"{note[:-1]}; and remove it here: {here}."]
+        names = {"update_embeddings": update_embeddings, "delete_documents": sqlrag.delete_documents}
+        assert eval(there, names).unchanged == ["team:t.md", "team:u.md"]
+        assert eval(here, names).deleted == ["t.md", "u.md"]
+        docs = str(tmp_path / "docs")
+        assert [(one.collection, one.path) for one in folders_of(kb)[0]] == [("default", docs), ("team", str(new))]
+        write(tmp_path / "others", x_md="# X")
+        assert update_embeddings(tmp_path / "others", kb, collection="x", verbose=False).warnings == []
+
     def test_a_folder_moves_to_a_collection_of_its_own(self, tmp_path, monkeypatch):
         kb = build(tmp_path, **self.FILES)
         docs, notes = (str((tmp_path / name).resolve()) for name in ("docs", "notes"))
