@@ -26,7 +26,7 @@ with warnings.catch_warnings():
     )
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-EXAMPLES = int(os.environ.get("SQLRAG_FUZZ_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("SQLRAG_FUZZ_EXAMPLES", "6"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 # What the server says on purpose: no model, no folder, busy.
 TOLD = (501, 503, 504)
