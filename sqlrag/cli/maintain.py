@@ -162,12 +162,18 @@ def check(
                     write_message(notice)
     if problems and not is_address(path):
         of_bytes = any(problem.check == "damaged_blocks" for problem in problems)
-        remedy = "Copy a backup, or make the file anew" if of_bytes else f"sqlrag repair {shlex.quote(str(path))}"
+        remedy = remedy_of_damage(path) if of_bytes else f"sqlrag repair {shlex.quote(str(path))}"
         write_message(f"remedy: {remedy}")
     rows = [problem._asdict() for problem in problems]
     lines = [f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'} found", *_lines(problems)]
     write_rows(rows, ["check", "rule", "rows", "examples"], form, "\n".join(lines))
     return 1 if problems else 0
+
+
+def remedy_of_damage(path: Path) -> str:
+    """Return what helps where bytes of a file are not what was written."""
+    file = shlex.quote(str(path))
+    return f"copy a backup over it; without one: sqlrag compact {file}, or sqlrag build FOLDER -o {file} --overwrite"
 
 
 @command("repair", "Rebuild what a check finds wrong.", "sqlrag repair kb.duckdb")

@@ -24,6 +24,7 @@ from sqlrag.arguments import counted, first_lines, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.build import folders_to_read, note_patterns, one_file
+from sqlrag.cli.maintain import remedy_of_damage
 from sqlrag.cli.options import DbsInstead, Files, FormatName, IgnoreAgain, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
 from sqlrag.errors import (
@@ -456,12 +457,14 @@ def _file(place: Path) -> Iterator[_Finding]:
         yield _Finding(topic, "broken", str(error), remedy)
         return
     except SqlragError as error:
-        yield _Finding(topic, "broken", str(error))
+        of_bytes = "damaged" in str(error) and "the log beside it" not in str(error)
+        yield _Finding(topic, "broken", with_commands(str(error)), remedy_of_damage(place) if of_bytes else "")
         return
     yield _Finding(topic, "ok", f"opens; schema {facts['store']['schema_version']}")
     for problem in problems:
         found = f"{problem.check}: {counted(problem.rows, 'row')}; {problem.rule}"
-        yield _Finding(topic, "broken", found, f"sqlrag repair {place}")
+        of_bytes = problem.check == "damaged_blocks"
+        yield _Finding(topic, "broken", found, remedy_of_damage(place) if of_bytes else f"sqlrag repair {place}")
     if not problems:
         yield _Finding(topic, "ok", "the quick check finds no problem; the word index is in step")
     for one in folders:

@@ -99,8 +99,10 @@ def test_a_folder_that_is_not_there(home):
     (note,) = [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
     assert note[1:] == (
         f"the folder {old} (collection default) is not there",
-        "If it was moved: sqlrag update kb.duckdb FOLDER --collection default; if it is gone for good: "
-        f"sqlrag update kb.duckdb {old} --prune",
+        (
+            "If it was moved: sqlrag update kb.duckdb FOLDER --collection default; if it is gone for good: sqlrag "
+            f"update kb.duckdb {old} --prune"
+        ),
     )
     assert CliRunner().invoke(app, ["update", "kb.duckdb", str(old), "--prune"]).exit_code == 0
     assert not [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
@@ -133,6 +135,8 @@ def test_a_damaged_block_hides_no_other_file(home):
     assert all(told)
     states = set().union(*told)
     assert states >= {"broken", "ok"}
+    remedies = {remedy for name in damaged for state, _, remedy in of(rows, name) if state == "broken"}
+    assert all(remedy.startswith(("copy a backup", "sqlrag repair")) for remedy in remedies), remedies
 
 
 def test_files_that_cannot_be_used(home):

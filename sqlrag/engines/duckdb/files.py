@@ -486,6 +486,7 @@ def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
         path,
         f"{path} is in use by {who}, often a notebook kernel, a shell or a server: one process may write, or several "
         "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it "
-        "and try again. A program that keeps a Store open has to close it first.",
+        "and try again. A program that keeps a Store open has to close it first; beside a server that is asked without "
+        "a pause, change a copy and move it over this file.",
         pid,
     )
