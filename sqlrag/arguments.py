@@ -161,7 +161,7 @@ def refuse_unknown_names(function: str, valid: Collection[str], given: Iterable[
     if unknown:
         names = [name for name in valid if name not in ("self", "cls")]
         meant = nearest(unknown[0], names)
-        hint = f". Did you mean {meant!r}?" if meant else f"; it takes {', '.join(names)}" * bool(names)
+        hint = f". Did you mean {meant!r}?" if meant else f"; it takes {', '.join(names)}" * (0 < len(names) <= 12)
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}{hint}")
 
 

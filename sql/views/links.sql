@@ -3,7 +3,7 @@
 -- with the shortest path. Where a URL leads to no document it is read as one of the site that is made of them: without suffix, as .html
 -- or as the folder of an index page, in any case and without the _ of Jekyll's folders, or as the front matter of a page has it
 -- (permalink, slug, id). From a slash on it may be the end of a path, or begin with the path of the documents on their site, below
--- which two of them or more are linked so. Last, ../name/ may be beside its page, which is a folder itself on such a site.
+-- which other pages link two of them or more so. Last, ../name/ may be beside its page, which is a folder itself on such a site.
 CREATE OR REPLACE VIEW links AS
 WITH paths AS (
     SELECT doc_id, collection,
@@ -43,7 +43,7 @@ WITH paths AS (
          AND regexp_extract(n.stem, '[^/]*$') = regexp_extract(w.stem, '[^/]*$')
     WHERE w.is_end AND NOT w.is_note AND n.stem <> '' AND ends_with(w.stem, '/' || n.stem)
     GROUP BY w.collection, base
-    HAVING count(DISTINCT n.doc_id) > 1
+    HAVING count(DISTINCT n.doc_id) FILTER (n.doc_id <> w.doc_id) > 1
 ), ways AS (
     SELECT doc_id, link_index, collection, path, is_note, is_end, stem, 0 AS way FROM wanted
     UNION ALL

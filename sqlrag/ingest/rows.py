@@ -500,7 +500,7 @@ class _RowUpdate(Update):
                 _refuse_another_file(Definition.of(source), definition, collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
-                found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging.columns))
+                found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging))
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 raise InputError(
                     f"{collection} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of it, "
@@ -558,16 +558,17 @@ class _RowUpdate(Update):
         opened.close()
 
     def _states(
-        self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, columns: Mapping[str, str]
+        self, con: duckdb.DuckDBPyConnection, source: RowSource | None, mime: str, staging: Staging
     ) -> Iterator[pa.RecordBatchReader]:
         """Yield the rows that the file has of a source, then the documents that have ids of its rows otherwise.
 
-        Each has to be read before the next. Where the columns are others now, no row has its hash.
+        Each has to be read before the next. Where the columns are others now, or that of the tags, no row has its hash.
         """
         collection = self.state.collection
         table = "(SELECT '' AS doc_id, '' AS row_hash LIMIT 0)"
         if source is not None:
-            same = row_tables.columns_of(con, collection) == dict(columns)
+            same = row_tables.columns_of(con, collection) == dict(staging.columns)
+            same = same and Definition.of(source).tags == staging.definition.tags
             row_hash = "row_hash" if same else "'' AS row_hash"
             table = f"(SELECT doc_id, {row_hash} FROM {identifier(row_tables.table_of(collection))})"  # noqa: S608 - quoted
         missing = read_sql("checks/missing_chunks").rstrip().removesuffix(";")

@@ -802,6 +802,20 @@ class TestUpdates:
         with pytest.raises(NotFoundError, match=r"There is no file '/.*/rows\.csv', which the query reads\."):
             update(kb, collection="u")
 
+    def test_other_columns_of_tags(self, kb):
+        source = "SELECT 1 AS id, 'It leaks.' AS body, 'kettle' AS label, 'water' AS topic"
+        for column in (None, "label", "topic", None):
+            row = build(source, kb, collection="t", title=None, tags=column)
+            assert (row.added, row.columns_changed, row.embedded) in ((1, 0, 1), (0, 1, 0))
+            tag = {"label": "kettle", "topic": "water"}.get(column)
+            (found,) = sqlrag.lexical_query("leaks", kb, collection="t")
+            assert found["tags"] == ([tag] if tag else [])
+            assert [len(sqlrag.lexical_query(one, kb)) for one in ("kettle", "water")] == [
+                tag == "kettle",
+                tag == "water",
+            ]
+            assert sqlrag.check(kb) == []
+
     def test_columns_that_are_kept_no_more(self, kb, tickets):
         notes = build(tickets, kb, text="{body} for {price}", leave_out=["channel"]).warnings
         assert "The column price is a part of the text now, and not named in metadata: its values are removed." in notes

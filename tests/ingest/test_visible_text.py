@@ -225,6 +225,14 @@ def test_markup_between_chunks_is_not_missed(tmp_path):
     assert rows(path, "SELECT coverage < 0.5 FROM document_coverage WHERE doc_id = 'a.md'") == [(True,)]
 
 
+def test_pages_that_name_pages_of_their_own_names_elsewhere_do_not_link_themselves(tmp_path):
+    pages = {f"{name}_md": f"See [f]({{% link docs/sql/functions/{name}.md %}})." for name in ("date", "text", "enum")}
+    kb = build(tmp_path, **pages)
+    with duckdb.connect(str(kb), read_only=True) as con:
+        found = con.execute("SELECT source, target, broken FROM links ORDER BY source").fetchall()
+    assert found == [(f"{name}.md", f"docs/sql/functions/{name}.md", True) for name in ("date", "enum", "text")]
+
+
 def test_fault_T22_links_of_sites_are_found(tmp_path):
     links = "[1](/guide/b) [2](c.html#x) [3](../guide/) [4](/docs/d/) [5](C) [6](/none) [7](e.html) [8](b.md)"
     path = build(
