@@ -143,6 +143,7 @@ def test_caddy(server, tmp_path):
         check_served(port, "http", f"127.0.0.1:{port}")
 
 
+@pytest.mark.slow
 def test_systemd(tmp_path):
     """The program of the unit is this one's, as systemd looks whether it is there."""
     analyze = program("systemd-analyze")

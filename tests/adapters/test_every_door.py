@@ -485,6 +485,7 @@ def test_rest_changes_one_store(kind, where):
             ask_rest(application, "/delete_documents", {"doc_ids": ["mango.md"]})
 
 
+@pytest.mark.slow
 def test_rest_has_maps_of_a_file(kind, where):
     with pytest.raises(InputError, match="map"):
         ask_rest(rest.create_app(where), "/map")

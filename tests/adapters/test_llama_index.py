@@ -581,6 +581,7 @@ class TestFilters:
         assert {one.node_id for one in vectors.get_nodes()} == {"n1", "n4", "n5"}
         assert check(vectors.path) == []
 
+    @pytest.mark.slow
     def test_a_filter_that_holds_without_its_field_deletes_nothing(self, vectors, nodes):
         left = vectors.add(nodes)
         for operator, value in (("!=", 1), ("nin", ["x"]), ("==", None), ("is_empty", None)):

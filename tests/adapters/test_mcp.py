@@ -888,6 +888,7 @@ class TestHttp:
     @pytest.mark.parametrize(
         "options", [("--host", "0.0.0.0"), ("--port", "1"), ("--api-key-env", "KEY"), ("--allow-host", "x")]
     )
+    @pytest.mark.slow
     def test_options_of_http_without_it(self, kb, options):
         done = CliRunner().invoke(app, ["mcp", str(kb), *options])
         assert done.exit_code == 2

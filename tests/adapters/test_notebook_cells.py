@@ -113,6 +113,7 @@ class TestIPython:
         with pytest.raises(InputError, match=r"%sqlrag kb\.duckdb"):
             run(shell, "%load_ext sqlrag", cell)
 
+    @pytest.mark.slow
     def test_functions_that_write_say_how_to_close_it(self, shell):
         frame = pa.table({"id": [1], "body": ["a pond"]})
         options = {"key": "id", "text": "body", "progress": "off"}
@@ -134,6 +135,7 @@ class TestIPython:
         run(shell, "con = %sqlrag kb.duckdb")
         assert len(run(shell, "%search late")) == 3
 
+    @pytest.mark.slow
     def test_a_question_prints_what_python_notes(self, shell, kb, capsys):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         for options, told in {
@@ -401,6 +403,7 @@ class TestIPython:
         assert capsys.readouterr().out.count("Note: {q} is text in SQL.") == 1
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     def test_a_connection_without_search_says_how_to_ask_it(self, shell):
         run(shell, "%load_ext sqlrag", "import duckdb, sqlrag", "con = duckdb.connect()")
         told = "%%sql runs on it. It has no search: %sqlrag kb.duckdb opens a file with it."

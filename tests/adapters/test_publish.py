@@ -196,6 +196,7 @@ class TestColumns:
             publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=["mail"])
             assert holding(tmp_path / "site", "me@example.com") == []
 
+    @pytest.mark.slow
     def test_the_collections_that_are_published_count(self, tickets, tmp_path):
         (tmp_path / "others.csv").write_text("id,MAIL,Author\n1,A pump hums,me@example.com\n")
         sqlrag.index_rows(tmp_path / "others.csv", tickets, key="id", text="mail", progress="off")
@@ -207,6 +208,7 @@ class TestColumns:
         assert holding(tmp_path / "both", "Zimmermann", "me@example.com") == []
 
     # What a document may take from its metadata, and values that are more than a text.
+    @pytest.mark.slow
     def test_names_and_values_of_all_kinds(self, tmp_path):
         names = ["description", "keywords", "author", "aliases", "tags", "date", "url", "file", "a~b/c", "title_"]
         nested = "['in Quuxlist'] AS listed, {'Quuxkey': 'Quuxvalue'} AS parts"
@@ -218,6 +220,7 @@ class TestColumns:
         assert done.notices == ["Columns of tables that are published: id; see leave_out."]
         assert holding(tmp_path / "site", "quux") == []
 
+    @pytest.mark.slow
     def test_values_that_are_seen_elsewhere_are_told(self, tmp_path):
         path = build(tmp_path, a_md="A pond.")
         query = "SELECT {} AS id, 'A pump' AS body, 'ann@example.com' AS mail, ['Zed', 'Ann'] AS names, 7 AS n"
@@ -241,6 +244,7 @@ class TestColumns:
         assert done.notices == ["Columns of tables that are published: id, n, names; see leave_out."]
         assert holding(tmp_path / "other", "ann@example") == []
 
+    @pytest.mark.slow
     def test_rows_without_their_table(self, tickets, tmp_path):
         sqlrag.export_parquet(tickets, tmp_path / "pq")
         sqlrag.convert(tmp_path / "pq", tmp_path / "other.duckdb")

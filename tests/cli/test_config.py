@@ -398,6 +398,7 @@ class TestInit:
         config.load(tmp_path / "sqlrag.toml")
 
 
+@pytest.mark.slow
 def test_a_folder_under_a_second_collection_is_told_everywhere(tmp_path):
     write(tmp_path, docs__mango_md="The mango is sweet.")
     run("build", "docs", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)

@@ -280,6 +280,7 @@ def test_fault_S8_a_damaged_file_is_named_and_not_the_output(whole, folder):
             assert error is None or str(error).startswith(str(work / "kb.duckdb")), error
 
 
+@pytest.mark.slow
 def test_fault_S8_a_key_that_is_taken_is_a_store_error(folder):
     kb = folder() / "kb.duckdb"
     with Store(kb, read_only=False) as store:

@@ -137,6 +137,7 @@ def test_two_stages_find_what_a_scan_finds(store: Store, vectors: np.ndarray) ->
     assert hits / total >= 0.99
 
 
+@pytest.mark.slow
 def test_pool_takes_the_codes_that_differ_least(store: Store, vectors: np.ndarray) -> None:
     """With pool = k the answer is that of the first stage alone, here counted by numpy.
 
