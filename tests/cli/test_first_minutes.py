@@ -795,7 +795,7 @@ def test_a_command_says_how_to_wait_for_a_file(here):
         ("build docs --size 3", "--chunk-size"),
         ("ask x --model m", "--chat-model"),
         ("serve --prot 3", "--port"),
-        ("update --dry-run", None),
+        ("reembed --dry-run", None),
         ("delete --all", None),
     ],
 )
