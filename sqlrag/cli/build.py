@@ -297,7 +297,7 @@ def update(
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
     known, tables = folders_of(path, wait_seconds=wait)
-    gone = _not_there(path, known, named, collection)
+    gone = folders_not_there(path, known, named, collection)
     if named is not None and gone:
         if not prune:
             raise NotFoundError(gone[0])
@@ -372,13 +372,8 @@ def update(
         lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
     if named is not None:
         there = [one.path for one in known if one.collection == wanted[0].collection]
-        if (
-            collection is None
-            and there
-            and not dry_run
-            and os.path.realpath(named) not in map(os.path.realpath, there)
-            and not quiet
-        ):
+        is_new = os.path.realpath(named) not in map(os.path.realpath, there)
+        if there and is_new and collection is None and not (dry_run or quiet):
             write_message(
                 f"note: the collection {wanted[0].collection} has documents of {there[0]}, too; "
                 "--collection NAME keeps folders apart"
@@ -404,7 +399,9 @@ def update(
     return 1 if gone else 0
 
 
-def _not_there(path: Path, known: Sequence[Folder], named: Path | None, collection: str | None) -> list[str]:
+def folders_not_there(
+    path: Path, known: Sequence[Folder], named: Path | None = None, collection: str | None = None
+) -> list[str]:
     """Return what is to be said of each folder of a file that is not there, or of the one that was named."""
     from sqlrag.engines.duckdb.rows import real_folder
     from sqlrag.ingest.folder import find_stored

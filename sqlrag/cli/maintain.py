@@ -27,7 +27,7 @@ from sqlrag.cli.printing import (
 from sqlrag.search.open import is_address, open_one
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlrag.embedders.base import Models
     from sqlrag.engines.duckdb.check import Problem
@@ -161,18 +161,18 @@ def check(
                 for notice in _markup_notices(store):
                     write_message(notice)
     if problems and not is_address(path):
-        of_bytes = any(problem.check == "damaged_blocks" for problem in problems)
-        remedy = remedy_of_damage(path) if of_bytes else f"sqlrag repair {shlex.quote(str(path))}"
-        write_message(f"remedy: {remedy}")
+        write_message(f"remedy: {remedy_of(path, [problem.check for problem in problems])}")
     rows = [problem._asdict() for problem in problems]
     lines = [f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'} found", *_lines(problems)]
     write_rows(rows, ["check", "rule", "rows", "examples"], form, "\n".join(lines))
     return 1 if problems else 0
 
 
-def remedy_of_damage(path: Path) -> str:
-    """Return what helps where bytes of a file are not what was written."""
+def remedy_of(path: Path, checks: Collection[str]) -> str:
+    """Return what helps where these checks of a file find something; no repair gives back bytes that are lost."""
     file = shlex.quote(str(path))
+    if "damaged_blocks" not in checks:
+        return f"sqlrag repair {file}"
     return f"copy a backup over it; without one: sqlrag compact {file}, or sqlrag build FOLDER -o {file} --overwrite"
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import socket
 import time
@@ -23,8 +22,8 @@ from sqlrag import __version__
 from sqlrag.arguments import counted, first_lines, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
-from sqlrag.cli.build import folders_to_read, note_patterns, one_file
-from sqlrag.cli.maintain import remedy_of_damage
+from sqlrag.cli.build import folders_not_there, folders_to_read, note_patterns, one_file
+from sqlrag.cli.maintain import remedy_of
 from sqlrag.cli.options import DbsInstead, Files, FormatName, IgnoreAgain, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
 from sqlrag.errors import (
@@ -438,7 +437,6 @@ def _file(place: Path) -> Iterator[_Finding]:
     """Yield the state of a file: whether it opens, what a quick check says, and whether its model is here."""
     from sqlrag.embedders.base import TWINS, models, short_name
     from sqlrag.engines.duckdb.check import check
-    from sqlrag.ingest.folder import find_stored
     from sqlrag.ingest.update import folders_of, twice_read
     from sqlrag.search.open import open_one
 
@@ -458,22 +456,18 @@ def _file(place: Path) -> Iterator[_Finding]:
         return
     except SqlragError as error:
         of_bytes = "damaged" in str(error) and "the log beside it" not in str(error)
-        yield _Finding(topic, "broken", with_commands(str(error)), remedy_of_damage(place) if of_bytes else "")
+        remedy = remedy_of(place, ["damaged_blocks"]) if of_bytes else ""
+        yield _Finding(topic, "broken", with_commands(str(error)), remedy)
         return
     yield _Finding(topic, "ok", f"opens; schema {facts['store']['schema_version']}")
     for problem in problems:
         found = f"{problem.check}: {counted(problem.rows, 'row')}; {problem.rule}"
-        of_bytes = problem.check == "damaged_blocks"
-        yield _Finding(topic, "broken", found, remedy_of_damage(place) if of_bytes else f"sqlrag repair {place}")
+        yield _Finding(topic, "broken", found, remedy_of(place, [problem.check]))
     if not problems:
         yield _Finding(topic, "ok", "the quick check finds no problem; the word index is in step")
-    for one in folders:
-        if find_stored(one.path) is None:
-            found = f"the folder {one.path} (collection {one.collection}) is not there"
-            file, name = shlex.quote(str(place)), shlex.quote(one.collection)
-            remedy = f"If it was moved: sqlrag update {file} FOLDER --collection {name}; "
-            remedy += f"if it is gone for good: sqlrag update {file} {shlex.quote(one.path)} --prune"
-            yield _Finding(topic, "note", found, remedy)
+    for said in folders_not_there(place, folders):
+        found, _, remedy = said.partition(" is not there. ")
+        yield _Finding(topic, "note", f"{found} is not there", remedy)
     for note in twice_read(place, folders):
         found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove it from one: ")
         yield _Finding(topic, "note", found, remedy)

@@ -308,9 +308,9 @@ def _note_on_text(
     to_have = f"To have {what.partition(' ')[0]},"
     if path is None:
         by_kind = {
-            "dates": "to_datetime with its format, one after the other" if others else "to_datetime with its format"
+            "dates": f"to_datetime with its format{', one after the other' * bool(others)}",
+            "thousands": "to_numeric, without the commas",
         }
-        by_kind |= {"thousands": "to_numeric, without the commas"}
         how = by_kind.get(kind, "to_numeric, after the comma is a point")
         return told, f"{to_have} convert the column before it is indexed: in pandas by {how}."
     if others:  # the others, of one form, beside those that DuckDB itself reads
@@ -346,7 +346,7 @@ def _of_two_forms(column: str, forms: Sequence[str], path: str) -> str:
     """Return the query that reads dates as 2024-12-31 and of the first format as dates."""
     name = identifier(column)
     date = f"coalesce(TRY_CAST({name} AS DATE), CAST(try_strptime({name}, {quoted(forms[0])}) AS DATE))"
-    file = f"{csv_of([path], {}, [column])}" if path else "…"
+    file = csv_of([path], {}, [column]) if path else "…"
     return f"SELECT * REPLACE ({date} AS {name}) FROM {file}{_or(forms)}"  # noqa: S608 - a message
 
 

@@ -275,14 +275,19 @@ class Planner:
         if self._our_roots is None:
             self._our_roots = set()
             for root, doc_ids in self._by_root().items():
-                same = sum(
-                    doc_id in states and states[doc_id][1].checksum == self.stored[doc_id].checksum
-                    for doc_id in doc_ids
-                )
-                is_here = real_folder(root) == self._real_root
-                if is_here or (2 * same >= len(doc_ids) and find_stored(root) is None):
+                if real_folder(root) == self._real_root or self._was_moved_here(root, doc_ids, states):
                     self._our_roots.add(root)
         return self._our_roots
+
+    def _was_moved_here(self, root: str, doc_ids: Sequence[str], states: States) -> bool:
+        """Return whether a folder is gone, and half of its documents, by name and bytes, are in this one."""
+        prefix = "" if self.run.collection == DEFAULT_COLLECTION else f"{self.run.collection}:"
+        same = 0
+        for doc_id in doc_ids:
+            old = self.stored[doc_id]
+            here = states.get(prefix + relative(doc_id, old.collection))
+            same += here is not None and here[1].checksum == old.checksum
+        return 2 * same >= len(doc_ids) and find_stored(root) is None
 
     def moved_from_other_collections(self, db_path: str | os.PathLike[str], *, dry_run: bool) -> list[str]:
         """Return a note for each folder of another collection that was moved here, where this one is new."""
@@ -291,16 +296,13 @@ class Planner:
             root = root_of(doc_id, old)
             if old.collection != self.run.collection and old.chunk_policy is not None and root not in (None, UNKNOWN):
                 folders.setdefault((old.collection, root), []).append(doc_id)
-        here = {self.relative(doc_id): state.checksum for doc_id, (_, state) in self.states.items()}
         removal = "" if dry_run else f"; and remove it here: {_removal(db_path, self._root, self.run.collection)}"
         return [
             f"The documents of {root} (collection {collection!r}), which is not there any more, are here. If that "
             f"folder was moved, update it there: update_embeddings(input_dir={self._root!r}, "
             f"db_path={os.fspath(db_path)!r}, collection={collection!r}){removal}."
             for (collection, root), doc_ids in sorted(folders.items())
-            if find_stored(root) is None
-            and 2 * sum(here.get(relative(one, collection)) == self.stored[one].checksum for one in doc_ids)
-            >= len(doc_ids)
+            if self._was_moved_here(root, doc_ids, self.states)
         ]
 
     def _is_of_another(self, doc_id: str, old: SourceState, states: States) -> bool:

@@ -98,10 +98,10 @@ def test_a_folder_that_is_not_there(home):
     old = home.resolve() / "docs"
     (note,) = [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
     assert note[1:] == (
-        f"the folder {old} (collection default) is not there",
+        f"The folder {old} of kb.duckdb is not there",
         (
-            "If it was moved: sqlrag update kb.duckdb FOLDER --collection default; if it is gone for good: sqlrag "
-            f"update kb.duckdb {old} --prune"
+            "If it has been moved, name it: sqlrag update kb.duckdb FOLDER. If it is gone for good, this removes its "
+            f"documents: sqlrag update kb.duckdb {old} --prune"
         ),
     )
     assert CliRunner().invoke(app, ["update", "kb.duckdb", str(old), "--prune"]).exit_code == 0

@@ -588,6 +588,7 @@ def delete_documents(
     conditions = {"doc_ids": doc_ids, "checksum": checksum, **{name: filters.get(name) for name in names}}
     collection, folder = filters.get("collection"), filters.get("folder")
     given = {name for name, value in conditions.items() if value is not None}
+    is_whole = given <= {"collection"} and not (folder is None and collection is None)
     notices = []
     with _reading(database) if dry_run else database.transaction() as con:
         chosen = [row[0] for row in con.execute(read_sql("index/chosen_documents"), conditions).fetchall()]
@@ -597,7 +598,7 @@ def delete_documents(
             # Chunks whose document somebody deleted by SQL.
             chosen += [doc_id for doc_id in wanted if (doc_id,) in known and doc_id not in chosen]
         unknown = [doc_id for doc_id in wanted if (doc_id,) not in known]
-        folders = metadata.known_folders(con)
+        folders = metadata.known_folders(con) if is_whole or folder is not None else []
         if folder is not None:
             roots = _roots(con)
             there = sorted({*roots.values(), *(path for _, path in folders)} - {UNKNOWN})
@@ -608,11 +609,9 @@ def delete_documents(
                 notices.append(f"No document was read from the folder {folder!r}; {meant_or_there(folder, there)}")
         found = con.execute("SELECT count(*) FROM documents WHERE doc_id IN (SELECT unnest($1))", [chosen]).fetchall()
         chunks = int(found[0][0])
-        is_whole = given <= {"collection"} and not (folder is None and collection is None)
         folders = [one for one in folders if is_whole and (collection is None or one[0] in collection)]
-        tables = [
-            name for name in row_tables.sources(con) if is_whole and folder is None and name in (collection or ())
-        ]
+        sources = row_tables.sources(con) if is_whole and folder is None else ()
+        tables = [name for name in sources if name in (collection or ())]
         verb = "would be" if dry_run else "is"
         notices += [f"The table {name} {verb} forgotten, too: no update reads it." for name in tables]
         notices += [

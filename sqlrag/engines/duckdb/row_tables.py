@@ -19,7 +19,7 @@ from sqlrag.errors import InputError, StoreError
 from sqlrag.types import FILE_FIELDS, ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import duckdb
     import pyarrow as pa
@@ -174,17 +174,12 @@ def forget(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> None:
             con.execute(f"DELETE FROM {identifier(table_of(collection))} WHERE doc_id IN (SELECT unnest($1))", [own])  # noqa: S608 - quoted
 
 
-def drop(con: duckdb.DuckDBPyConnection, collections: Container[str]) -> list[str]:
-    """Forget sources of rows whose documents are deleted, with their tables, inside the caller's transaction.
-
-    Returns their collections, in order.
-    """
-    found = [collection for collection in sources(con) if collection in collections]
-    for collection in found:
+def drop(con: duckdb.DuckDBPyConnection, collections: Sequence[str]) -> None:
+    """Forget sources of rows whose documents are deleted, with their tables, inside the caller's transaction."""
+    for collection in collections:
         con.execute("DELETE FROM row_sources WHERE collection = $1", [collection])
         con.execute(f"DROP VIEW IF EXISTS {identifier(view_of(collection))}")
         con.execute(f"DROP TABLE IF EXISTS {identifier(table_of(collection))}")
-    return found
 
 
 def stored(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
