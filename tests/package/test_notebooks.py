@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.handbook import numbers, words
 from tests.support.helpers import real_model
-from tests.support.refresh_notebooks import NOTEBOOKS, SCIFACT, printed, run, working_copy
+from tests.support.refresh_notebooks import NOTEBOOKS, SCIFACT, handbook_digest, printed, run, working_copy
 from tests.support.vector_cache import remembered
 
 REFRESH = "python tests/support/refresh_notebooks.py"
@@ -50,6 +50,13 @@ class TestRuns:
                 continue
             assert words(kept) == words(fresh), f"code cell {number} shows (if that is right, {REFRESH}):\n{fresh}"
             assert numbers(kept) == pytest.approx(numbers(fresh), rel=0.02), f"code cell {number} shows:\n{fresh}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_shows_the_handbook_of_now(notebook):
+    committed = nbformat.read(notebook, 4)
+    expected = handbook_digest() if "data/handbook" in str(committed) else None
+    assert committed.metadata.get("handbook") == expected, f"pages were edited since: {REFRESH}"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -28,6 +29,12 @@ def working_copy(folder):
     return folder / "notebooks"
 
 
+def handbook_digest():
+    """Return the SHA-256 of the handbook's pages, by which a notebook names those that its outputs were made of."""
+    pages = sorted((ROOT / "data" / "handbook").rglob("*.md"))
+    return hashlib.sha256(b"".join(page.read_bytes() for page in pages)).hexdigest()
+
+
 def run(notebook, folder, after_cell=None):
     """Return a notebook with the outputs of a new run; ``after_cell`` is called with the number of each cell run."""
     # Commands of cells find the sqlrag, and the python, of this environment.
@@ -45,6 +52,8 @@ def run(notebook, folder, after_cell=None):
         if cell.cell_type != "code":
             del cell["outputs"]
     fresh.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    if "data/handbook" in str(fresh):
+        fresh.metadata["handbook"] = handbook_digest()
     return fresh
 
 
