@@ -51,20 +51,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "test_rest_schema.py" and config.option.markexpr == "not slow" else None
 
 
-# Of a test with several parameters a quick run takes so many.
-SAMPLE = 1
+# Of a test with several parameters a quick run takes so many, and .ci/run so many.
+SAMPLE, CI_SAMPLE = 1, 4
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave only some parameters of a test to a quick run, always the same ones; the others count as slow."""
+    """Leave some parameters of a test to a quick run, and some to .ci/run, always the same; the others are slow and rest."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("slow") is None:
-            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        found.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for alike in found.values():
-        for item in sorted(alike, key=lambda item: zlib.crc32(item.nodeid.encode()))[SAMPLE:]:
+        ordered = sorted(alike, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        quick = [item for item in ordered if item.get_closest_marker("slow") is None]
+        for item in quick[SAMPLE:]:
             item.add_marker(pytest.mark.slow)
+        if alike[0].get_closest_marker("every") is None:
+            for item in sorted(ordered, key=quick.__contains__, reverse=True)[CI_SAMPLE:]:
+                item.add_marker(pytest.mark.rest)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.File | None:

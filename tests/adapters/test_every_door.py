@@ -24,6 +24,8 @@ from sqlrag.cli import app
 from tests.support.chat_server import ChatServer, serving
 from tests.support.helpers import build
 
+pytestmark = pytest.mark.every
+
 FRUIT = {
     "mango_md": "---\ntags: [fruit]\nyear: 2024\n---\n# Mango\n\nThe mango is a sweet fruit. It is eaten fresh.\n",
     "lychee_md": "---\ntags: [fruit]\n---\n# Lychee\n\nA fruit beside the mango.\n",

@@ -99,6 +99,7 @@ def test_the_help_fits_a_screen_and_names_every_command_once(monkeypatch):
     assert "--trust" in examples
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples_that_are_valid_usage(command, kb, folder, tmp_path, monkeypatch):
     shown = run(command, "-h")

@@ -63,6 +63,7 @@ def run_page(page):
 class TestExamples:
     pytestmark = real_model
 
+    @pytest.mark.every
     @pytest.mark.parametrize("page", pages_with_examples(), ids=lambda page: page.relative_to(HANDBOOK).as_posix())
     def test_the_blocks_of_a_page_run(self, page, kb, folder):
         shutil.copy(kb, folder / "kb.duckdb")
@@ -174,6 +175,7 @@ def test_every_public_name_is_in_the_reference():
     assert set(sqlrag.__all__) - code_names(*REFERENCE.glob("*.md")) == set()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "name",
     [

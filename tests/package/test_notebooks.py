@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
 class TestRuns:
     pytestmark = real_model
 
+    @pytest.mark.every
     @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
     def test_a_run_shows_what_is_committed(self, notebook, folder):
         def file_is_free(cell):
@@ -52,6 +53,7 @@ class TestRuns:
             assert numbers(kept) == pytest.approx(numbers(fresh), rel=0.02), f"code cell {number} shows:\n{fresh}"
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_shows_the_handbook_of_now(notebook):
     committed = nbformat.read(notebook, 4)
@@ -59,6 +61,7 @@ def test_it_shows_the_handbook_of_now(notebook):
     assert committed.metadata.get("handbook") == expected, f"pages were edited since: {REFRESH}"
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_is_small_and_can_be_read_without_running(notebook):
     assert notebook.stat().st_size < 200_000

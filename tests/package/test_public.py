@@ -293,6 +293,7 @@ class TestDocstrings:
         assert raised_by(sqlrag.aget_source_documents) == set()  # what it calls is of another module
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", module_names())
 def test_examples_in_docstrings_run(name):
     if name.endswith("__main__"):

@@ -69,6 +69,7 @@ def handbook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlrag.Store]
         yield store
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_example_runs(handbook: sqlrag.Store, file: Path) -> None:
     sql = file.read_text(encoding="utf-8")
