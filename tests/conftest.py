@@ -57,7 +57,7 @@ SAMPLE, CI_SAMPLE = 1, 4
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave some parameters of a test to a quick run, and some to .ci/run, always the same; the others are slow and rest."""
+    """Leave some parameters of a test to a quick run, some to .ci/run, always the same; others are slow and rest."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         found.setdefault(item.nodeid.partition("[")[0], []).append(item)

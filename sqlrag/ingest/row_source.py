@@ -641,6 +641,10 @@ class Staging:
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
 
+    def some_texts(self) -> list[str]:
+        """Return the checksums of some texts, the same ones of the same rows in any order."""
+        return [found for (found,) in self.con.execute(read_sql("rows/some_texts")).fetchall()]
+
     def notes_on_types(self, new: Collection[str]) -> list[str]:
         """Return notes on new columns of CSV or a data frame of which another type may be meant: texts and dates."""
         source = self.definition.source

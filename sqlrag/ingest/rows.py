@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import html
 import os
 import re
@@ -45,7 +46,7 @@ from sqlrag.ranking.plan import DEFAULT_HEADING_WEIGHT
 from sqlrag.types import ROW, ROW_MARKDOWN, Chunk, ChunkPolicy, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.types import AnyEmbedder, ChunkUnit, Embedder, Progress, Vectors
@@ -498,6 +499,8 @@ class _RowUpdate(Update):
             source = before.get(collection)
             if source is not None and not options.is_named:
                 _refuse_another_file(Definition.of(source), definition, collection)
+            if source is None and not options.is_named:
+                _refuse_moved(con, before.values(), staging, definition, collection)
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging))
@@ -751,6 +754,31 @@ def _refuse_another_file(stored: Definition, wanted: Definition, collection: str
             f"replace them. Name another collection for it, such as collection='{collection}_{folder}'; or, to replace "
             f"those rows, collection={collection!r}."
         )
+
+
+def _refuse_moved(
+    con: duckdb.DuckDBPyConnection,
+    stored: Iterable[RowSource],
+    staging: Staging,
+    wanted: Definition,
+    collection: str,
+) -> None:
+    """Raise InputError where most rows are stored as those of a file that is gone: it was moved to this name."""
+    for source in stored:
+        old = Definition.of(source)
+        if {old.kind, wanted.kind} != {"files"} or any(
+            glob.has_magic(name) or Path(name).exists() for name in old.source
+        ):
+            continue
+        texts = staging.some_texts()
+        given = {"prefix": f"{source.collection}/", "checksums": texts}
+        (same,) = con.execute(read_sql("rows/same_texts"), given).fetchall()[0]
+        if same * 2 > len(texts):
+            raise InputError(
+                f"These rows are in the file as {source.collection!r}, read from {', '.join(old.source)}, which is not "
+                f"there any more. If that file was moved, name its collection: collection={source.collection!r}; to "
+                f"have both, collection={collection!r}."
+            )
 
 
 def _refuse_renamed(con: duckdb.DuckDBPyConnection, source: RowSource, staging: Staging) -> None:

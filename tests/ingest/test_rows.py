@@ -787,6 +787,24 @@ class TestUpdates:
         new.rename(tmp_path / "reviews.csv")
         assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
 
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_a_table_that_was_moved_is_not_indexed_twice(self, tmp_path, suffix):
+        kb = tmp_path / "k.duckdb"
+        old, new, other = (tmp_path / f"{name}.{suffix}" for name in ("tickets", "tickets_2024", "fruit"))
+        write(old, "SELECT i AS id, 'body ' || i AS body FROM range(300) AS t (i)")
+        write(other, "SELECT i AS id, 'fruit ' || i AS body FROM range(300) AS t (i)")
+        build(old, kb, title=None)
+        old.rename(new)
+        write(new, f"SELECT * FROM '{new}' UNION ALL SELECT 300, 'body 300'")
+        told = rf"are in the file as 'tickets', read from .*tickets\.{suffix}, which is not .* collection='tickets'; "
+        with pytest.raises(InputError, match=told):
+            build(new, kb, title=None)
+        assert counts(build(other, kb, title=None)) == {"added": 300}
+        assert counts(build(new, kb, title=None, collection="tickets")) == {"added": 1, "unchanged": 300}
+        assert counts(update(kb, collection="tickets")) == {"unchanged": 301}
+        new.rename(old)
+        assert counts(build(old, kb, title=None, collection="both")) == {"added": 301}
+
     def test_a_query_reads_relative_paths_from_the_current_folder(self, tmp_path, monkeypatch):
         kb = tmp_path / "k.duckdb"
         write(tmp_path / "rows.csv", "SELECT 1 AS id, 'a' AS body")
