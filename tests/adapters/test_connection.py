@@ -231,6 +231,7 @@ class TestSimilarity:
 
 
 class TestRerank:
+    @pytest.mark.slow
     def test_the_scores_are_those_of_the_cross_encoder(self, kb, tmp_path):
         model = make_cross_encoder(tmp_path / "model")
         with sqlrag.connect(kb, reranker=str(model)) as con:

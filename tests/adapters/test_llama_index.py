@@ -396,6 +396,7 @@ class TestQueries:
             assert store.vector_query("alpha")
         assert SqlragVectorStore(kb).client is None
 
+    @pytest.mark.slow
     def test_diversity_by_hand(self, vectors):
         """λ = 0.5: a scores .5·1; then b is half as near as a and at right angles to it, c as near as a's twin."""
         rows = {"a": [1.0, 0.0], "c": [0.99, 0.14106736], "b": [0.5, 0.8660254]}

@@ -194,6 +194,7 @@ class TestIPython:
             assert "Error" not in str(caught.value)
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     def test_a_question_has_the_variables_of_the_notebook(self, shell):
         run(shell, "%load_ext sqlrag", "con = %sqlrag kb.duckdb", "q = 'battery'\nd = {'a': 'late'}\nn = 1")
         con = shell.user_ns["con"]

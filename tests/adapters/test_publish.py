@@ -143,6 +143,7 @@ class TestColumns:
         sqlrag.index_rows(tmp_path / "tickets.csv", path, key="id", text="body", progress="off")
         return path
 
+    @pytest.mark.slow
     def test_those_that_are_public_are_named(self, tickets, tmp_path):
         done = publish(tickets, tmp_path / "site", parts="words", cdn=True)
         assert done.notices == ["Columns of tables that are published: author, id, mail; see leave_out."]
@@ -534,6 +535,7 @@ class TestNotValid:
 
 
 class TestCdn:
+    @pytest.mark.slow
     def test_exactly_the_files_of_the_pinned_versions(self, path, tmp_path):
         publish(path, tmp_path / "site", parts="words", cdn=True, assets=tmp_path / "none")
         packages = [publishing._DUCKDB, publishing._ARROW]

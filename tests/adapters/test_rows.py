@@ -230,6 +230,7 @@ FACETS = {
 }
 
 
+@pytest.mark.slow
 def test_fields_to_filter_by_have_kinds_and_values(tmp_path):
     """By the kind of most values; of several files together, and asked for alone."""
     first = build(
@@ -292,6 +293,7 @@ def test_sources_of_rows_are_described_on_every_door(shop):
         assert columns["day"]["least"] == dt.date(2024, 1, 1)
 
 
+@pytest.mark.slow
 def test_frameworks_get_the_columns_with_their_types(shop):
     from sqlrag.adapters.langchain import SqlragRetriever
     from sqlrag.adapters.llama_index import SqlragIndex

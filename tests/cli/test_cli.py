@@ -689,6 +689,7 @@ def test_fault_S10_the_build_after_a_kill_goes_on_and_cleans_up(tmp_path):
     the_next_goes_on(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 @pytest.mark.parametrize("command", ["compact kb.duckdb", "reembed kb.duckdb --provider hashing --model hashing-96"])
 def test_fault_S10_sigterm_while_a_file_is_rewritten(kb, tmp_path, command):

@@ -276,6 +276,7 @@ class TestRefused:
         assert f"line 13: [collections.machines] folder does not exist: {project / 'gone'} is no folder" in message
         assert not (project / "kb.duckdb").exists()
 
+    @pytest.mark.slow
     def test_one_that_is_not_there_any_more_blocks_no_other(self, project):
         run("prepare-embeddings", cwd=project)
         run("update", cwd=project)

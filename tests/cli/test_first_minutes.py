@@ -176,6 +176,7 @@ def test_update_knows_its_folders_and_their_patterns(here):
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_empty_folder_blocks_no_other(here):
     write(here, a__a_md="alpha", z__z_md="zeta")
     for name in "az":
@@ -189,6 +190,7 @@ def test_an_empty_folder_blocks_no_other(here):
     assert run("update", "kb.duckdb", "--prune").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_gone_for_good_blocks_no_other(here):
     write(here, more__a_md="alpha", more__b_md="beta")
     assert run("update", "kb.duckdb", "more").exit_code == 0
@@ -535,6 +537,7 @@ def test_fault_U15_a_question_with_a_wrong_key_names_it(here):
             sqlrag.evaluate([json.loads(row)], "kb.duckdb")
 
 
+@pytest.mark.slow
 def test_fault_U16_a_listed_model_is_found_by_its_name(here):
     assert ("hashing", "hashing-384") in sqlrag.models().ready
     assert sqlrag.load_embedder("hashing-384").provider == "hashing"
@@ -843,6 +846,7 @@ def test_the_key_of_a_row_is_taken_for_its_document(here):
     assert (done.exit_code, "did you mean 't/R00009'?" in done.stderr) == (1, True), done.stderr
 
 
+@pytest.mark.slow
 def test_a_deletion_of_nothing_says_why(here):
     nothing = "0 documents with 0 chunks deleted, 0 unknown\n"
     for condition, said in {

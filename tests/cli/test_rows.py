@@ -193,6 +193,7 @@ def test_a_table_of_a_query_without_its_database_has_a_remedy(tmp_path):
         assert "Did you mean" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_update_of_a_collection_leaves_other_tables_alone(kb, tickets, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("id,body\n1,The lamp is red\n")
@@ -264,6 +265,7 @@ def test_settings_that_cannot_be_leave_nothing(tickets, kb, tmp_path):
     assert settings_of(kb)[:2] == ("porter", 512)
 
 
+@pytest.mark.slow
 def test_a_configuration_makes_new_files_of_tables_and_changes_none(tickets, kb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sqlrag.toml").write_text('[index]\nstemmer = "german"\n[chunking]\nchunk_size = 99\n')

@@ -86,6 +86,7 @@ class TestPlaces:
         assert len(set(k_means(centres, 9).tolist())) == 4
         assert [default_clusters(n) for n in (1, 2, 200, 10**6)] == [1, 1, 10, 16]
 
+    @pytest.mark.slow
     def test_hdbscan_leaves_lone_points_out(self):
         chance = np.random.default_rng(3)
         places = np.concatenate([chance.normal(size=(30, 2)), chance.normal(size=(60, 2)) + 50, [[500.0, 0.0]]])

@@ -106,6 +106,7 @@ class TestAPairIsReplacedAsOne:
             export_faiss_json(small, tmp_path / "vectors-x.faiss")
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.slow
     def test_fault_S9_a_kill_between_the_renames_leaves_the_old_contents(self, pair, small, tmp_path):
         index, metadata, export = pair
         old = index.read_bytes(), metadata.read_bytes()

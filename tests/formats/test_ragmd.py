@@ -122,6 +122,7 @@ def test_whole_documents_that_pass_are_exported(small, tmp_path, filters):
     assert rows_of(load(tmp_path, (tmp_path / "a.ragmd").read_bytes()))[4:] == (1, exported.chunks)
 
 
+@pytest.mark.slow
 def test_texts_of_any_kind_come_back(tmp_path):
     odd = '## Vectors\n```base64\nAAAA\n```\n---\n\u2028 \x85 \ufeff e\u0301 😀 \x00 \x1b[31m \\ " | </script>\r\n'
     names = ["## Chunks", "```", "---", "a|b\\", "x\ny", "😀.md", '"q"']
@@ -284,6 +285,7 @@ def rows_vectors(contents):
     return batch.vectors
 
 
+@pytest.mark.slow
 def test_a_diff_shows_the_document_that_was_edited(tmp_path):
     files = {f"doc{i}_md": f"# Title {i}\n\nAll about number {i}.\n\n# More\n\nWord{i} and others.\n" for i in range(9)}
     options = {**HASHING, "embed_model_name": "hashing-96"}  # 96 is a multiple of 3: one vector a line

@@ -202,6 +202,7 @@ def test_fault_S15_an_import_that_gives_the_id_to_another_document(tmp_path, kb)
     assert check(kb) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_reembedding_names_the_chunk_and_changes_nothing(tmp_path):
     long = " ".join(f"word{n}." for n in range(60))
     path = build(tmp_path, a_md=long, options={"chunk_size": 200})

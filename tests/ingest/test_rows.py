@@ -731,6 +731,7 @@ class TestUpdates:
         with sqlrag.Store(kb) as store:
             assert store.check() == []
 
+    @pytest.mark.slow
     def test_reports_are_shown_as_their_texts(self, kb, tmp_path):
         build(write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body"), kb, title=None)
         reports = sqlrag.update_rows(kb, embedder=HASHING, progress="off")
@@ -739,6 +740,7 @@ class TestUpdates:
         shown = pytest.importorskip("IPython.core.formatters").DisplayFormatter().format(reports)[0]["text/html"]
         assert html.unescape(shown) == "<pre>{}</pre>".format("\n".join(map(str, reports)))
 
+    @pytest.mark.slow
     def test_a_column_to_be_left_out_may_be_gone(self, tickets, tmp_path):
         kb = tmp_path / "kb.duckdb"
         build(tickets, kb, leave_out=["channel"])
@@ -805,6 +807,7 @@ class TestUpdates:
         new.rename(old)
         assert counts(build(old, kb, title=None, collection="both")) == {"added": 301}
 
+    @pytest.mark.slow
     def test_a_query_reads_relative_paths_from_the_current_folder(self, tmp_path, monkeypatch):
         kb = tmp_path / "k.duckdb"
         write(tmp_path / "rows.csv", "SELECT 1 AS id, 'a' AS body")
@@ -836,6 +839,7 @@ class TestUpdates:
             ]
             assert sqlrag.check(kb) == []
 
+    @pytest.mark.slow
     def test_columns_that_are_kept_no_more(self, kb, tickets):
         notes = build(tickets, kb, text="{body} for {price}", leave_out=["channel"]).warnings
         assert "The column price is a part of the text now, and not named in metadata: its values are removed." in notes
@@ -1191,6 +1195,7 @@ class TestBadInput:
         ("'2024-01-02'", "-"),
     )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("value", "odd"), LATE)
     def test_a_value_that_comes_late_is_noted(self, kb, tmp_path, value, odd):
         cell = f"CASE WHEN i = 5000 THEN '{odd}' ELSE {value} END"

@@ -164,6 +164,7 @@ class TestWhatIsDone:
         assert update(tmp_path / "docs", path).added == ["a.md", "b.md"]
         assert_as_from_scratch(path, tmp_path / "docs", tmp_path)
 
+    @pytest.mark.slow
     def test_an_empty_folder_empties_no_file(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         before = contents(path)
@@ -371,6 +372,7 @@ class TestPrune:
         assert update(root / then, path, collection="own").added
         assert update(root / then, path, collection="own").added == []
 
+    @pytest.mark.slow
     def test_folders_of_one_another_that_share_no_file_are_one_collection(self, tmp_path):
         root = write(tmp_path / "docs", a_md="alpha", sub__b_md="beta", sub__c_txt="gamma")
         path = prepare_embeddings(root, tmp_path / "kb.duckdb", ignore=["sub/*.md"], **HASHING).path
@@ -944,6 +946,7 @@ class TestPathsBelowTheFolder:
             "a.md": "a.md", "c.md": f"{(tmp_path / 'others').resolve().as_posix()}/c.md", "sub/b.md": "sub/b.md",
         }  # fmt: skip
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", ["deleted", "pruned", "never read", "replaced"])
     def test_a_folder_without_documents_is_known(self, tmp_path, how):
         kb = build(tmp_path, **self.FILES)
@@ -985,6 +988,7 @@ class TestPathsBelowTheFolder:
         assert report.notices == [f"The folder {place} of default {told}" for place in places[1:]]
         assert folders_of(kb)[0] == []
 
+    @pytest.mark.slow
     def test_a_collection_that_is_deleted_forgets_its_folder(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         other = tmp_path / "others"
@@ -1033,6 +1037,7 @@ class TestPathsBelowTheFolder:
         with sqlrag.Store(kb):
             assert update_embeddings(tmp_path / "docs", kb, dry_run=True, stemmer="german", verbose=False).reindexed
 
+    @pytest.mark.slow
     def test_a_folder_that_was_moved_and_named_without_its_collection_is_told(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         write(tmp_path / "team", t_md="# Pay\n\nthe bill", u_md="# U")
@@ -1094,6 +1099,7 @@ class TestPathsBelowTheFolder:
         assert report.deleted == []
         assert report.notices == [f"No document was read from the folder '{docs}2'; did you mean {docs!r}?"]
 
+    @pytest.mark.slow
     def test_a_folder_is_one_of_several_conditions(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         docs = tmp_path / "docs"
@@ -1115,6 +1121,7 @@ class TestPathsBelowTheFolder:
         assert [one.path for one in folders_of(kb)[0]] == [str((tmp_path / "docs").resolve())]
         assert update_embeddings(tmp_path / "docs", kb, verbose=False, prune=True).unchanged == ["a.md", "sub/b.md"]
 
+    @pytest.mark.slow
     def test_what_replaces_a_document_of_a_folder_is_said(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         (note,) = sqlrag.add_documents({"a.md": b"# Another"}, kb).warnings

@@ -268,6 +268,7 @@ def test_fault_S21_an_update_and_an_upload_know_the_collection(tmp_path):
     assert sorted(ids(sqlrag.lexical_query("kiwi", path, collection=COLLECTION))) == ["grün:a.md#0", "grün:ü.md#0"]
 
 
+@pytest.mark.slow
 def test_fault_S21_nodes_of_llama_index(tmp_path):
     store = SqlragVectorStore(tmp_path / "kb.duckdb")
     for form in (composed, decomposed):

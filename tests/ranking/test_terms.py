@@ -276,6 +276,7 @@ def test_fields(small: Store) -> None:
             ask(wrong)
 
 
+@pytest.mark.slow
 def test_a_query_of_5000_words(zipf: Store) -> None:
     query = " ".join(WORDS * 42) + ' "' + '" AND NOT (w* OR ~x^2'
     results = zipf.lexical_query(query, top_k=7)

@@ -275,6 +275,7 @@ def test_a_file_of_few_chunks_trusts_its_vectors(tmp_path):
     assert "trust 1 = 1, since only 1 chunk holds a word" in str(told)
 
 
+@pytest.mark.slow
 def test_fewer_than_a_hundred_chunks_are_too_few_to_speak_of_noise(tmp_path):
     """The order follows the trust there as well; only the alarm is left out."""
     with Store.create(tmp_path / "kb.duckdb", DIMENSIONS) as store:

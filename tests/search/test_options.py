@@ -333,6 +333,7 @@ class TestNothingFound:
     def test_lexical(self, tagged, query, options, notices):
         assert tagged.lexical_query(query, **options).notices == notices
 
+    @pytest.mark.slow
     def test_names_that_are_nowhere_are_told_with_those_that_are_near(self, tmp_path):
         path = build(tmp_path, options={"collection": "guides"}, a_md="---\ntags: [howto, faq]\n---\nzebra")
         for options, told in (

@@ -111,6 +111,7 @@ def test_fault_T21_the_title_heads_the_path_of_every_chunk(tmp_path: Path, query
         assert ids(store.lexical_query(query, fields="text")) == []
 
 
+@pytest.mark.slow
 def test_fault_T21_words_of_front_matter_weigh_as_headings_and_are_no_text(tmp_path: Path) -> None:
     path = front_store(tmp_path)
     with Store(path) as store:

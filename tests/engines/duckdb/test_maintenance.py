@@ -410,6 +410,7 @@ class TestUpgrade:
         with pytest.raises(SchemaVersionError, match=rf"sqlrag upgrade {old}"):
             Store(old)
 
+    @pytest.mark.slow
     def test_a_file_of_sqlrooms_rag_keeps_ids_and_vectors(self, old):
         rows = execute(old, "SELECT node_id, doc_id, embedding, text FROM documents")
         sources = execute(old, "SELECT doc_id, file_name, text, created_at FROM source_documents ORDER BY doc_id")
@@ -615,12 +616,14 @@ class TestReembed:
         assert found == anew
         assert check(path) == []
 
+    @pytest.mark.slow
     def test_it_knows_nothing_but_the_file(self, tmp_path):
         path = build(tmp_path, a_md="# Ducks\n\nalpha", b_txt="beta")
         shutil.rmtree(tmp_path / "docs")
         reembed(path, **REEMBED)
         assert ids(hybrid_query("alpha", path))[0] == "a.md#0"
 
+    @pytest.mark.slow
     def test_chunks_that_a_program_made_stay_as_they_are(self, small):
         rows = execute(small, "SELECT * EXCLUDE (embedding, w0) FROM documents ORDER BY rid")
         report = reembed(small, **REEMBED)

@@ -53,6 +53,7 @@ def test_the_mean_cosine_is_that_of_all_pairs():
     assert model_fit.mean_cosine(unit) == pytest.approx(cosines.mean(), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_texts_that_the_model_does_not_tell_apart(tmp_path):
     path, report = build(tmp_path, partial(sentence, CYRILLIC))
     (note,) = report.warnings

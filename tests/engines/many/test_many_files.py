@@ -224,6 +224,7 @@ class TestMerge:
         assert found["main.embedding_metadata"]["own_node_ids"] == "True"
         assert sqlrag.check(done.path) == []
 
+    @pytest.mark.slow
     def test_a_document_in_two_files_is_named_with_both_and_the_remedy(self, tmp_path):
         one, two = one_chunk(tmp_path / "1.duckdb", "x.md"), one_chunk(tmp_path / "2.duckdb", "x.md")
         with pytest.raises(InputError) as caught:
@@ -341,6 +342,7 @@ def handles(request, parts, merged):
 
 
 class TestRanking:
+    @pytest.mark.slow
     @pytest.mark.parametrize("way", WAYS)
     def test_the_handbook_in_several_files_ranks_as_in_one(self, way, handles):
         many, one, engine = handles

@@ -143,6 +143,7 @@ def test_bits_are_counted_without_numpy_2():
     assert index._bit_count(values, out=np.empty(1000, dtype=np.uint8)).tolist() == counts.tolist()
 
 
+@pytest.mark.slow
 def test_scores_are_rounded_as_by_duckdb(stores):
     values = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 0.49999, 1e9 + 0.5])
     rounded = stores[0].cursor().execute("SELECT list_transform($1, lambda x: round(x))", [values.tolist()])
