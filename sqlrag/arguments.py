@@ -76,6 +76,7 @@ _GUESSES = {
     "top_k": ("k", "n", "limit", "n_results", "top_n", "num_results", "max_results", "results", "size", "count"),
     "k": ("top_k", "n", "limit", "n_results", "top_n", "num_results", "max_results"),
     "chunk_size": ("size", "max_chunk_size"),
+    "key": ("id", "key_column", "id_column", "primary_key", "pk"),
     "metadata": ("filter", "filters", "where", "query_filter", "metadata_filter", "metadata_filters"),
     "tags_any": ("tag", "tags"),
     "min_similarity": ("threshold", "score_threshold", "similarity_threshold", "min_score", "cutoff"),
@@ -155,6 +156,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"{shortened(name)!r}" for name in names)
 
 
+_FILTERS = ("collection", "tags_any", "tags_all", "metadata")
+
+
 def refuse_unknown_names(function: str, valid: Collection[str], given: Iterable[str]) -> None:
     """Raise TypeError for a keyword that a function does not take, as Python does, with what is like it or there."""
     unknown = sorted(set(given).difference(valid))
@@ -162,6 +166,8 @@ def refuse_unknown_names(function: str, valid: Collection[str], given: Iterable[
         names = [name for name in valid if name not in ("self", "cls")]
         meant = nearest(unknown[0], names)
         hint = f". Did you mean {meant!r}?" if meant else f"; it takes {', '.join(names)}" * (0 < len(names) <= 12)
+        if "rows" in names and unknown[0] in _FILTERS:
+            hint = f"; for a part of a file pass rows=embed_rows(db_path, {unknown[0]}=…)"
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}{hint}")
 
 
@@ -185,6 +191,11 @@ _COMMANDS = (
     (r"prepare_embeddings\(folder, ('[^']+')\)", r"sqlrag build FOLDER -o \1"),
     (r"convert\('([^' ]+)', '([^' ]+)'\)", r"sqlrag convert \1 \2"),
     (r"convert\(('[^']+'), ('[^']+')\)", r"sqlrag convert \1 \2"),
+    (
+        r"update_rows\(\s*('[^']+'), collection=('[^']+'), prune=True, force=True\)",
+        r"sqlrag update-rows \1 --collection \2 --prune --force",
+    ),
+    (r"prune=True in update_rows", "sqlrag update-rows --prune"),
     (
         r"delete_documents\(('[^']+'), folder=('[^']+'), collection=('[^']+')\)",
         r"sqlrag delete --folder \2 --collection \3 --db \1",

@@ -506,7 +506,8 @@ class Staging:
             )
             raise InputError(
                 f"The key {self.key} is not unique in {self.definition}: {named}. Name another key, or keep one row of "
-                f"each by a query: … QUALIFY row_number() OVER (PARTITION BY {key}) = 1"
+                f"each by a query: … QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY …) = 1 keeps the first of "
+                "the order."
             )
 
     def _cast(self, kind: str) -> str:

@@ -505,10 +505,16 @@ class _RowUpdate(Update):
             with con.cursor() as reader:
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging))
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
+                given = ", ".join([repr(os.fspath(self.database.path)), *["source=…"] * (definition.kind == "object")])
+                remedy = (
+                    "To remove those, pass force=True as well."
+                    if options.prune
+                    else "To add these rows and keep those, pass force=True; to remove those: "
+                    f"update_rows({given}, collection={collection!r}, prune=True, force=True)."
+                )
                 raise InputError(
                     f"{collection} has lost {found['gone']:,} of the {found['stored']:,} rows that the file has of it, "
-                    f"more than half: they are not in {definition}. To add these rows and keep those, pass "
-                    "force=True; with prune=True it removes those."
+                    f"more than half: they are not in {definition}. {remedy}"
                 )
             is_other = source is None or Definition.of(source) != definition
             known: dict[str, str] = {}
@@ -699,14 +705,20 @@ class _RowUpdate(Update):
         run, report = self.state, self.rows
         report.failures.sort()
         whole = options.since is None
+        emptied = [failure.doc_id for failure in report.failures if failure.status == "empty"]
         if whole and options.prune and run.outage is None:
-            emptied = [failure.doc_id for failure in report.failures if failure.status == "empty"]
             for ids in chain([emptied], staging.gone(ROWS_AT_ONCE)):
                 with self.database.transaction() as con:
                     report.removed += len(stored_documents.delete(con, ids))
                     refresh_counts(con)
-        elif whole:
-            report.missing = gone
+        else:
+            report.missing = gone if whole else 0
+            kept = row_tables.stored(self.database.cursor(), emptied)
+            if kept:
+                report.warnings.append(
+                    f"{counted(len(kept), 'row')} of {run.collection} had a text before and have none now, such as "
+                    f"{kept[0]}. The file keeps them as they were; prune=True in update_rows removes them."
+                )
         with self.database.transaction() as con:
             if whole and run.outage is None:
                 con.execute("DELETE FROM ingest_failures WHERE starts_with(doc_id, $1)", [f"{run.collection}/"])

@@ -76,8 +76,9 @@ RESULT_KEYS = tuple(COLUMN_TYPES)
 
 
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one of them is a row of a table."""
-    return (*RESULT_KEYS, "row_key") if any("row_key" in row for row in rows) else RESULT_KEYS
+    """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one is a row of a table, or none is there."""
+    kinds = ["row_key" in row for row in rows]
+    return (*RESULT_KEYS, "row_key") if any(kinds) or not kinds else RESULT_KEYS
 
 
 MOST_EXACT = 2**53 - 1  # JavaScript and other JSON readers represent greater integers inexactly
@@ -232,7 +233,7 @@ class Results(list[dict[str, Any]]):
 
         ``metadata`` and ``source_doc`` are strings that hold JSON, ``heading_path`` is ``list<string>``. Where a result
         is a row of a table, there is a last column ``row_key``, of the type of the keys; where these are of several
-        types, they are text.
+        types, they are text. An empty result has that column, too, so that it can be joined as any other.
         """
         import pyarrow as pa
 
@@ -243,10 +244,17 @@ class Results(list[dict[str, Any]]):
         table = pa.Table.from_pylist(rows, schema=schema)
         if keys_of(self) == RESULT_KEYS:
             return table
-        keys = [row.get("row_key") for row in self]
-        if len({type(key) for key in keys if key is not None}) > 1 or any(isinstance(key, UUID) for key in keys):
+        keys = self._row_keys()
+        if any(isinstance(key, UUID) for key in keys):
             keys = [None if key is None else str(key) for key in keys]
         return table.append_column("row_key", pa.array(keys))
+
+    def _row_keys(self) -> list[Any]:
+        """Return the keys of rows of tables, as text where they are of several types."""
+        keys = [row.get("row_key") for row in self]
+        if len({type(key) for key in keys if key is not None}) > 1:
+            return [None if key is None else str(key) for key in keys]
+        return keys
 
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame, one row per result; ``metadata`` stays a dict, ``heading_path`` a list.
@@ -264,7 +272,9 @@ class Results(list[dict[str, Any]]):
         )
         numbers = {"int32": "Int64", "float64": "float64"}
         frame = frame.astype({name: numbers[kind] for name, kind in COLUMN_TYPES.items() if kind in numbers})
-        keys = [row.get("row_key") for row in self]
+        keys = self._row_keys()
+        if "row_key" in frame:
+            frame["row_key"] = keys
         there = [key for key in keys if key is not None]
         if there and all(isinstance(key, int) for key in there):
             # Beside a result without one, pandas would make floats of them, which are exact to 2**53.

@@ -551,8 +551,9 @@ def _hints_on_fields(engine: Engine, filters: Filters, metadata: Mapping[str, An
     """Return which fields of a metadata filter no chunk has, and which of its values are not like those of a field."""
     compared = compared_fields(metadata)
     first = engine.first_values(compared, filters.parameters().get("collection"))
+    there_not = [name for name in compared if name not in first]
     return [
-        *_unknown(engine, "metadata_fields", "metadata field", [name for name in compared if name not in first]),
+        *_unknown(engine, "metadata_fields", "metadata field", there_not, filters.as_written().get("collection", ())),
         *filter_hints(
             metadata,
             first,
@@ -574,8 +575,10 @@ def _hints_on_values(engine: Engine, filters: Filters) -> Iterator[str]:
                 yield f"No chunk has {shown(text)} in the metadata field {name!r}; {meant_or_there(text, values)}"
 
 
-def _unknown(engine: Engine, kind: str, what: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each of the names that no chunk has."""
+def _unknown(
+    engine: Engine, kind: str, what: str, names: Iterable[str], collections: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield a sentence for each of the names that no chunk has, or none of the collections."""
     if not names:
         return
     rows = counted_names(lambda name, **values: engine.select(name, values), kind, _MOST_KNOWN, files=1)
@@ -583,6 +586,8 @@ def _unknown(engine: Engine, kind: str, what: str, names: Iterable[str]) -> Iter
     if kind == "metadata_fields":  # those of every chunk come last
         known.sort(key=lambda name: name in FILE_FIELDS)
     for name in dict.fromkeys(names):
+        if name in known and collections:
+            yield f"No chunk of {shown(collections)} has the {what} {name!r}, which others have."
         if name in known or len(known) == _MOST_KNOWN:
             continue
         outer = name.partition(".")[0]

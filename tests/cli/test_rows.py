@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import duckdb
 import pyarrow as pa
@@ -303,3 +304,19 @@ def test_python_in_a_message_stays_python(tmp_path):
     (tmp_path / "r.xlsx").touch()
     done = run("build", tmp_path / "r.xlsx", "--key", "id", "--text", "t", "-o", tmp_path / "kb.duckdb")
     assert (done.exit_code, "xlsx'), …, collection='r')." in done.stderr) == (2, True), done.stderr
+
+
+def test_the_remedies_for_keys_that_are_others_work(tmp_path):
+    table, kb = tmp_path / "t.csv", tmp_path / "kb.duckdb"
+    given = ["index-rows", table, "-o", kb, "--key", "id", "--text", "body"]
+    table.write_text("id,body\n1,pump leaks\n2,valve stuck\n")
+    assert run(*given, *HASHING).exit_code == 0
+    table.write_text("id,body\nT-1,pump leaks\nT-2,valve stuck\n")
+    done = run(*given)
+    assert done.exit_code == 2
+    command = shlex.split(re.search(r"sqlrag (update-rows .*--force)\.", done.stderr)[1])
+    assert command == ["update-rows", str(kb), "--collection", "t", "--prune", "--force"]
+    assert "To remove those, pass --force as well." in run("update-rows", kb, "--prune").stderr
+    assert run(*command).exit_code == 0
+    found = rows_of(run("search", "pump", "--mode", "lexical", "--db", kb, "--format", "json"))
+    assert [row["doc_id"] for row in found] == ["t/T-1"]

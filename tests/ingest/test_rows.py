@@ -789,6 +789,21 @@ class TestUpdates:
         new.rename(tmp_path / "reviews.csv")
         assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
 
+    @pytest.mark.parametrize("since", [None, "id"])
+    def test_rows_that_lost_their_text_are_told_as_kept(self, tmp_path, since):
+        kb, csv = tmp_path / "k.duckdb", tmp_path / "u.csv"
+        csv.write_text("id,body,status\n1,pump leaks,open\n2,valve stuck,open\n3,,open\n")
+        assert not any("had a text" in note for note in build(csv, kb, title=None).warnings)
+        csv.write_text("id,body,status\n1,pump leaks,open\n2,,closed\n3,,open\n")
+        told = "1 row of u had a text before and have none now, such as u/2. The file keeps"
+        assert told in " ".join(update(kb, since=since).warnings)
+        if since is None:
+            assert told in " ".join(update(kb).warnings)
+        assert read(kb, "SELECT status FROM rows_of_u WHERE id = 2") == [("open",)]
+        report = update(kb, prune=True)
+        assert (report.removed, report.warnings) == (1, [])
+        assert read(kb, "SELECT id FROM rows_of_u") == [(1,)]
+
     @pytest.mark.parametrize("suffix", ["csv", "parquet"])
     def test_a_table_that_was_moved_is_not_indexed_twice(self, tmp_path, suffix):
         kb = tmp_path / "k.duckdb"
@@ -1796,6 +1811,16 @@ class TestEverywhere:
         assert f'<td style="text-align:left">{keys[0]}</td>' in found._repr_html_()
         mixed = sqlrag.ranking.results.Results([*found[:1], {**found[1], "row_key": dt.date(2024, 1, 1)}])
         assert mixed.arrow()["row_key"].to_pylist() == [str(keys[0]), "2024-01-01"]
+
+        assert pd.concat([mixed.df(), found.df()[:0]])["row_key"].tolist() == [str(keys[0]), "2024-01-01"]
+
+    def test_frames_of_nothing_have_it_as_well(self, kb):
+        found = sqlrag.lexical_query("nowhere", kb)
+        assert len(found) == 0
+        columns = sqlrag.lexical_query("pump", kb).df().columns.tolist()
+        assert found.df().columns.tolist() == found.pl().columns == found.arrow().column_names == columns
+        rows = pd.DataFrame({"id": [1, 2]})
+        assert len(rows.merge(found.df(), left_on="id", right_on="row_key")) == 0
 
     def test_candidates_have_it_too(self, kb):
         (found,) = sqlrag.retrieve("word3", sqlrag.RetrievePlan(mode="lexical", k=1), kb)

@@ -69,6 +69,20 @@ def test_a_filter_that_nothing_passes_is_explained(store):
     assert notice({"V": {"$gt": 10**9}}).endswith("No chunk has the metadata field 'V'; did you mean 'v'?")
 
 
+def test_fields_of_other_collections_are_told_as_such(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        documents = [Document("d", "zebra", "new"), Document("e", "zebra", "old")]
+        chunks = [
+            Chunk("d", 0, "zebra", (), {"value": 3}, collection="new"),
+            Chunk("e", 0, "zebra", (), {"amount": 3}, collection="old"),
+        ]
+        store.upsert(documents, chunks, np.ones((2, 8)))
+        found = store.lexical_query("zebra", metadata={"amount": {"$gt": 1}}, collection="new")
+        assert found.notices[0].endswith("No chunk of ['new'] has the metadata field 'amount', which others have.")
+        found = store.lexical_query("zebra", metadata={"amount": {"$gt": 5}})
+        assert "has the metadata field" not in found.notices[0]
+
+
 def test_fields_with_names_nearly_right_are_named(tmp_path):
     with Store.create(tmp_path / "kb.duckdb", 8) as store:
         fields = {"author": "Ana", "price": 3, "heights": 2}
