@@ -45,6 +45,10 @@ def _metadata(pairs: list[str]) -> list[str]:
             raise typer.BadParameter(
                 f"{pair!r} is not KEY=VALUE, such as audience=engineers, or {operator} to compare."
             )
+        if (name := pair.partition("=")[0])[-1] in "<>!":
+            operator = {"<": "$lte", ">": "$gte", "!": "$ne"}[name[-1]]
+            compared = f"{name[:-1].rstrip()}={{{operator!r}: {pair.partition('=')[2]}}}".replace("'", '"')
+            raise typer.BadParameter(f"{pair!r} names no field. To compare, write '{compared}'.")
         if pair.partition("=")[2].lstrip().startswith("{"):
             try:
                 json.loads(pair.partition("=")[2])

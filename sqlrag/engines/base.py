@@ -188,6 +188,10 @@ class Engine(Protocol):
         """Return the sources of rows; see :meth:`sqlrag.Store.row_sources`."""
         ...
 
+    def has_rows(self) -> bool:
+        """Return whether chunks may be those of rows of a table, with its keys."""
+        ...
+
     def settings(self) -> dict[str, str]:
         """Return ``embedding_metadata`` as it is now."""
         ...

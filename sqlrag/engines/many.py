@@ -551,6 +551,9 @@ class ManyEngine:
     def row_sources(self, most: int) -> list[dict[str, Any]]:
         return [source for found in self._each(lambda _, part: part.row_sources(most)) for source in found]
 
+    def has_rows(self) -> bool:
+        return any(self._each(lambda _, part: part.has_rows()))
+
     # Descriptions and settings.
 
     def spans(self, query_text: str, texts: Sequence[str], *, syntax: bool) -> list[list[tuple[int, int]]]:

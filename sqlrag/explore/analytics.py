@@ -645,10 +645,18 @@ def _made_a_date(column: pa.ChunkedArray, name: str, in_frame: str) -> tuple[str
         return f"{function}({name})", f"pandas.to_datetime({in_frame}, unit={unit!r})"
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return f"CAST({name} AS TIMESTAMP)", ""
-    form = next((form for form in _DATE_FORMS if values and all(_has_form(value, form) for value in values)), "")
-    if form:
+    iso = pc.match_substring_regex(column, r"^\s*(\d{4}-\d{1,2}-\d{1,2}.*)?$")
+    others = [value for value in column.filter(pc.invert(iso)).drop_null()[:_JUDGED_DATES].to_pylist() if value]
+    fitting = {form: sum(_has_form(value, form) for value in others) for form in _DATE_FORMS}
+    form = max(fitting, key=fitting.__getitem__) if any(fitting.values()) else ""
+    if form and fitting[form] == len(others) == len(values):
         return f"strptime({name}, {quoted(form)})", f"pandas.to_datetime({in_frame}, format={form!r})"
-    return f"CAST({name} AS TIMESTAMP)", f"pandas.to_datetime({in_frame})"
+    as_iso = f"pandas.to_datetime({in_frame}, format='ISO8601'{', errors=' + repr('coerce') if others else ''})"
+    if form:
+        as_other = f"pandas.to_datetime({in_frame}, format={form!r}, errors='coerce')"
+        both = f"coalesce(TRY_CAST({name} AS TIMESTAMP), try_strptime({name}, {quoted(form)}))"
+        return both, f"{as_iso}.fillna({as_other})"
+    return f"{'TRY_' if others else ''}CAST({name} AS TIMESTAMP)", as_iso
 
 
 def _has_form(value: str, form: str) -> bool:
@@ -668,7 +676,7 @@ def _check_moments(
     example = given.filter(wrong)
     why = ""
     if len(example):
-        query, frame = _made_a_date(example, identifier(by), f"frame[{by!r}]")
+        query, frame = _made_a_date(given, identifier(by), f"frame[{by!r}]")
         how = f", in a query by {query}, in a data frame by {frame}, and index again" if "strptime" in query else ""
         why = f": {example[0].as_py()!r} is none; write 2024-05-01{how}"
     if lost == len(moments):

@@ -784,6 +784,12 @@ class Update:
                 (report.changed if work.doc_id in planner.stored else report.added).append(work.doc_id)
         report.added.sort()
         report.changed.sort()
+        failed = {*metadata.failed_documents(self.database.cursor(), self.state.collection)}
+        if again := [doc_id for doc_id in report.added if doc_id in failed]:
+            more = ", …" * bool(again[5:])
+            report.warnings.append(
+                f"Could not be read the last time, and is tried again: {', '.join(again[:5])}{more}."
+            )
         report.unchanged, report.missing = plan.unchanged, plan.missing
         report.removed = sorted({*plan.removed, *(plan.repeated if planner.prune else ())})
         report.rechunked = sorted(planner.to_rechunk(plan))

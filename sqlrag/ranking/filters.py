@@ -149,6 +149,21 @@ def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
     return found
 
 
+def compared_orders(metadata: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
+    """Return the fields that a filter compares with a number or a date, with that, and whether it is a date."""
+    found: dict[str, tuple[Any, bool]] = {}
+    for one in chain.from_iterable(_of_object(metadata)):
+        is_date = isinstance(one.operand, str) and _PART_OF_DATE.fullmatch(one.operand) is not None
+        if (
+            one.operator in ORDERS
+            and not one.negated
+            and one.field not in KEYS
+            and (is_date or isinstance(one.operand, (int, float)))
+        ):
+            found.setdefault(one.field, (one.operand, is_date))
+    return found
+
+
 def compared_texts(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the texts that a filter asks the metadata fields to be or to contain."""
     found: dict[str, dict[str, None]] = {}

@@ -76,9 +76,9 @@ RESULT_KEYS = tuple(COLUMN_TYPES)
 
 
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one is a row of a table, or none is there."""
-    kinds = ["row_key" in row for row in rows]
-    return (*RESULT_KEYS, "row_key") if any(kinds) or not kinds else RESULT_KEYS
+    """Return the keys of results: ``RESULT_KEYS``, and ``row_key`` where one is a row of a table or could be."""
+    has_keys = getattr(rows, "of_tables", False) or any("row_key" in row for row in rows)
+    return (*RESULT_KEYS, "row_key") if has_keys else RESULT_KEYS
 
 
 MOST_EXACT = 2**53 - 1  # JavaScript and other JSON readers represent greater integers inexactly
@@ -202,6 +202,8 @@ class Results(list[dict[str, Any]]):
         self.marks: Callable[[Sequence[str]], list[list[tuple[int, int]]]] | None = None
         # Finds them with what each counts as, and how much.
         self.weighed: Weighed | None = None
+        # Nothing was found in a file that has rows of tables.
+        self.of_tables = False
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
@@ -219,7 +221,7 @@ class Results(list[dict[str, Any]]):
                 methods=self.methods,
                 candidates=self.candidates,
             )
-            for name in ("files", "further", "marks", "weighed", "request_id"):
+            for name in ("files", "further", "marks", "weighed", "request_id", "of_tables"):
                 setattr(part, name, getattr(self, name))
             return part
         return super().__getitem__(key)
@@ -233,7 +235,7 @@ class Results(list[dict[str, Any]]):
 
         ``metadata`` and ``source_doc`` are strings that hold JSON, ``heading_path`` is ``list<string>``. Where a result
         is a row of a table, there is a last column ``row_key``, of the type of the keys; where these are of several
-        types, they are text. An empty result has that column, too, so that it can be joined as any other.
+        types, they are text. An empty result of a file with tables has that column, too, so that it can be joined.
         """
         import pyarrow as pa
 

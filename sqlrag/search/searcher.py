@@ -36,7 +36,7 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.filters import Filters, compared_fields, compared_texts, filter_hints, negated_of
+from sqlrag.ranking.filters import Filters, compared_fields, compared_orders, compared_texts, filter_hints, negated_of
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -385,6 +385,21 @@ class Run:
             hints = _hints_on_fields(self.engine, filters, negated)
             self.notices += [f"$ne, $nin or $not of the filters holds for every chunk. {hint}" for hint in hints]
 
+    def _explain_comparisons(self) -> None:
+        """Say which documents have values that are not compared with a number or a date of the filters."""
+        filters = self.plan.filters
+        if any("No chunk passes" in notice for notice in self.notices):
+            return
+        for field, (operand, is_date) in compared_orders(filters.metadata or {}).items():
+            named = {"field": field, "collection": filters.parameters().get("collection"), "dates": is_date}
+            if found := self.engine.select("serving/not_compared", named):
+                count = sum(one for one, _ in found)
+                have = f"{counted(count, 'document')} {'has' if count == 1 else 'have'}"
+                self.notices.append(
+                    f"{have} another kind of value in the metadata field {field!r}, such as {shown(found[0][1])}, with "
+                    f"which {shown(operand)} is not compared."
+                )
+
     def _explain_words(self, passing: str) -> None:
         """Say what no chunk holds, and whether that is so with the filters only."""
         plan = self.plan
@@ -428,6 +443,7 @@ class Run:
         self._explain_nothing()
         self._explain_collections()
         self._explain_negations()
+        self._explain_comparisons()
         self._explain_distance()
         hits, score_type = self.fused()
         hits, further = _of_each_document(hits, plan.per_document)
@@ -458,6 +474,7 @@ class Run:
             candidates={"vector": len(self.vector_hits.hits), "lexical": len(self.lexical_hits.hits)},
         )
         results.found = tuple(found)
+        results.of_tables = not found and self.engine.has_rows()
         node_ids, shown_documents = self._node_ids(), {candidate.doc_id for candidate in found}
         for hit in further:
             if hit.doc_id in shown_documents:

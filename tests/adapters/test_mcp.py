@@ -264,6 +264,17 @@ class TestCompact:
         assert seen == [(f"p{n}.md", f"Page {n}") for n in range(7)]
         assert after is None
 
+    def test_sources_have_titles_of_headings_and_names_as_well(self, tmp_path):
+        texts = {
+            "a_md": "# Team notes\n\nzebra",
+            "guides__b_md": "zebra",
+            "c_txt": "lion",
+            "d_md": "---\ntitle: D\n---\n# E",
+        }
+        (found,) = ask(in_process(build(tmp_path, **texts)), ("sources", {}))
+        titles = re.findall(r"^(\S+) \| (.*) \| \d+$", text_of(found), re.MULTILINE)
+        assert titles == [("a.md", "Team notes"), ("c.txt", "c"), ("d.md", "D"), ("guides/b.md", "b")]
+
     def test_ask_is_answer_sources_as_a_text(self, kb):
         asked = {"question": "Which fruit is sweet?", "top_k": 3}
         text, structured = ask(in_process(kb), ("ask", asked), ("answer_sources", asked))

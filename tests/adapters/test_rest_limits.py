@@ -297,6 +297,13 @@ class TestTheFile:
 
         asyncio.run(run())
 
+    def test_a_file_that_is_taken_at_startup_is_answered_from_when_it_is_free(self, file, held):
+        with client_of(file) as client:  # a server that ended would raise
+            assert client.post("/lexical_query", json={"query_text": "duck"}).status_code == 503
+            held.stdin.close()
+            held.wait(10)
+            assert client.post("/lexical_query", json={"query_text": "duck"}).status_code == 200
+
     @pytest.mark.slow
     def test_fault_S28_a_client_is_told_neither_a_process_nor_a_variable(self, file, tmp_path):
         path = tmp_path / "kb.duckdb"

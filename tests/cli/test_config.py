@@ -399,6 +399,16 @@ class TestInit:
         config.load(tmp_path / "sqlrag.toml")
 
 
+def test_a_folder_that_was_moved_keeps_no_other_company(tmp_path):
+    write(tmp_path, docs__mango_md="The mango is sweet.")
+    run("build", "docs", "-o", "kb.duckdb", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)
+    (tmp_path / "docs").rename(tmp_path / "moved")
+    for arguments in (("kb.duckdb", "moved"), ("moved",)):
+        done = run("update", *arguments, cwd=tmp_path)
+        assert "0 added, 0 changed" in done.stdout
+        assert "has documents of" not in done.stderr
+
+
 @pytest.mark.slow
 def test_a_folder_under_a_second_collection_is_told_everywhere(tmp_path):
     write(tmp_path, docs__mango_md="The mango is sweet.")

@@ -390,6 +390,8 @@ MISTAKES = [
     (["search", "x", "--top-k", "ten"], 2, "--top-k"),
     (["search", "x", "--b", "2"], 2, "--b must be"),
     (["search", " "], 2, "blank"),
+    (["search", "x", "--metadata", "year>=2020"], 2, """write 'year={"$gte": 2020}'"""),
+    (["search", "x", "--metadata", "year!=2020"], 2, """write 'year={"$ne": 2020}'"""),
     (["search", "x", "--model", "other"], 1, "you passed --model other"),
     (["search", "x", "--db", "nope.duckdb"], 1, "sqlrag build FOLDER -o nope.duckdb"),
     (["search", "x", "--fts-top-k", "3", "--lexical-top-k", "4"], 2, "--fts-top-k 3 and --lexical-top-k 4"),

@@ -422,22 +422,27 @@ class TestCluster:
             (["02/03/2024", "12/03/2024"], dt.date(2024, 3, 2)),
             (["Feb 3, 2024", None], dt.date(2024, 2, 3)),
             (["2024-02-03", "2024-12-31 10:00:00"], dt.date(2024, 2, 3)),
+            (["2024-02-03", "31.12.2024"], dt.date(2024, 2, 3)),
+            (["2024-12-31"] * 1500 + ["03.02.2024", None], dt.date(2024, 2, 3)),
+            (["2024-02-03", "soon", "31.12.2024"], dt.date(2024, 2, 3)),
             ([2023, 2024], dt.date(2023, 1, 1)),
             ([1706918400, 1735603200], dt.date(2024, 2, 3)),
             ([1706918400000, 1735603200000], dt.date(2024, 2, 3)),
         ],
     )
     def test_the_remedy_for_dates_of_another_form_works(self, values, date):
+        vectors = [[1.0, place + 1] for place in range(len(values))]
         frame = pd.DataFrame({"day": pd.Series(values, dtype=object if isinstance(values[0], str) else "int64")})
         with pytest.raises(InputError, match="column day") as caught:
-            cluster(rows_of([[1.0, 2], [2.0, 1]], day=pa.Array.from_pandas(frame["day"])), by="day")
+            cluster(rows_of(vectors, day=pa.Array.from_pandas(frame["day"])), by="day")
         query = re.search(r'REPLACE \((.*) AS "day"\) FROM', str(caught.value))[1]
         with duckdb.connect() as con:
             made = con.sql(f"SELECT {query} AS day FROM frame").to_arrow_table()["day"]
-        assert cluster(rows_of([[1.0, 2], [2.0, 1]], day=made), by="day", period="day").periods[0]["period"] == date
+        assert cluster(rows_of(vectors, day=made), by="day", period="day").periods[0]["period"] == date
+        assert made.null_count == len([value for value in values if value in (None, "soon")])
         remedy = re.search(r"frame\['day'\] = (.*)\.$", str(caught.value))[1]
-        if ":" not in str(values[1]):  # of two forms
-            assert eval(remedy, {"pandas": pd, "frame": frame})[0].date() == date
+        found = eval(remedy, {"pandas": pd, "frame": frame})
+        assert (found.min().date(), found.isna().sum()) == (date, made.null_count)
 
     def test_a_file_with_dates_of_another_form_says_how_they_are_read(self, tmp_path):
         kb = build(tmp_path, a_md="---\nday: 05.01.2024\n---\nzebra", b_md="---\nday: 31.03.2024\n---\nlion")
@@ -445,6 +450,21 @@ class TestCluster:
             InputError, match=r"strptime\(\"day\", '%d.%m.%Y'\).*pandas.to_datetime\(.*, format='%d.*again"
         ):
             cluster(kb, clusters=1, by="day")
+
+    def test_the_query_for_some_dates_of_another_form_works(self, tmp_path):
+        table = tmp_path / "t.csv"
+        table.write_text("id,body,day\n1,zebra,2024-09-16\n2,lion,14.02.2024\n3,owl,2024-09-17\n")
+        given = {"key": "id", "text": "body", "collection": "t", "embedder": HASHING, "verbose": False}
+        index_rows(table, kb := tmp_path / "kb.duckdb", **given)
+        for notices in (
+            cluster(kb, clusters=1, by="day").notices,
+            trend("zebra", kb, threshold=0.5, by="day").notices,
+        ):
+            query = re.search(r"in a query by (.*), in a data frame by", notices[0])[1]
+            read = f"SELECT * REPLACE ({query} AS day) FROM '{table}'"
+            assert index_rows(read, kb, **given).columns_changed == 3
+            assert cluster(kb, clusters=1, by="day").notices == []
+            index_rows(table, kb, **given)
 
     def test_a_missing_date_is_noticed_and_a_wrong_one_does_not_fill_the_memory(self):
         rows = rows_of([[1.0, 2], [2.0, 1]], day=pa.array([None, dt.date(2024, 1, 1)]))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -32,6 +33,7 @@ from sqlrag.errors import (
     ProviderError,
     StoreError,
 )
+from sqlrag.ingest.update import folders_of
 from tests.support.helpers import HASHING, Recorder, build, ids, write
 
 MODEL = HashingEmbedder("hashing-64")
@@ -59,6 +61,21 @@ FILES = {
 
 
 class TestDelete:
+    @pytest.mark.parametrize("conditions", [{"tags_any": ["red"]}, {"doc_ids": ["a.md", "b.md"]}])
+    def test_what_an_update_brings_back_is_told(self, tmp_path, conditions):
+        path = build(tmp_path, **FILES)
+        told = "The files of {}, such as a.md, are still there: the next update adds them again. Remove or ignore"
+        for dry_run in (True, False):
+            report = delete_documents(path, **conditions, dry_run=dry_run)
+            count = f"{len(report.deleted)} document{'s' * (len(report.deleted) > 1)}"
+            assert report.notices == [f"{told.format(count)} them, too."]
+        (folder,) = (one.path for one in folders_of(path)[0])
+        assert update_embeddings(folder, path, verbose=False).added == report.deleted
+        for doc_id in report.deleted:
+            (Path(folder) / doc_id).unlink()
+        assert delete_documents(path, **conditions).notices == []
+        assert delete_documents(path, collection="default").notices[0].startswith("The folder ")
+
     @pytest.mark.parametrize(
         ("conditions", "deleted"),
         [
@@ -90,9 +107,10 @@ class TestDelete:
     def test_nothing_of_a_deleted_document_is_left(self, tmp_path):
         path = build(tmp_path, **FILES)
         report = delete_documents(path, doc_ids="b.md")
-        assert (report.chunks, str(report)) == (
-            2, "1 document with 2 chunks deleted, 0 unknown\n  deleted: b.md"
-        )  # fmt: skip
+        told = (
+            "1 document with 2 chunks deleted, 0 unknown\n  deleted: b.md\n  The files of 1 document, such as b.md, are"
+        )
+        assert (report.chunks, str(report).partition(" still")[0]) == (2, told)
         fresh = build(tmp_path, "fresh.duckdb", folder="less", a_md=FILES["a_md"], c_txt=FILES["c_txt"])
         for sql in (
             "SELECT word, term, df FROM fts_main_documents.words ORDER BY word",

@@ -1031,6 +1031,13 @@ class TestPathsBelowTheFolder:
             assert getattr(foretold, name) == getattr(done, name), name
         assert (foretold.dry_run, foretold.run_id, done.dry_run) == (True, "", False)
 
+    def test_a_dry_run_names_what_could_not_be_read(self, tmp_path):
+        kb = build(tmp_path, **self.FILES, bad_pdf="no PDF")
+        write(tmp_path / "docs", new_md="# New")
+        report = update_embeddings(tmp_path / "docs", kb, dry_run=True, verbose=False)
+        assert report.added == ["bad.pdf", "new.md"]
+        assert report.warnings == ["Could not be read the last time, and is tried again: bad.pdf."]
+
     def test_a_dry_run_is_beside_readers_and_needs_no_right_to_write(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         write(tmp_path / "docs", new_md="# New")

@@ -69,6 +69,28 @@ def test_a_filter_that_nothing_passes_is_explained(store):
     assert notice({"V": {"$gt": 10**9}}).endswith("No chunk has the metadata field 'V'; did you mean 'v'?")
 
 
+def test_values_of_another_kind_that_are_not_compared_are_told(tmp_path):
+    with Store.create(tmp_path / "kb.duckdb", 8) as store:
+        values = {"a": 100, "b": "200 EUR", "c": None, "d": " ", "e": [300], "f": "2024-05-01", "g": "01.06.2024"}
+        documents = [Document(name, "zebra", f"c{name}") for name in values]
+        chunks = [Chunk(n, 0, "zebra", (), {"v": v}, collection=f"c{n}") for n, v in values.items()]
+        store.upsert(documents, chunks, np.ones((len(values), 8)))
+
+        def notices(wanted, **options):
+            return store.lexical_query("zebra", metadata={"v": wanted}, **options).notices
+
+        told = (
+            "3 documents have another kind of value in the metadata field 'v', such as '200 EUR', with which 50 is not"
+        )
+        assert notices({"$gt": 50})[0].startswith(told)
+        told = "1 document has another kind of value in the metadata field 'v', such as '200 EUR'"
+        assert notices({"$gt": 50}, collection=["ca", "cb", "cc"])[0].startswith(told)
+        assert notices({"$gt": 50}, collection=["ca", "cc", "cd", "ce"]) == []
+        told = "2 documents have another kind of value in the metadata field 'v', such as '100'"
+        assert notices({"$gt": "2024-01-01"}, collection=["ca", "cf", "cg"])[0].startswith(told)
+        assert notices({"$not": {"$gt": 50}}) == notices({"$exists": True}) == []
+
+
 def test_fields_of_other_collections_are_told_as_such(tmp_path):
     with Store.create(tmp_path / "kb.duckdb", 8) as store:
         documents = [Document("d", "zebra", "new"), Document("e", "zebra", "old")]

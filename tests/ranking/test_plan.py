@@ -124,7 +124,9 @@ class TestPython:
             sqlrag.vector_query("zebra", file, fusion="rrf")
         with pytest.raises(TypeError, match="codes_pool"):
             sqlrag.vector_query("zebra", file, codes_pool=5)
-        with pytest.raises(TypeError, match=r"cluster\(\) got .* 'collection'; it takes rows, clusters, by, period$"):
+        with pytest.raises(TypeError, match=r"cluster\(\) got .* 'size'; it takes rows, clusters, by, period$"):
+            sqlrag.cluster(file, size="zoo")
+        with pytest.raises(TypeError, match=r"'collection'; for a part of a file pass rows=embed_rows\(db_path, coll"):
             sqlrag.cluster(file, collection="zoo")
 
 

@@ -400,7 +400,9 @@ def sources(db_path: AnyStores, after: str = "", collection: str | None = None) 
         found = store.select(
             "serving/documents", doc_id=None, after=after, collection=collection, most=MOST_DOCUMENTS + 1
         )
-    rows = sorted(found)[: MOST_DOCUMENTS + 1]
+        rows = sorted(found)[: MOST_DOCUMENTS + 1]
+        # A page without a title is called by the first of its headings, as in searches.
+        first = {one.doc_id: one.heading_path for one in store.chunks_at([(row[0], 0) for row in rows])}
     total, chunks = info["source_documents"]["total_documents"], info["chunks"]["total_chunks"]
     lines = [f"{total} documents, {chunks} chunks, model {info['embedding']['model']}"]
     kinds = {"collections": info["collections"], "tags": info["tags"], "metadata fields": info["metadata_fields"]}
@@ -412,7 +414,7 @@ def sources(db_path: AnyStores, after: str = "", collection: str | None = None) 
         lines.append(on_one_line(f"columns of {source['collection']}, {source['rows']} rows: {columns}"))
     lines += ["", "documents: id | title | characters"] * (not after)
     for doc_id, *_, characters, _, _, metadata, _, _, _ in rows[:MOST_DOCUMENTS]:
-        title = json.loads(metadata or "{}").get("title") or ""
+        title = json.loads(metadata or "{}").get("title") or next(iter(first.get(doc_id, ())), "")
         lines.append(on_one_line(f"{doc_id} | {str(title)[:100]} | {characters}"))
     notices = [f"More come with after={rows[MOST_DOCUMENTS - 1][0]!r}."] if len(rows) > MOST_DOCUMENTS else []
     return "\n".join(lines), notices

@@ -11,7 +11,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import sqlrag
-from sqlrag import NotFoundError, StoreError
+from sqlrag import NotFoundError, StoreError, StoreLockedError
 from sqlrag.adapters.server import CLIENT_GONE, Refused, Workers, end, in_time, within
 from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.resident.follow import kept_in_memory
@@ -367,7 +367,8 @@ class Service:
             self.shared_store.close()
 
     def _check_open(self) -> None:
-        with self.shared_store.use():
+        # While another process has the file, requests are told so.
+        with suppress(StoreLockedError), self.shared_store.use():
             pass
 
     async def _close_when_idle(self, unused: asyncio.Event) -> None:

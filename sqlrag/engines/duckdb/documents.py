@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from sqlrag.arguments import counted, first_lines, meant_or_there
+from sqlrag.arguments import counted, first_lines, meant_or_there, shortened
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.metadata import OWN_IDS, now, read_metadata, refresh_counts, write_metadata
 from sqlrag.engines.duckdb.rows import UNKNOWN, read_states, real_folder, root_of
@@ -618,6 +620,11 @@ def delete_documents(
             f"The folder {path} of {name} {verb} forgotten, too: update_embeddings reads it when it is named."
             for name, path in folders
         ]
+        if not folders and (again := _still_read(con, chosen)):
+            notices.append(
+                f"The files of {counted(len(again), 'document')}, such as {shortened(again[0])}, are still there: the "
+                "next update adds them again. Remove or ignore them, too."
+            )
         if dry_run:
             return DeleteReport(chosen, unknown, chunks, "", notices, dry_run)
         row_tables.drop(con, tables)  # first: DuckDB 1.3 drops no changed table
@@ -640,6 +647,13 @@ def delete_documents(
     report = DeleteReport(chosen, unknown, chunks, run.run_id, notices)
     log.info("[%s] %s: %s", run.run_id, database.path, str(report).splitlines()[0])
     return report
+
+
+def _still_read(con: duckdb.DuckDBPyConnection, doc_ids: Sequence[str]) -> list[str]:
+    """Return those of the documents whose files are still in folders that updates read, in order."""
+    folders = tuple(f"{path.rstrip(os.sep)}{os.sep}" for _, path in metadata.known_folders(con))
+    rows = con.execute(read_sql("index/file_paths"), [list(doc_ids)]).fetchall() if folders else []
+    return [doc_id for doc_id, path in rows if path.startswith(folders) and Path(path).exists()]
 
 
 @contextmanager

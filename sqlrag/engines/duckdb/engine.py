@@ -207,5 +207,8 @@ class FileEngine:
     def row_sources(self, most: int) -> list[dict[str, Any]]:
         return row_tables.described(self.cursor(), most)
 
+    def has_rows(self) -> bool:
+        return bool(row_tables.sources(self.cursor()))
+
     def settings(self) -> dict[str, str]:
         return read_metadata(self.cursor())

@@ -399,6 +399,9 @@ class PostgresEngine(Engine):
     def row_sources(self, most: int) -> list[dict[str, Any]]:  # noqa: ARG002 - rows are documents there
         return []
 
+    def has_rows(self) -> bool:
+        return False
+
     def settings(self) -> dict[str, str]:
         counts = dict(self._rows("counts", {}))
         return {**self._ask(read_settings), **counts}
