@@ -101,6 +101,13 @@ class Engine(Protocol):
         """Return by name the value of each metadata field in the first chunk, of some collections, that has one."""
         ...
 
+    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
+        """Return how many documents, of some collections, have values that no number is compared with, and the first.
+
+        With ``dates`` those that no ISO 8601 date is compared with. Nothing, or a pair for each file.
+        """
+        ...
+
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
         """Return the ``k`` chunks nearest to ``vector``, ``[dimensions] float32`` of unit norm, by cosine."""
         ...

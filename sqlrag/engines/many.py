@@ -388,6 +388,11 @@ class ManyEngine:
             first = {**found, **first}
         return first
 
+    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
+        return [
+            one for found in self._each(lambda _, part: part.not_compared(field, collection, dates)) for one in found
+        ]
+
     # Legs.
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:

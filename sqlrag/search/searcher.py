@@ -391,8 +391,7 @@ class Run:
         if any("No chunk passes" in notice for notice in self.notices):
             return
         for field, (operand, is_date) in compared_orders(filters.metadata or {}).items():
-            named = {"field": field, "collection": filters.parameters().get("collection"), "dates": is_date}
-            if found := self.engine.select("serving/not_compared", named):
+            if found := self.engine.not_compared(field, filters.parameters().get("collection"), is_date):
                 count = sum(one for one, _ in found)
                 have = f"{counted(count, 'document')} {'has' if count == 1 else 'have'}"
                 self.notices.append(

@@ -173,6 +173,10 @@ class PostgresEngine(Engine):
         found = {name: self._rows("first_value", {"field": name, "collection": collection}) for name in names}
         return {name: rows[0][0] for name, rows in found.items() if rows}
 
+    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
+        named = {"field": field, "collection": collection, "dates": dates}
+        return [(count, value) for count, value in self.select("serving/not_compared", named)]
+
     # The legs.
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:

@@ -14,7 +14,7 @@ from sqlrag.engines.duckdb.engine import NO_FILTERS, FileEngine
 from sqlrag.engines.duckdb.lexical import FileDictionary, query_terms
 from sqlrag.engines.duckdb.rows import as_time, vector_matrix
 from sqlrag.engines.duckdb.schema import read_sql
-from sqlrag.engines.resident.index import Rounded
+from sqlrag.engines.resident.index import MOST_FILTERS, Rounded
 from sqlrag.locks import new_lock
 from sqlrag.ranking.fusion import Leg, LegHit
 from sqlrag.ranking.terms import weighed
@@ -82,6 +82,15 @@ class ResidentEngine(FileEngine):
                 self._index.keep_passing(key, passing)
         self._passing = passing
         return {"passing": self._index.bits(passing)}
+
+    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
+        key = json.dumps([field, collection, dates])
+        found = self._index.not_compared.get(key)
+        if found is None:
+            found = super().not_compared(field, collection, dates)
+            if self.database.state() == self._index.state and len(self._index.not_compared) < MOST_FILTERS:
+                self._index.not_compared[key] = found
+        return found
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:
         if plan.exact:

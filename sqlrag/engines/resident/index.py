@@ -125,6 +125,7 @@ class Index:
     postings: Postings
     near: dict[tuple[str, int], list[tuple[int, int, str]]] = field(default_factory=dict)
     passing: dict[str, Flags] = field(default_factory=dict)
+    not_compared: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     exact: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     _sampled: dict[int, Rows] = field(default_factory=dict)
 
@@ -166,7 +167,7 @@ class Index:
 
     def keep_passing(self, key: str, flags: Flags) -> None:
         """Keep what passes a filter, and forget that of the one kept first where there are many."""
-        while len(self.passing) >= _MOST_FILTERS:
+        while len(self.passing) >= MOST_FILTERS:
             self.passing.pop(next(iter([*self.passing]), ""), None)
         self.passing[key] = flags
 
@@ -429,7 +430,7 @@ _NO_ROWS = np.zeros(0, dtype=np.intp)
 _MOST_EXACT = 8192
 
 # Filters whose rows are kept, a byte a row.
-_MOST_FILTERS = 16
+MOST_FILTERS = 16
 
 # Lists of sampled rows that are kept: most questions have common words, and the same one.
 _MOST_SAMPLES = 64

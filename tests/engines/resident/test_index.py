@@ -93,7 +93,7 @@ def test_however_many_postings_are_scored_first(stores, monkeypatch, most):
 
 
 def test_what_passes_a_filter_is_asked_of_the_file_once(stores, monkeypatch):
-    monkeypatch.setattr(index, "_MOST_FILTERS", 3)
+    monkeypatch.setattr(index, "MOST_FILTERS", 3)
     by_memory = stores[1]
     known = by_memory._engine.residence._index.passing
     known.clear()
