@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlrag import arguments
-from sqlrag.arguments import counted
+from sqlrag.arguments import counted, shown
 from sqlrag.engines.duckdb import row_tables
 from sqlrag.engines.duckdb.files import confine
 from sqlrag.engines.duckdb.row_tables import KEY_TYPES, RESERVED, bare_type, may_be_infinite
@@ -467,13 +467,27 @@ class Staging:
 
     def _check_tags(self) -> None:
         """Raise InputError where a column of tags has other values than texts and lists of texts."""
-        if self.tags is None or re.fullmatch(r"(VARCHAR|ENUM\(.*\))(\[\d*\])?", self.types[self.tags]):
+        if self.tags is None:
+            return
+        if self.types[self.tags] == "VARCHAR":
+            self._note_lists(identifier(self.tags))
+        if re.fullmatch(r"(VARCHAR|ENUM\(.*\))(\[\d*\])?", self.types[self.tags]):
             return
         # Lists without any element have no type of their own.
         if self._one(f"SELECT count(*) FROM source WHERE CAST({identifier(self.tags)} AS VARCHAR) <> '[]'"):  # noqa: S608 - quoted
             raise InputError(
                 f"The column {self.tags} (tags) is of type {self.types[self.tags]}. Tags are VARCHAR or a list of "
                 "VARCHAR: cast it in a query, or leave it to the metadata."
+            )
+
+    def _note_lists(self, column: str) -> None:
+        """Note that texts which look like lists are one tag each."""
+        found = self.con.execute(read_sql("rows/lists_in_texts").replace("$column", column)).fetchall()
+        for separator, example in found[:1]:
+            split = f"list_transform(string_split({column}, {quoted(separator)}), lambda one: trim(one))"
+            self.notes.append(
+                f"A text of the column {self.tags} (tags) is one tag, such as {shown(example)}. For several, read the "  # noqa: S608 - a message
+                f"table by a query: SELECT * REPLACE ({split} AS {column}) FROM …"
             )
 
     def _check_keys(self) -> None:

@@ -789,6 +789,22 @@ class TestUpdates:
         new.rename(tmp_path / "reviews.csv")
         assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
 
+    @pytest.mark.parametrize("separator", [";", ", ", "|"])
+    def test_lists_in_texts_of_tags_are_told_with_a_query(self, tmp_path, separator):
+        table = tmp_path / "t.csv"
+        texts = [separator.join(tags) for tags in (["defect", "us"], ["billing"], ["late", "us"])]
+        table.write_text("id,body,labels\n" + "".join(f'{n},pump,"{text}"\n' for n, text in enumerate(texts)))
+        (note,) = build(table, tmp_path / "a.duckdb", title=None, tags="labels").warnings
+        assert note.startswith(
+            f"A text of the column labels (tags) is one tag, such as 'defect{separator}us'. For several,"
+        )
+        query = note.partition("a query: ")[2].replace("…", f"'{table}'")
+        report = build(query, kb := tmp_path / "b.duckdb", title=None, tags="labels", collection="t")
+        assert not any("one tag" in one for one in report.warnings)
+        assert read(kb, "SELECT DISTINCT unnest(tags) FROM sources ORDER BY 1") == [
+            ("billing",), ("defect",), ("late",), ("us",)
+        ]  # fmt: skip
+
     @pytest.mark.parametrize("since", [None, "id"])
     def test_rows_that_lost_their_text_are_told_as_kept(self, tmp_path, since):
         kb, csv = tmp_path / "k.duckdb", tmp_path / "u.csv"

@@ -287,7 +287,7 @@ def test_dates_and_other_text_in_one_field(tmp_path):
         assert asked({"$gte": "v1"}, "soft") == (["soft0"], [])
         some, (notice,) = asked({"$gte": "2024-06-01"})
         assert some == ["new1"]
-        assert notice.startswith("4 documents have another kind of value in the metadata field 'v', such as '21.01.2024'")
+        assert notice.startswith("4 documents have another kind of value in the metadata field 'v', such as")
         assert asked({"$gt": ""}, "new") == asked({"$lt": "~"}, "new") == (["new0", "new1"], [])
         none, (notice,) = asked({"$gte": "2024-06-01"}, "old")
         assert none == []
