@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import shutil
@@ -38,9 +39,10 @@ def kb(made, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def shell(kb):
+def shell(kb, monkeypatch):
     from IPython.core.interactiveshell import InteractiveShell
 
+    monkeypatch.delattr(builtins, "_", raising=False)  # a doctest leaves it, and then a shell has no last result
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     yield shell
