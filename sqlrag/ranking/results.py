@@ -262,6 +262,8 @@ class Results(list[dict[str, Any]]):
         """Return a pandas DataFrame, one row per result; ``metadata`` stays a dict, ``heading_path`` a list.
 
         Whole numbers are of pandas' nullable type ``Int64``, so that a missing page, rank or ``row_key`` is ``<NA>``.
+        Keys of several types, such as those of two tables, are text, as in :meth:`arrow`; ask one table
+        (``collection``) to have them in their own type.
 
         Raises
         ------
