@@ -289,24 +289,17 @@ def update(
     """Bring a file up to date with the folders and tables that it was built from; only changes are embedded.
 
     Without --prune nothing is removed. A folder that is named is read alone, and the documents of others stay as they
-    are; one that has been moved is recognised by its files. One that is gone for good is named with --prune.
+    are; one that has been moved is recognised by its files.
     """
     from sqlrag.ingest.rows import not_read_again, update_rows
-    from sqlrag.ingest.update import apply_settings, folders_of, remove_folder
+    from sqlrag.ingest.update import apply_settings, folders_of
 
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
     known, tables = folders_of(path, wait_seconds=wait)
     gone = folders_not_there(path, known, named, collection)
     if named is not None and gone:
-        if not prune:
-            raise NotFoundError(gone[0])
-        report = remove_folder(path, named, collection, dry_run=dry_run, wait_seconds=wait)
-        counts, *details = str(report).splitlines()
-        for line in details if form is Format.table and not quiet else ():
-            write_message(line.strip())
-        write_facts(vars(report), form, "" if quiet else counts)
-        return 0
+        raise NotFoundError(gone[0])
     wanted = folders_to_read(path, known, bool(tables), named, collection, pattern, ignore)
     if config.in_force and not config.applied and not quiet:
         configured = {os.path.realpath(one.folder) for one in config.in_force.collections}
@@ -431,7 +424,8 @@ def folders_not_there(
         said.append(
             f"The folder {folder} of {path} is not there. If it has been moved, name it: {update} "
             f"{shlex.quote(str(near)) if near.is_dir() else 'FOLDER'}{of}. If it is gone for good, this removes its "
-            f"documents: {update} {shlex.quote(folder)}{of} --prune"
+            f"documents: sqlrag delete --folder {shlex.quote(folder)} --collection {shlex.quote(name)} --db "
+            f"{shlex.quote(str(path))}"
         )
     return said
 

@@ -382,7 +382,7 @@ def sources(
     With ``of_those_there`` a folder that is not there is left out, in place of an error.
 
     A folder of a configured collection is that collection also where it is named. Patterns of a collection replace
-    those for all of them, and its list to ignore is added.
+    those for all of them, and its list to ignore is added; what an option of the command ignores replaces both.
     """
     known = in_force.collections if in_force else []
     if folder is not None:
@@ -401,11 +401,13 @@ def sources(
     for one in wanted if folder is None else ():
         if in_force and not one.folder.is_dir():
             in_force.refuse(f"collections.{one.collection}", "folder", f"does not exist: {one.folder} is no folder.")
-    of_all = in_force.values.get("documents", {}).get("pattern") if in_force else None
+    documents = in_force.values.get("documents", {}) if in_force else {}
+    of_all = documents.get("pattern")
+    is_option = ignore and ignore != documents.get("ignore")
     return [
         one._replace(
             pattern=(pattern if pattern and pattern != of_all else one.pattern or pattern) or None,
-            ignore=[*(ignore or ()), *(one.ignore or ())] or None,
+            ignore=ignore if is_option else [*(ignore or ()), *(one.ignore or ())] or None,
         )
         for one in wanted
     ]

@@ -17,7 +17,7 @@ from sqlrag.arguments import counted
 from sqlrag.embedders.base import as_embedder, short_name
 from sqlrag.engines.duckdb import lexical, metadata, row_tables
 from sqlrag.engines.duckdb.database import Database
-from sqlrag.engines.duckdb.documents import delete, delete_documents, replace_rows, same_id, taken
+from sqlrag.engines.duckdb.documents import delete, replace_rows, same_id, taken
 from sqlrag.engines.duckdb.failures import public, reported
 from sqlrag.engines.duckdb.metadata import (
     chunk_policy_of,
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from sqlrag.engines.duckdb.documents import DeleteReport
     from sqlrag.engines.duckdb.row_tables import RowSource
     from sqlrag.engines.duckdb.rows import SourceState
     from sqlrag.ingest.folder import SkippedFile
@@ -391,31 +390,6 @@ def _folders(con: duckdb.DuckDBPyConnection, states: Mapping[str, SourceState]) 
     found |= {*metadata.folders(con)}
     found |= {one for one in metadata.earlier_folders(con) if find_stored(one[1]) is not None}
     return [Folder(*one, *(known.get(":".join(one)) or None for known in (patterns, ignored))) for one in sorted(found)]
-
-
-def remove_folder(
-    db_path: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    collection: str | None = None,
-    *,
-    dry_run: bool = False,
-    wait_seconds: float | None = None,
-) -> DeleteReport:
-    """Delete the documents that were read from a folder which is gone for good, of one collection or of all.
-
-    Raises
-    ------
-    InputError
-        The folder is there: ``update_embeddings(..., prune=True)`` compares it.
-    NotFoundError, NotAStoreError, SchemaVersionError, StoreLockedError, StoreError
-        The file cannot be written.
-    """
-    place = real_folder(folder)
-    if find_stored(place) is not None:
-        raise InputError(f"{place} is there: update_embeddings(..., prune=True) removes what it has no more.")
-    with Database.open(db_path, read_only=dry_run, wait_seconds=wait_seconds) as database:
-        filters = {"collection": None if collection is None else [collection], "folder": place}
-        return delete_documents(database, None, None, filters, dry_run=dry_run)
 
 
 def twice_read(db_path: str | os.PathLike[str], folders: Sequence[Folder], of: str | None = None) -> list[str]:

@@ -399,6 +399,19 @@ class TestInit:
         config.load(tmp_path / "sqlrag.toml")
 
 
+def test_ignore_of_a_command_replaces_that_of_a_collection(tmp_path):
+    write(tmp_path, notes__a_md="alpha", notes__k_md="kappa", notes__n_md="nu")
+    settings = "[store]\nfile = 'kb.duckdb'\n[embedding]\nmodel = 'hashing-64'\nprovider = 'hashing'\n"
+    own = "[documents]\nignore = ['n.md']\n[collections.notes]\nfolder = 'notes'\nignore = ['k.md']\n"
+    (tmp_path / "sqlrag.toml").write_text(settings + own)
+    assert run("build", cwd=tmp_path).exit_code == 0
+    for arguments, added in (((), []), (("--ignore", ""), ["k.md", "n.md"]), (("--ignore", "n*"), ["k.md"])):
+        for named in ((), ("notes",), ("--collection", "notes")):
+            done = run("update", *named, *arguments, "--dry-run", "-f", "json", cwd=tmp_path)
+            (report,) = [json.loads(done.stdout)] if named == ("notes",) else json.loads(done.stdout)
+            assert report["added"] == [f"notes:{name}" for name in added], (named, arguments)
+
+
 def test_a_folder_that_was_moved_keeps_no_other_company(tmp_path):
     write(tmp_path, docs__mango_md="The mango is sweet.")
     run("build", "docs", "-o", "kb.duckdb", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)

@@ -101,10 +101,10 @@ def test_a_folder_that_is_not_there(home):
         f"The folder {old} of kb.duckdb is not there",
         (
             "If it has been moved, name it: sqlrag update kb.duckdb FOLDER. If it is gone for good, this removes its "
-            f"documents: sqlrag update kb.duckdb {old} --prune"
+            f"documents: sqlrag delete --folder {old} --collection default --db kb.duckdb"
         ),
     )
-    assert CliRunner().invoke(app, ["update", "kb.duckdb", str(old), "--prune"]).exit_code == 0
+    assert CliRunner().invoke(app, ["delete", "--folder", str(old), "--db", "kb.duckdb"]).exit_code == 0
     assert not [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
 
 

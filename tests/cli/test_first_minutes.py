@@ -199,13 +199,16 @@ def test_a_folder_that_is_gone_for_good_blocks_no_other(here):
     (here / "sqlrag.toml").write_text("[store]\nfile = 'kb.duckdb'\n")  # which names no collection
     done = run("update", "kb.duckdb", "--prune", "-f", "json")
     assert (done.exit_code, [one["added"] for one in json.loads(done.stdout)]) == (1, [["new.md"]])
-    remedy = f"this removes its documents: sqlrag update kb.duckdb {here.resolve() / 'more'} --prune"
+    command = f"sqlrag delete --folder {here.resolve() / 'more'} --collection default --db kb.duckdb"
+    remedy = f"this removes its documents: {command}"
     assert remedy in done.stderr
     done = run("update", "kb.duckdb", "more")
     assert (done.exit_code, remedy in done.stderr) == (1, True)
-    done = run("update", "kb.duckdb", "more", "--prune", "--collection", "other")
-    assert done.exit_code == 1
-    done = run("update", "kb.duckdb", "more", "--prune")
+    for arguments in ([], ["--force"], ["-q"], ["--collection", "other"]):  # it may be on a disk that is not mounted
+        done = run("update", "kb.duckdb", "more", "--prune", *arguments)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "more" in done.stderr
+    done = run(*shlex.split(command)[1:])
     assert (done.exit_code, done.stdout) == (0, "2 documents with 2 chunks deleted, 0 unknown\n")
     assert run("update", "kb.duckdb").exit_code == 0
     with Store("kb.duckdb") as store:

@@ -29,7 +29,7 @@ from sqlrag.arguments import with_commands
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.errors import InputError, ModelMismatchError, ModelUnavailableError, NotFoundError
 from sqlrag.ingest import run
-from sqlrag.ingest.update import folders_of, remove_folder
+from sqlrag.ingest.update import folders_of
 from tests.support.helpers import HASHING, Recorder, build, ids, pdf, python, write
 
 QUIET = {"progress": "off"}
@@ -423,9 +423,7 @@ class TestPrune:
         assert (report.removed, [f.doc_id for f in report.failures]) == ([], ["readme.md"])
         (note,) = report.warnings
         assert f"1 file here has the name of a document of {(tmp_path / 'docs').resolve()}, which is not" in note
-        with pytest.raises(InputError, match="is there"):
-            remove_folder(path, tmp_path / "elsewhere")
-        assert remove_folder(path, tmp_path / "docs").deleted == ["readme.md", "secret.md"]
+        assert sqlrag.delete_documents(path, folder=tmp_path / "docs").deleted == ["readme.md", "secret.md"]
         assert update(tmp_path / "other", path).added == ["readme.md"]
 
     def test_a_folder_whose_name_is_stored_in_another_form_is_there(self, tmp_path):
@@ -979,7 +977,7 @@ class TestPathsBelowTheFolder:
         write(tmp_path / "b", b_md="beta")
         assert update_embeddings(tmp_path / "b", kb, verbose=False).added == ["b.md"]
         shutil.rmtree(tmp_path / "b")
-        remove_folder(kb, tmp_path / "b")
+        sqlrag.delete_documents(kb, folder=tmp_path / "b")
         assert [one.path for one in folders_of(kb)[0]] == places[1:]
         (tmp_path / "b").mkdir()
         assert [one.path for one in folders_of(kb)[0]] == places[1:]
@@ -1124,7 +1122,7 @@ class TestPathsBelowTheFolder:
         write(other, c_md="# C")
         update_embeddings(other, kb, verbose=False)
         shutil.rmtree(other)
-        remove_folder(kb, other)
+        sqlrag.delete_documents(kb, folder=other)
         assert [one.path for one in folders_of(kb)[0]] == [str((tmp_path / "docs").resolve())]
         assert update_embeddings(tmp_path / "docs", kb, verbose=False, prune=True).unchanged == ["a.md", "sub/b.md"]
 
