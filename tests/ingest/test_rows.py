@@ -789,6 +789,18 @@ class TestUpdates:
         new.rename(tmp_path / "reviews.csv")
         assert counts(build(tmp_path / "reviews.csv", kb, title=None)) == {"unchanged": 1}
 
+    def test_a_table_that_is_deleted_takes_its_failures_along(self, tmp_path):
+        kb = tmp_path / "k.duckdb"
+        for name in "ab":
+            write(tmp_path / f"{name}.csv", "SELECT 1 AS id, 'pump' AS body UNION ALL SELECT 2, NULL")
+            build(tmp_path / f"{name}.csv", kb, title=None)
+        assert read(kb, "SELECT doc_id FROM ingest_failures ORDER BY doc_id") == [("a/2",), ("b/2",)]
+        sqlrag.delete_documents(kb, collection="b", dry_run=True)
+        assert read(kb, "SELECT failures FROM corpus_stats") == [(2,)]
+        sqlrag.delete_documents(kb, collection="b")
+        assert read(kb, "SELECT doc_id FROM ingest_failures") == [("a/2",)]
+        assert read(kb, "SELECT failures FROM corpus_stats") == [(1,)]
+
     @pytest.mark.parametrize("separator", [";", ", ", "|"])
     def test_lists_in_texts_of_tags_are_told_with_a_query(self, tmp_path, separator):
         table = tmp_path / "t.csv"
