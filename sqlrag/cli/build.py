@@ -364,18 +364,15 @@ def update(
         summaries.append({"collection": one.collection, **facts} if named is None else facts)
         lines.append(f"{of_this}:\n{text}" if len(wanted) > 1 else text)
     if named is not None:
-        there = [one for one in known if one.collection == wanted[0].collection]
-        is_new = os.path.realpath(named) not in [os.path.realpath(one.path) for one in there]
-        if there and is_new and collection is None and not (dry_run or quiet):
-            read_now = {(one.collection, one.path) for one in folders_of(path, wait_seconds=wait)[0]}
-            there = [one for one in there if (one.collection, one.path) in read_now]  # one may have been moved here
-        else:
-            there = []
-        if there:
-            write_message(
-                f"note: the collection {wanted[0].collection} has documents of {there[0].path}, too; "
-                "--collection NAME keeps folders apart"
-            )
+        own = wanted[0].collection
+        before = [one.path for one in known if one.collection == own]
+        is_new = os.path.realpath(named) not in map(os.path.realpath, before)
+        if before and is_new and collection is None and not (dry_run or quiet):
+            now = {one.path for one in folders_of(path, wait_seconds=wait)[0] if one.collection == own}
+            for other in [one for one in before if one in now][:1]:  # one that was moved here is not there any more
+                write_message(
+                    f"note: the collection {own} has documents of {other}, too; --collection NAME keeps folders apart"
+                )
         write_facts(summaries[0], form, lines[0])
         return 0
     if lines and form is Format.table and not quiet:

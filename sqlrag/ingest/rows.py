@@ -721,7 +721,7 @@ class _RowUpdate(Update):
                 )
         with self.database.transaction() as con:
             if whole and run.outage is None:
-                con.execute("DELETE FROM ingest_failures WHERE starts_with(doc_id, $1)", [f"{run.collection}/"])
+                metadata.clear_failures_of_rows(con, run.collection)
             metadata.record_failures(con, report.failures)
             if options.since is not None and run.outage is None and not report.failed:
                 value = staging.greatest(options.since)

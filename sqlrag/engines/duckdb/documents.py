@@ -629,7 +629,7 @@ def delete_documents(
             return DeleteReport(chosen, unknown, chunks, "", notices, dry_run)
         row_tables.drop(con, tables)  # first: DuckDB 1.3 drops no changed table
         for name in tables:
-            con.execute("DELETE FROM ingest_failures WHERE starts_with(doc_id, $1)", [f"{name}/"])
+            metadata.clear_failures_of_rows(con, name)
         delete(con, chosen)
         metadata.clear_failures(con, [*chosen, *unknown])
         failed = {name: metadata.failed_documents(con, name) for name, _ in folders}

@@ -430,6 +430,11 @@ def clear_failures(con: duckdb.DuckDBPyConnection, doc_ids: Iterable[str]) -> No
     con.execute("DELETE FROM ingest_failures WHERE doc_id IN (SELECT unnest($1))", [list(doc_ids)])
 
 
+def clear_failures_of_rows(con: duckdb.DuckDBPyConnection, collection: str) -> None:
+    """Delete the failures of the rows of a table, inside the caller's transaction."""
+    con.execute("DELETE FROM ingest_failures WHERE starts_with(doc_id, $1)", [f"{collection}/"])
+
+
 def failed_documents(con: duckdb.DuckDBPyConnection, collection: str) -> list[str]:
     """Return the ids of the documents of a collection that failed when they were last read."""
     prefixes = [f"{name}:" for (name,) in con.execute("SELECT collection FROM collections").fetchall()]
