@@ -51,23 +51,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "test_rest_schema.py" and config.option.markexpr == "not slow" else None
 
 
-# Of a test with several parameters a quick run takes so many, and .ci/run so many.
-SAMPLE, CI_SAMPLE = 1, 4
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave some parameters of a test to a quick run, some to .ci/run, always the same; others are slow and rest."""
+    """Leave one parameter of a test to a quick run, always the same; others are slow and, unless it is every, rest."""
     found: dict[str, list[pytest.Item]] = {}
     for item in items:
         found.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for alike in found.values():
-        ordered = sorted(alike, key=lambda item: zlib.crc32(item.nodeid.encode()))
-        quick = [item for item in ordered if item.get_closest_marker("slow") is None]
-        for item in quick[SAMPLE:]:
-            item.add_marker(pytest.mark.slow)
-        if alike[0].get_closest_marker("every") is None:
-            for item in sorted(ordered, key=quick.__contains__, reverse=True)[CI_SAMPLE:]:
+        slow = [any(map(item.get_closest_marker, ("slow", "rest"))) for item in alike]
+        first = min(range(len(alike)), key=lambda n: (slow[n], zlib.crc32(alike[n].nodeid.encode())))
+        for n, item in enumerate(alike):
+            if slow[n] or n != first:
+                item.add_marker(pytest.mark.slow)
+            if n != first and item.get_closest_marker("every") is None:
                 item.add_marker(pytest.mark.rest)
 
 

@@ -251,7 +251,7 @@ class TestNodes:
         assert {one.node_id for one in vectors.get_nodes()} == {f"w{i}" for i in range(6)}
         assert check(vectors.path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_another_process_makes_the_file_meanwhile(self, vectors, monkeypatch):
         """While the first nodes of this process go into a new file, another one puts its own in the place."""
         code = (
@@ -795,7 +795,7 @@ class TestIndex:
         assert repr(again) == f"SqlragIndex({str(index.path)!r})"
         assert scored(again.as_retriever().retrieve("alpha")) == scored(index.as_retriever().retrieve("alpha"))
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_llama_index_fills_a_file_of_its_own(self, vectors):
         text = " ".join(f"Sentence {i} is about topic{i % 7}." for i in range(100))
         index = VectorStoreIndex.from_documents(

@@ -752,7 +752,7 @@ class TestProcesses:
         assert "Traceback" in told
         assert "\nRuntimeError: a fault of the program\n" in told
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.parametrize("transport", ["stdio", "http"])
     def test_calls_at_once(self, kb, transport, request):
         questions = ["mango", "pump seal", "lychee", "shopping list"]
@@ -905,7 +905,7 @@ class TestHttp:
         assert done.exit_code == 2
         assert f"{options[0]} needs --http" in " ".join(done.stderr.replace("│", " ").split())
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_port_that_is_taken(self, open_to_all):
         port = int(open_to_all.split(":")[2].split("/")[0])
         with pytest.raises(sqlrag.InputError, match=f"Cannot listen at 127.0.0.1:{port}: Address already in use"):

@@ -366,6 +366,7 @@ class TestSameAsPython:
                 store.lexical_query("filter", top_k=10, **few)
             )
 
+    @pytest.mark.rest
     def test_by_vectors_and_both(self, visit, address, folder, questions):
         page = opened(visit, address, "below/site")
         assert page.evaluate("ready") is True
@@ -435,6 +436,7 @@ def conditions():
 class TestMetadata:
     pytestmark = in_browser
 
+    @pytest.mark.rest
     def test_the_filters_of_python(self, visit, address, folder):
         documents = {
             f"r{place}_md": f"---\nv: {json.dumps(value)}\nw: {place}\n---\n# Duck\n\nA duck."
@@ -739,6 +741,7 @@ class TestSiteOfTheHandbook:
         )
         return folder / "handbook"
 
+    @pytest.mark.rest
     def test_enter_in_the_box_of_the_theme(self, visit, address, site, folder):
         visit.failing = True  # find/ is looked for, and not there
         page = visit(f"{address}/handbook/guides/filters.html")

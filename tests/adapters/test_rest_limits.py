@@ -405,7 +405,7 @@ def serving(*command):
             server.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_server_ends_soon_while_python_works(file):
     """It is told to end while two documents are cut into a great many chunks; those who wait for them are told so."""
     sent = {"document": "ab c\n" * 500_000, "policy": {"chunk_size": 1, "chunk_overlap": 0, "chunk_unit": "chars"}}
@@ -432,7 +432,7 @@ def test_a_server_ends_soon_while_python_works(file):
         assert "Traceback" not in server.stderr.read()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_another_command_gets_the_file_of_a_server_between_requests(tmp_path):
     """With the wait that commands have by default: at once after requests, and when the server has rested."""
     docs, path = tmp_path / "docs", tmp_path / "kb.duckdb"

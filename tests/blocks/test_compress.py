@@ -187,7 +187,7 @@ def test_a_fault_in_the_library_leaves_one_sentence_and_a_word_in_the_log(monkey
 # ---- words
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @settings(deadline=None)
 @given(st.lists(TEXTS, max_size=6))
 def test_words_are_those_of_the_lexical_index(tmp_path_factory, texts):

@@ -196,7 +196,7 @@ def test_every_option_of_prepare_reaches_the_library(folder, tmp_path):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.model
 @pytest.mark.skipif(not bundle_is_installed(), reason="needs the [offline] extra")
 def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
@@ -659,7 +659,7 @@ def the_next_goes_on(cwd, *options):
     assert names_in(cwd) == ["docs", "kb.duckdb"]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_leaves_what_was_embedded_alone_and_the_next_build_goes_on(tmp_path):
     code, out, err = interrupt_a_build(tmp_path)

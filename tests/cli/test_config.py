@@ -115,7 +115,7 @@ class TestUse:
         run("delete", "--collection", "machines", "--db", project / "kb.duckdb", cwd=project)
         assert "has no collection" not in run("update", cwd=project).stderr
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_another_file_of_the_project_is_updated_from_its_own_folder_or_tables(self, project):
         options = ("--provider", "hashing", "--model", "hashing-64")
         write(project, notes__tea_md="Tea is hot.")
@@ -179,7 +179,7 @@ class TestDiscovery:
         monkeypatch.setenv("HOME", str(tmp_path))
         assert config.find() == tmp_path / "sqlrag.toml"
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_beside_the_file_that_is_named(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
         run("prepare-embeddings", cwd=project)
@@ -189,7 +189,7 @@ class TestDiscovery:
         assert len(json.loads(without.stdout)) == 2
         assert without.stderr == ""
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_named_by_option_or_variable(self, project, tmp_path_factory):
         elsewhere = tmp_path_factory.mktemp("elsewhere")
         path = project / "sqlrag.toml"

@@ -120,7 +120,7 @@ def test_a_damaged_file_and_the_command_that_mends_it(home):
     findings(kb)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_damaged_block_hides_no_other_file(home):
     """Whichever block it is: what is read first of it differs."""
     good = build(home, a_md="# A\n\nApples.", b_md="# B")

@@ -702,7 +702,7 @@ def test_a_leg_without_the_words_says_so(here):
     assert re.search(r"lexical #1 \(BM25 \d", run("search", "mango", "--db", "kb.duckdb").stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @needs_offline
 def test_reembed_takes_the_model_that_is_installed(here):
     offline = {"HF_HUB_OFFLINE": "1", "FASTEMBED_CACHE_PATH": str(here / "cache")}

@@ -216,7 +216,7 @@ def settings_of(kb):
     return facts["store"]["stemmer"], facts["chunking"]["chunk_size"], facts["chunking"]["chunk_overlap"], chunks, found
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_table_has_the_stemmer_and_the_chunks_of_a_folder(tmp_path):
     """Without a folder, too, and they can be changed later: then the whole file is rechunked or reindexed."""
     table, docs = tmp_path / "g.csv", tmp_path / "docs"

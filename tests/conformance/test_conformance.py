@@ -78,7 +78,7 @@ def test_neither_another_place_nor_another_order_of_the_files_changes_anything(t
     assert found_in(place) == []
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_hash_seeds_change_nothing():
     code = (
         "import json, logging; logging.disable(logging.ERROR); from sqlrag import conformance as c; "
@@ -331,7 +331,7 @@ def test_another_id_is_noticed(monkeypatch):
     assert len(found_in(FOLDER)) >= 25
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_making_it_anew_shows_what_has_changed(tmp_path):
     folder = tmp_path / "conformance"
     shutil.copytree(FOLDER, folder)

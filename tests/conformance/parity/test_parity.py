@@ -25,8 +25,6 @@ from sqlrag.engines.duckdb.legs import default_pool
 from sqlrag.engines.duckdb.schema import for_dimensions, read_sql
 from tests.support.residence import in_memory, random_questions, same
 
-pytestmark = pytest.mark.every
-
 ROOT = Path(__file__).parents[3]
 QUESTIONS = [json.loads(line)["text"] for line in (ROOT / "data" / "questions.jsonl").read_text("utf-8").splitlines()][
     :20

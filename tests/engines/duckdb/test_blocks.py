@@ -88,7 +88,7 @@ class TestDamage:
             return
         assert "damaged_blocks" in found
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.skipif(duckdb.__version__.startswith("1.3."), reason="DuckDB 1.3 may end the process")
     def test_fault_S13_a_block_of_another_edition_is_found_or_harmless(self, updated, tmp_path):
         path, _ = updated

@@ -270,7 +270,7 @@ def test_fault_S8_a_damage_anywhere_raises_no_raw_error(name, whole, folder):
         damaged_at(name, at, folder())
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_fault_S8_a_damaged_file_is_named_and_not_the_output(whole, folder):
     for at in list(blocks(whole))[::3]:
         work = folder()
@@ -364,7 +364,7 @@ for name in sys.argv[3:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(os.name == "nt", reason="needs limits of POSIX")
 @pytest.mark.parametrize("limit", [0, 4096, 200_000])
 def test_fault_S8_writes_that_the_system_refuses(limit, folder):

@@ -102,7 +102,7 @@ def hold(path):
 
 
 class TestCompact:
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_case_D8_it_gives_the_space_back_and_changes_no_result(self, tmp_path):
         """The same documents written five times: the copy is no larger than a file in which they were written once."""
         root, options = tmp_path / "docs", {**HASHING, "embed_model_name": "hashing-256"}
@@ -371,7 +371,7 @@ def rewritten(path, meanwhile):
 class TestTwoRewriters:
     """Whoever finds another file in the place of the one that was rewritten leaves it alone."""
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.parametrize(
         "other",
         [
@@ -597,7 +597,7 @@ REEMBED = {"model_name": "hashing-96", "provider": "hashing", "progress": "off"}
 
 
 class TestReembed:
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_it_equals_a_file_made_with_the_other_model(self, tmp_path, handbook):
         path = tmp_path / "kb.duckdb"
         shutil.copy(handbook, path)

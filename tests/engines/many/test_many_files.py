@@ -161,7 +161,7 @@ def merged(parts):
 
 
 class TestMerge:
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_rows_are_those_of_a_file_that_was_built_as_one_whatever_the_order(
         self, built, merged, tmp_path, monkeypatch
     ):
@@ -391,7 +391,7 @@ class TestRanking:
                 assert "MaxScore" in found.methods["lexical"]
                 assert_same(found, one.lexical_query(question, top_k=3))
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.skipif(not BEIR.is_dir(), reason="needs the collection nfcorpus beside the checkout")
     def test_a_collection_by_real_vectors_in_five_files(self, tmp_path):
         vectors = np.load(BEIR / "minilm.npz")
@@ -499,7 +499,7 @@ class TestHandles:
         whole = merge(copies, tmp_path / "all.duckdb").path
         assert_same(after, hybrid_query("filter by tag", whole, fusion="convex", top_k=50))
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_threads(self, handles):
         many, one, _ = handles
         jobs = [(way, question) for way in ("adaptive", "convex", "both", "lexical") for question in QUESTIONS[:5]] * 2
