@@ -96,6 +96,7 @@ class TestSearching:
         assert rows(con, f"SELECT node_id, score FROM search('{QUESTION}', k := 3)") == wanted
         assert rows(con, "SELECT node_id, score FROM search($1, k := $2)", QUESTION, 3) == wanted
 
+    @pytest.mark.slow
     def test_the_vector_is_that_of_a_store_to_the_bit(self, con, kb):
         vector = np.array(one(con, f"SELECT embed('{QUESTION}')"), dtype=np.float32)
         with Store(kb) as store:
@@ -108,6 +109,7 @@ class TestSearching:
         assert found == rows(con, f"FROM hybrid_query('{QUESTION}', embed('{QUESTION}'), {options})")
         assert found
 
+    @pytest.mark.slow
     def test_a_question_that_is_null_or_blank_is_an_error_that_says_so(self, con):
         for question in (None, "", "  ", "\n\t", "\u200b", "\u00a0\u3000", "\ufeff\u00ad"):
             with pytest.raises(duckdb.Error, match="no question to search for"):
@@ -160,6 +162,7 @@ class TestEmbed:
             assert sorted(model.asked("document")) == sorted(f"text {i}" for i in range(300))
             assert len(model.calls) < 30
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("threads", [1, 2, 8])
     def test_threads_give_the_same_vectors(self, con, threads):
         con.execute(f"SET threads = {threads}")
@@ -409,6 +412,7 @@ class TestConnect:
         with sqlrag.connect(kb, trust=True) as con:
             assert one(con, "SELECT vector_length(NULL)") == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "kind"),
         [("search", " TABLE"), ("search", ""), ("embed", ""), ("similarity", ""), ("rerank", " TABLE")],
@@ -480,6 +484,7 @@ class TestModel:
                 con.execute("SELECT embed('x')")
             assert isinstance(clear_error(raised.value), ModelMismatchError)
 
+    @pytest.mark.slow
     def test_a_file_without_a_model_says_so_at_the_first_use(self, tmp_path):
         make_small_store(tmp_path / "given.duckdb")
         with sqlrag.connect(tmp_path / "given.duckdb") as con:
@@ -515,6 +520,7 @@ class TestModel:
 
 
 class TestRegister:
+    @pytest.mark.slow
     def test_a_connection_of_the_user_gets_the_macros_with_a_prefix_and_the_functions(self, kb):
         with duckdb.connect() as con:
             con.execute("CREATE TABLE reviews AS FROM (VALUES (1, 'battery dies'), (5, 'grand')) v(stars, body)")
@@ -530,6 +536,7 @@ class TestRegister:
             with pytest.raises(duckdb.Error, match="read-only"):
                 con.execute("DELETE FROM kb.documents")
 
+    @pytest.mark.slow
     def test_twice_changes_nothing(self, kb):
         with duckdb.connect() as con:
             sqlrag.register(con, kb)
@@ -636,6 +643,7 @@ class TestRegister:
         with Store(kb, read_only=False), duckdb.connect() as con, pytest.raises(StoreLockedError, match="for writing"):
             sqlrag.register(con, kb)
 
+    @pytest.mark.slow
     def test_a_strangers_file_is_refused(self, kb):
         with duckdb.connect(str(kb)) as con:
             con.execute("CREATE OR REPLACE MACRO vector_length(v) AS 1.0")

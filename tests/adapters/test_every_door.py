@@ -371,6 +371,7 @@ def test_commands(surface, names, reference):
     assert plain(ask(names)) == expected
 
 
+@pytest.mark.slow
 def test_sqlrag_ask(names, reference):
     with serving(ChatServer("Sweet [1].")) as base:
         told = run("ask", QUESTION, *with_db(names), "--chat-model", "m", "--base-url", base)
@@ -493,6 +494,7 @@ def test_rest_has_maps_of_a_file(kind, where):
         ask_rest(rest.create_app(where), "/map")
 
 
+@pytest.mark.slow
 def test_sqlrag_serve(names, reference, monkeypatch):
     served = []
     monkeypatch.setattr(server, "run", lambda application, *_, **__: served.append(application))

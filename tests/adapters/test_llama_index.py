@@ -207,6 +207,7 @@ class TestNodes:
         assert check(vectors.path) == []
         assert vectors.add([]) == []
 
+    @pytest.mark.slow
     def test_what_cannot_be_added(self, vectors, nodes):
         with pytest.raises(InputError, match="The node 'bare' has no embedding"):
             vectors.add([nodes[0], TextNode(text="alpha", id_="bare")])
@@ -620,6 +621,7 @@ class TestFilesOfOthers:
         with Store(path) as store:
             assert [(c.doc_id, c.node_id) for c in store.chunks()] == [("n5", "n5"), ("one", "n1"), ("one", "n2")]
 
+    @pytest.mark.slow
     def test_rows_without_llama_indexs_fields(self, tmp_path):
         path = build(tmp_path, a_md="# One\n\nalpha", options={"llama_index_compatible": False})
         (one,) = SqlragVectorStore(path).get_nodes()

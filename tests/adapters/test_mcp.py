@@ -767,6 +767,7 @@ class TestProcesses:
         results = asyncio.run(run())
         assert [[(row["node_id"], row["score"]) for row in given(r)["results"]] for r in results] == expected * 6
 
+    @pytest.mark.slow
     def test_without_the_extra_the_message_says_how_to_install_it(self, kb):
         code = (
             "import sys\n"
@@ -812,6 +813,7 @@ class TestHttp:
         rows = given(asyncio.run(run()))["results"]
         assert [(row["node_id"], row["score"]) for row in rows] == [(row["node_id"], row["score"]) for row in expected]
 
+    @pytest.mark.slow
     def test_pages_of_other_sites_are_refused(self, open_to_all):
         port = open_to_all.split(":")[2].split("/")[0]
         assert self.post(open_to_all).status_code == 200

@@ -177,6 +177,7 @@ class TestIPython:
         assert "Candidate macros" not in str(caught.value)
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     def test_options_that_there_are_not_and_metadata_that_is_no_text(self, shell):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "n = 4")
         for options, told in {
@@ -271,6 +272,7 @@ class TestIPython:
         assert len(run(shell, f"%%search {option}\nlate delivery")) == found
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     def test_a_filter_of_sql_is_json(self, shell):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", """v = {"agent": "O'Neil"}""")
         both = run(shell, "%%sql\nSELECT $v.agent AS agent FROM search('late', metadata := to_json($v))")

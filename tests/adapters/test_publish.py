@@ -161,6 +161,7 @@ class TestColumns:
         with sqlrag.Store(found) as store:
             assert store.check() == []
 
+    @pytest.mark.slow
     def test_one_that_is_not_there(self, tickets, tmp_path):
         with pytest.raises(InputError, match=r"There is no column 'male' \(leave_out\); did you mean 'mail'"):
             publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["male"])

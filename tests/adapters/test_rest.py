@@ -79,6 +79,7 @@ class TestRoutes:
                 assert f"`{name}`" in page
                 assert reason in page
 
+    @pytest.mark.slow
     def test_no_client_gives_what_is_the_servers(self, client):
         schemas = client.get("/openapi.json").json()["components"]["schemas"]
         requests = {name: schema["properties"] for name, schema in schemas.items() if name.endswith("Request")}
@@ -673,6 +674,7 @@ class TestUpload:
                 assert set(report["unchanged"]) == set(stored)
                 assert [one["doc_id"] for one in client.get("/failures").json()["failures"]] == ["bad.pdf", "new.md"]
 
+    @pytest.mark.slow
     def test_fault_S27_what_failed_is_listed_page_by_page(self, tmp_path):
         file = build(tmp_path, a_md="# A", bad_pdf=b"%PDF-1.4 x")
         with client_of(file, write=True) as client:
@@ -762,12 +764,14 @@ class TestSeveral:
             assert client.head("/health").status_code == 200
             assert client.get("/db/plums.2/documents/none").json()["title"] == "Not Found"
 
+    @pytest.mark.slow
     def test_what_is_no_name_is_not_found(self, files):
         with TestClient(create_app(files), base_url="http://127.0.0.1") as client:
             for path in ("/db/none/health", "/db/", "/db", "/documents", "/db/ducks%2Fhealth/x", "/db/%2E%2E/health"):
                 answer = client.get(path)
                 assert (answer.status_code, answer.headers["content-type"]) == (404, PROBLEM), path
 
+    @pytest.mark.slow
     def test_a_route_at_the_root_is_below_a_name(self, files):
         with TestClient(create_app(files), base_url="http://127.0.0.1") as client:
             for path in ("/hybrid_query", "/docs", "/db/none/hybrid_query"):
@@ -1073,6 +1077,7 @@ def test_fields_of_other_programs_name_ours(file):
         assert told.startswith("There is no parameter 'limits'; did you mean limit?")
 
 
+@pytest.mark.slow
 def test_summaries_are_plain_text(file):
     with client_of(file) as client:
         routes = client.get("/openapi.json").json()["paths"].values()

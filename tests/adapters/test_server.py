@@ -123,6 +123,7 @@ def all_told(app, requests):
 class TestForeignPages:
     """Pages of other sites, which make a browser send requests: `Host` is right, and there may be no key."""
 
+    @pytest.mark.slow
     def test_fault_S2_no_route_answers_a_page_of_another_site(self, apps):
         routes = [("rest", *route) for route in routes_of(apps["rest"])]
         routes += [

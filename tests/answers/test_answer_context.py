@@ -285,6 +285,7 @@ class TestContexts:
             with pytest.raises(InputError, match="need the vectors of a store: pass db_path"):
                 ask(None, contexts=given, **more)
 
+    @pytest.mark.slow
     def test_what_is_no_result_cannot_be_reordered(self, kb):
         compressed = {"doc_id": "a", "chunk_index": 0, "score": 1.0, "text": "x", "spans": [{"start": 0, "end": 1}]}
         for context in ({"text": "by hand"}, compressed):

@@ -103,6 +103,7 @@ class TestInjection:
         assert blocks_of(prompt) == [("[1] [Source: a]", self.ATTACK), ("[2] [Source: b]", "````` five")]
         assert "two lines of ``````." in prompt.system  # one more than the longest run
 
+    @pytest.mark.slow
     @given(st.lists(st.text(alphabet="`\n[1] ab", max_size=40), min_size=1, max_size=4))
     def test_no_text_can(self, texts):
         prompt = build_prompt("What?", [{"doc_id": "d", "text": text, "heading_path": [text]} for text in texts])

@@ -348,6 +348,7 @@ def test_what_was_said_before_goes_along():
 # ---- cross-encoders
 
 
+@pytest.mark.slow
 def test_a_cross_encoder_in_onnx_from_a_local_folder(tmp_path):
     folder = make_cross_encoder(tmp_path / "tiny")
     before = found("dog dog", "cat fish", "a cat", "dog \ud800 cat")

@@ -76,6 +76,7 @@ class TestUse:
         assert len(json.loads(done.stdout)) == 1
         assert done.stderr == f"note: settings of {project / 'sqlrag.toml'}\n"
 
+    @pytest.mark.slow
     def test_a_folder_that_is_named_is_its_collection(self, project):
         run("prepare-embeddings", cwd=project)
         (project / "guides" / "valve.md").write_text("A valve.")
@@ -91,6 +92,7 @@ class TestUse:
         done = run("update", "--collection", "tools", cwd=project, code=2)
         assert "has no collection 'tools'" in done.stderr
 
+    @pytest.mark.slow
     def test_the_collection_named_default_can_be_updated_alone(self, project):
         (project / "sqlrag.toml").write_text(WHOLE.replace("fruit", "default"))
         run("prepare-embeddings", cwd=project)
@@ -324,6 +326,7 @@ class TestKey:
         assert KEY.encode() not in (project / "kb.duckdb").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_collection_of_the_name_default_is_one_of_several(tmp_path):
     write(tmp_path, docs__mango_md="The mango is sweet.", other__kiwi_md="The kiwi is green.")
     (tmp_path / "sqlrag.toml").write_text(

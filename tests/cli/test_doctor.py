@@ -157,6 +157,7 @@ def test_a_file_that_another_process_has(home):
     assert "--wait 60" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_configuration(home):
     kb = build(home, a_md="mango")
     with socket.socket() as closed:

@@ -253,6 +253,7 @@ def test_one_pattern_as_a_text_is_remembered_as_one(here):
     assert "as the last time" not in run("update").stderr
 
 
+@pytest.mark.slow
 def test_programs_get_every_passage_of_a_document(here):
     write(here / "long", long_md="\n\n".join(f"# Valve {number}\n\nThe valve {number}." for number in range(5)))
     assert run("build", "long", *HASHING, "-o", "long.duckdb").exit_code == 0
@@ -347,6 +348,7 @@ def test_fault_U4_shells_complete_commands_and_values(shell, here):
     assert "the file is" not in done.stderr
 
 
+@pytest.mark.slow
 def test_fault_U5_lines_are_as_wide_as_the_terminal(here, monkeypatch):
     for width in (60, 132):
         monkeypatch.setenv("COLUMNS", str(width))
@@ -754,6 +756,7 @@ OPENING = {
 }
 
 
+@pytest.mark.slow
 def test_every_command_that_opens_a_file_can_wait_for_it(here, monkeypatch):
     from sqlrag.cli import config
     from sqlrag.engines.duckdb import database
@@ -833,6 +836,7 @@ def test_what_is_not_there_names_what_is(here):
         store._nothing()
 
 
+@pytest.mark.slow
 def test_delete_names_what_was_meant(here):
     done = run("delete", "mango.mb", "pump.md", "--db", "kb.duckdb")
     assert (done.exit_code, "There is no document 'mango.mb'; did you mean 'mango.md'?" in done.stderr) == (1, True)
@@ -844,6 +848,7 @@ def test_delete_names_what_was_meant(here):
     assert "There is no document 'mango.md'.\n" in run("delete", "mango.md", "--db", "kb.duckdb").stderr
 
 
+@pytest.mark.slow
 def test_the_key_of_a_row_is_taken_for_its_document(here):
     (here / "t.csv").write_text("id,body\nR00009,late\nR00007,wet\n")
     assert run("build", "t.csv", "--key", "id", "--text", "body", "-o", "kb.duckdb").exit_code == 0
@@ -866,6 +871,7 @@ def test_a_deletion_of_nothing_says_why(here):
     assert sqlrag.delete_documents("kb.duckdb", doc_ids="x").notices == []
 
 
+@pytest.mark.slow
 def test_a_file_stands_in_any_place(here):
     assert run("build", "docs", "n.duckdb", *HASHING).exit_code == 0
     assert run("build", "o.duckdb", "docs", *HASHING).exit_code == 0

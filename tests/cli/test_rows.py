@@ -252,6 +252,7 @@ def test_a_table_has_the_stemmer_and_the_chunks_of_a_folder(tmp_path):
         assert sqlrag.check(name) == []
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_be_leave_nothing(tickets, kb, tmp_path):
     new = tmp_path / "new.duckdb"
     for file in (new, kb):

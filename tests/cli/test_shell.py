@@ -189,6 +189,7 @@ class TestAttachSql:
             with pytest.raises(duckdb.Error, match="Another file is attached by this name"):
                 con.execute(attach_sql(stores[1], "kb"))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("search", SEARCHES)
     def test_searches_of_two_files_at_once_are_those_of_each_file_alone(self, stores, session, search):
         assert session.execute(search.format("kb_")).fetchall() == rows_in_file(stores[0], search)

@@ -141,6 +141,7 @@ class TestOfflineMiniLM:
         assert offsets == sorted(offsets)
         assert minilm.token_offsets(" \n") == []
 
+    @pytest.mark.slow
     def test_big_texts_are_tokenised_in_a_moment(self, minilm):
         text = "A table row | with | `cells` and numbers 12345\n" * 20_000  # 940,000 characters
         started = time.perf_counter()
@@ -151,6 +152,7 @@ class TestOfflineMiniLM:
         assert minilm.token_offsets("bad \ud835 text") == [(0, 3), (6, 10)]  # BERT leaves U+FFFD out
         minilm.embed(["bad \ud835 text"], kind="query")
 
+    @pytest.mark.slow
     def test_the_same_model_from_a_folder_passes_and_another_does_not(self, minilm, folder):
         identity = probe(minilm)
         check_identity(OnnxEmbedder("any name", model_path=folder), identity)
@@ -182,6 +184,7 @@ class TestOfflineMiniLM:
 class TestLocalFolder:
     pytestmark = real_model
 
+    @pytest.mark.slow
     def test_a_folder_as_name_or_as_path_gives_the_models_vectors(self, minilm, folder):
         expected = embed_texts(minilm, ["ducks swim", "a"], kind="document")
         by_name, by_path = OnnxEmbedder(str(folder)), OnnxEmbedder("mine", model_path=folder)
@@ -246,6 +249,7 @@ class TestFastembed:
         write_config(folder, config={"pad_token_id": 0}, tokenizer_config=tokens)
         return folder
 
+    @pytest.mark.slow
     def test_a_known_name_with_a_local_path_runs_as_fastembed_does(self, minilm, hub_folder):
         texts = ["ducks swim", "geese", "how deep is the lake?", LONG]
         embedder = OnnxEmbedder(MINILM, model_path=hub_folder)

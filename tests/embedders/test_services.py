@@ -343,6 +343,7 @@ class TestUnfinished:
             assert rows(path, "FROM ingest_failures") == []
             assert len(store.vector_query("number3", top_k=50)) == 25
 
+    @pytest.mark.slow
     def test_an_update_keeps_what_is_finished(self, server, address, docs, tmp_path):
         model = connect("openai", address, batch_size=5)
         path = prepare_embeddings(

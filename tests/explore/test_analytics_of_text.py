@@ -171,6 +171,7 @@ class TestSemanticJoin:
         assert values(semantic_join(empty, rows_of([[1.0, 2]]), exact=exact)) == []
         assert values(semantic_join(rows_of([[1.0, 2]]), empty, exact=exact)) == []
 
+    @pytest.mark.slow
     def test_a_table_with_the_chunks_of_a_file(self, kb):
         tickets = embed_rows(TICKETS, key="id", text="body", embedder=HASHING, progress="off")
         with Store(kb) as store:
@@ -293,6 +294,7 @@ class TestNearDuplicates:
         every = near_duplicates(rows_of(vectors), threshold=0.9, exact=False, probes=1000)
         assert values(every) == values(found)
 
+    @pytest.mark.slow
     def test_by_the_bound_of_short_vectors(self, small_blocks, monkeypatch):
         vectors = topics(150, 1, 256, noise=0.2)
         expected = values(near_duplicates(rows_of(vectors), threshold=0.97))
@@ -389,6 +391,7 @@ class TestCluster:
         found = cluster(empty, by="day")
         assert (values(found), values(found.sizes), values(found.periods)) == ([], [], [])
 
+    @pytest.mark.slow
     def test_a_file_is_read_with_the_column(self, tmp_path):
         kb = build(tmp_path, a_md="---\nday: 2024-01-05\n---\nzebra", b_md="---\nday: 2024-03-01\n---\nlion")
         periods = cluster(kb, clusters=1, by="day").periods

@@ -129,6 +129,7 @@ class TestMap:
         assert drawn[-1] == drawn[11:][0] == list(drawn)[11]
         assert sqlrag.check(path) == []
 
+    @pytest.mark.slow
     def test_the_order_of_writing_and_the_threads_do_not_show(self, path, tmp_path):
         other = tmp_path / "other.duckdb"
         with Store.create(other, 8) as store:
@@ -349,6 +350,7 @@ class TestFiles:
         }
         assert pq.read_table(tmp_path / "map" / "map_links.parquet").column_names == ["source_id", "target_id"]
 
+    @pytest.mark.slow
     def test_both_pages_show_the_visible_text(self, tmp_path):
         pages = {f"p{i}_md": f"# P{i}\n\n<b class='kt'>pump{i}</b> *valve*\n" for i in range(12)}
         made = build(tmp_path, **pages)
@@ -360,6 +362,7 @@ class TestFiles:
         assert '"P0 pump0 valve"' in page
         assert "class='kt'" not in page
 
+    @pytest.mark.slow
     def test_the_command(self, path, tmp_path):
         outputs = [tmp_path / name for name in ("map.html", "map.png", "map")]
         arguments = ["map", path, "--clusters", "3", "--html", outputs[0], "--png", outputs[1], "--parquet", outputs[2]]

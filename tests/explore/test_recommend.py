@@ -169,6 +169,7 @@ def test_what_is_wrong_is_said(path, questions, options, message):
         sqlrag.recommend(questions, path, WORDS, **options)
 
 
+@pytest.mark.slow
 def test_copies_are_made_of_one_file(path, tmp_path):
     other = build(tmp_path, options={"stemmer": "none", "chunk_size": 60}, gulls_md="# Gulls\n\nA gull.\n")
     assert sqlrag.recommend(QUESTIONS, [path, other], WORDS).settings == {}
@@ -176,6 +177,7 @@ def test_copies_are_made_of_one_file(path, tmp_path):
         sqlrag.recommend(QUESTIONS, [path, other], WORDS, stemmers=["english"])
 
 
+@pytest.mark.slow
 def test_chunks_that_a_program_made_stay_and_that_is_said(tmp_path):
     model = HashingEmbedder("hashing-64")
     with sqlrag.Store.create(tmp_path / "made.duckdb", 64, embedder=model) as store:

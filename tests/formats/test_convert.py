@@ -199,6 +199,7 @@ class TestWrongUse:
         assert file_facts(tmp_path / "kb.bin").format == "ragmd"
         assert convert(tmp_path / "kb.bin", tmp_path / "new.duckdb").documents == 3
 
+    @pytest.mark.slow
     def test_a_file_that_this_process_has_open(self, store, tmp_path):
         for name in ("kb.ragfile", "kb.ragmd"):
             made = convert(store, tmp_path / name, collection="odd").path

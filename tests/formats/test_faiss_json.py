@@ -84,6 +84,7 @@ class TestAPairIsReplacedAsOne:
 
         monkeypatch.setattr(Path, "replace", failing)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("which", ["vectors", "metadata"])
     @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError(5, "Input/output error")])
     def test_fault_S9_a_rename_that_fails_leaves_the_old_pair(self, pair, monkeypatch, which, error):
@@ -227,6 +228,7 @@ def test_files_of_another_kind_are_not_replaced(small, tmp_path):
         export_faiss_json(small, tmp_path / "metadata-c.json")
 
 
+@pytest.mark.slow
 def test_a_folder_stands_for_the_pair_in_it(small, tmp_path):
     folder = tmp_path / "new" / "folder"
     exported = export_faiss_json(small, folder)
@@ -281,6 +283,7 @@ def test_edited_json_is_refused_and_crlf_is_not(small, tmp_path):
             import_faiss_json(path, tmp_path / "b.duckdb")
 
 
+@pytest.mark.slow
 def test_mutated_files_are_refused_or_read_the_same(small, tmp_path):
     from tests.support import fuzz_formats
 

@@ -38,6 +38,7 @@ def lake(kb, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_each_collection_has_a_folder_and_comes_back(kb, lake, tmp_path):
     parts = [f"collection={name}" for name in ("2024", "empty", "guides%2Féé")]
     for table in ("chunks", "sources"):
@@ -49,6 +50,7 @@ def test_each_collection_has_a_folder_and_comes_back(kb, lake, tmp_path):
         assert stored(con) == stored(con, "old.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["x.parquet"], [".", "..", "a.parquet/b", "part-00000.parquet", "x.parquet"]])
 def test_a_collection_may_be_named_like_a_file_or_folder(tmp_path, names):
     documents = [Document(f"d{place}", "x", collection=name) for place, name in enumerate(names)]

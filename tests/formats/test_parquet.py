@@ -179,6 +179,7 @@ def test_the_card_names_both_tables_for_hugging_face(whole):
 # Outputs.
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_replaced_by_chance(kb, folder, tmp_path):
     with pytest.raises(StoreExistsError):
         export_parquet(kb, folder)
@@ -430,6 +431,7 @@ def test_a_folder_that_was_moved_away_by_a_killed_process_comes_back(tmp_path):
     assert [file.name for file in tmp_path.glob(".*")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_a_folder_is_replaced_as_a_whole(tmp_path, monkeypatch, exchanges):
     store = build(tmp_path, a_md="alpha")

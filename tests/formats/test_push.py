@@ -357,6 +357,7 @@ def test_real_vectors_rank_the_same(kind, tmp_path):
 
 
 class TestOtherStores:
+    @pytest.mark.slow
     def test_a_store_that_cannot_be_read_says_so(self, tmp_path):
         store = SimpleVectorStore()
         path = build(tmp_path, a_md="alpha", b_md="beta")
@@ -425,6 +426,7 @@ class TestErrors:
         assert "hunter2" not in str(caught.value)
         assert isinstance(caught.value.__cause__, ConnectionError)
 
+    @pytest.mark.slow
     def test_a_store_that_loses_nodes_is_found_out(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         there = Store.create(tmp_path / "there.duckdb", DIMENSIONS)

@@ -236,6 +236,7 @@ def test_any_utf_8_is_carried(tmp_path, precision, order, padding):
             assert [(r.keyword, r.content) for r in file.search_keyword(f"{text}#0")] == [(f"{text}#0", text)]
 
 
+@pytest.mark.slow
 def test_half_precision_comes_back_at_length_1(kb, tmp_path):
     export_ragfile(kb, tmp_path / "kb.ragfile", precision=16)
     report = import_ragfile(tmp_path / "kb.ragfile", tmp_path / "again.duckdb")
@@ -653,6 +654,7 @@ def test_no_damage_gives_other_contents(fuzzed, damage):
     check_damaged(path, damage(data), wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, database=None)
 @given(damage=damages())
 def test_no_damage_of_another_writers_file_is_a_crash(fuzzed, damage):

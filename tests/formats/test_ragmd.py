@@ -142,6 +142,7 @@ def test_texts_of_any_kind_come_back(tmp_path):
     assert_equal_stores(tmp_path / "a.duckdb", tmp_path / "b.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("chunk-0", "x"), ("chunk-1", None), ("x", "x"), (1, "y"), ("b", "a")])
 def test_metadata_that_look_like_keys_come_back(tmp_path, keys):
     chunks = [
@@ -186,6 +187,7 @@ def plain(value):
     return {key: part for key, part in json.loads(value).items() if key != "_node_content"}
 
 
+@pytest.mark.slow
 def test_a_store_takes_documents_in_place_of_its_own(small, tmp_path):
     shutil.copy(small, tmp_path / "b.duckdb")
     with Store(tmp_path / "b.duckdb", read_only=False) as store:
@@ -323,6 +325,7 @@ def test_S0_01_it_is_known_by_its_front_matter(text, tmp_path, name):
         assert not is_ragmd(tmp_path / "other.md")
 
 
+@pytest.mark.slow
 def test_only_files_of_the_kind_are_replaced(small, tmp_path):
     (tmp_path / "notes.md").write_text("# My notes\n", encoding="utf-8")
     with pytest.raises(FormatError, match=r"is not a \.ragmd file, so it is not replaced"):
@@ -430,6 +433,7 @@ updated_at: "2026-02-14T10:00:00Z"
     )
 
 
+@pytest.mark.slow
 def test_the_example_of_the_design_is_read(example, tmp_path):
     vectors, text = example
     contents = load(tmp_path, text)
@@ -461,6 +465,7 @@ def test_a_simple_file_stays_simple(example, tmp_path):
         assert made == json.loads(section(before, name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2])
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_file_by_the_algorithm_of_the_design_is_read(tmp_path, metric, as_list):

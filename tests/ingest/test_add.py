@@ -39,6 +39,7 @@ def test_new_changed_and_unchanged(kb):
     assert sqlrag.check(kb) == []
 
 
+@pytest.mark.slow
 def test_where_the_documents_of_a_folder_lie_is_kept(kb, tmp_path):
     add_documents({"oven.md": b"# Oven\n\nBread rises.", "up.md": b"# Up"}, kb)
     report = sqlrag.update_embeddings(tmp_path / "docs", kb, prune=True, verbose=False)
@@ -47,6 +48,7 @@ def test_where_the_documents_of_a_folder_lie_is_kept(kb, tmp_path):
     assert "up.md" in documents(kb)
 
 
+@pytest.mark.slow
 def test_a_folder_does_not_take_back_what_was_put_in(kb, tmp_path):
     add_documents({"pond.md": b"# Pond\n\nSwans swim."}, kb)
     report = sqlrag.update_embeddings(tmp_path / "docs", kb, verbose=False)
@@ -130,6 +132,7 @@ class TestDuplicates:
         assert (again.added, again.duplicates) == (["b.md", "twin.md"], wanted)
         assert sqlrag.check(kb) == []
 
+    @pytest.mark.slow
     def test_a_stored_document_stays_and_a_changed_one_is_replaced(self, kb):
         report = add_documents({"pond.md": b"# Same", "new.md": b"# Same"}, kb, skip_duplicates=True)
         assert (report.changed, report.added, report.duplicates) == (["pond.md"], [], [("new.md", "pond.md")])

@@ -76,6 +76,7 @@ class TestDelete:
         assert delete_documents(path, **conditions).notices == []
         assert delete_documents(path, collection="default").notices[0].startswith("The folder ")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("conditions", "deleted"),
         [
@@ -122,6 +123,7 @@ class TestDelete:
         ):
             assert rows(path, sql) == rows(fresh, sql), sql
 
+    @pytest.mark.slow
     def test_the_last_document_may_go(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         delete_documents(path, collection="default")
@@ -199,6 +201,7 @@ class TestCasesOfUpdating:
         ]
         assert sound(path)
 
+    @pytest.mark.slow
     def test_case_D5_delete_and_insert_of_one_key(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="alpha " * 2000)
         vectors = MODEL.embed(["beta"], kind="document")

@@ -296,6 +296,7 @@ class TestOtherRuns:
         assert (len(model.sent), report.reused) == (PAGES - len(sent), len(sent))
         assert names(folder) == ["docs", "kb.duckdb"]
 
+    @pytest.mark.slow
     def test_an_update_says_how_far_it_was(self, folder, monkeypatch):
         build(folder, Stopping())
         for page in (folder / "docs").iterdir():

@@ -60,6 +60,7 @@ def test_fault_S15_an_id_of_another_document_is_refused(kb, way):
     assert check(kb) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_ids_change_owners_where_both_are_written(kb):
     with Store(kb, embedder=MODEL, read_only=False) as store:
         store.index([Chunk("x", 0, "one", given_id="k"), Chunk("y", 0, "two", given_id="l")])
@@ -259,6 +260,7 @@ class TestPush:
         ]
 
 
+@pytest.mark.slow
 def test_fault_S15_check_names_documents_that_have_text_but_no_chunk(tmp_path, kb):
     with Store(kb, embedder=MODEL, read_only=False) as store:
         store.upsert([Document("blank", " \n\u2003"), Document("none", "")], [], np.empty((0, 64)))

@@ -280,6 +280,7 @@ class TestMail:
         document = read(tmp_path, MAIL.replace("2 Jun 2025", "32 Jun 2025"), "a.eml")
         assert document.metadata["date"] == "Mon, 32 Jun 2025 10:00:00 +0200"
 
+    @pytest.mark.slow
     def test_parts_without_end(self, tmp_path):
         nested = "Subject: x\n" + "".join(
             f"Content-Type: multipart/mixed; boundary=b{i}\n\n--b{i}\n" for i in range(1_000)

@@ -667,6 +667,7 @@ def test_a_rule_at_the_beginning_is_not_noted(tmp_path, text):
     assert read(tmp_path, text).warnings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raw", "line"),
     [

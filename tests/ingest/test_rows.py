@@ -409,6 +409,7 @@ class TestTypes:
         assert document["text"] == "pump"
         assert counts(update(kb)) == {"unchanged": 1}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("before", "after", "keys"),
         [
@@ -700,6 +701,7 @@ class TestUpdates:
             assert sqlrag.update_rows(tmp_path / "alone.duckdb") == []
         assert told[0].filename == __file__
 
+    @pytest.mark.slow
     def test_columns_that_differ_in_case_alone(self, kb, tmp_path):
         frame = {"ID": [7, 8], "id": [1, 2], "Body": ["a", "b"], "body": ["zebra", "c"]}
         pq.write_table(pa.table(frame), tmp_path / "two.parquet")
@@ -1278,6 +1280,7 @@ class TestBadInput:
         assert not any("is read as" in one for one in again.warnings)
         assert str(read(kb, f"SELECT {identifier(name)} FROM rows_of_t ORDER BY id")[0][0]).startswith(otherwise)
 
+    @pytest.mark.slow
     def test_a_column_that_an_update_brings(self, kb, tmp_path):
         frame = pd.DataFrame({"id": range(20), "body": "x", "old": [*map(str, range(19)), "n/a"]})
         frame.to_csv(tmp_path / "rows.csv", index=False)

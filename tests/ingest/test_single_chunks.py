@@ -31,6 +31,7 @@ def rows(store):
 
 
 class TestAdding:
+    @pytest.mark.slow
     def test_behind_the_others_and_in_place(self, store):
         report = store.add_chunks([chunk("b", "beta"), chunk("a", "alpha"), chunk("z", "zeta", "two")])
         assert (report.documents, report.chunks, report.embedded) == (["one", "two"], 3, 3)
@@ -53,6 +54,7 @@ class TestAdding:
         assert store.vectors([f"n{i}" for i in left]) == pytest.approx(unit[left], abs=1e-6)
         assert store.check() == []
 
+    @pytest.mark.slow
     def test_a_chunk_moves_to_another_document_only_after_it_was_deleted(self, store):
         store.add_chunks([chunk("a", "alpha"), chunk("b", "beta", "two")])
         with pytest.raises(InputError, match="'a' is that of a chunk of the document 'one'"):
@@ -114,6 +116,7 @@ class TestAdding:
 
 
 class TestDeleting:
+    @pytest.mark.slow
     def test_by_ids_and_by_metadata(self, store):
         store.add_chunks([chunk(f"n{i}", f"word{i}", f"doc{i // 3}", metadata={"year": 2000 + i}) for i in range(6)])
         assert store.delete_chunks(node_ids=["n1", "nothing"]) == ["n1"]
@@ -138,6 +141,7 @@ class TestDeleting:
             store.chunks(node_ids="n1")
 
 
+@pytest.mark.slow
 def test_ids_of_their_own_are_no_fault_only_where_they_were_added(tmp_path):
     path = build(tmp_path, a_md="alpha")
     with Store(path, read_only=False) as store:

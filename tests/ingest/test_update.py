@@ -130,6 +130,7 @@ class TestWhatIsDone:
         assert update(root, path, prune=True).removed == ["a.md"]
         assert_as_from_scratch(path, root, tmp_path)
 
+    @pytest.mark.slow
     def test_time_stamps_are_not_trusted(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         root = tmp_path / "docs"
@@ -185,6 +186,7 @@ class TestWhatIsDone:
         with pytest.raises(NotFoundError, match=r"It is empty\.$"):
             update(tmp_path / "docs", path, prune=True)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("batch", [1, 3, 2048])
     def test_batches(self, tmp_path, monkeypatch, batch):
         path = build(tmp_path, a_md="# alpha", b_md=pages(3), c_md="# gamma", d_md="# delta", e_md="epsilon")
@@ -271,6 +273,7 @@ class TestCost:
         assert (report.renamed, report.missing, report.failed) == ([], ["a.pdf"], 1)
         assert ids(lexical_query("alpha", path)) == ["a.pdf#0"]
 
+    @pytest.mark.slow
     def test_another_suffix_is_another_kind_of_text(self, tmp_path):
         path = build(tmp_path, a_md=pages(2), b_md="beta")
         (tmp_path / "docs" / "a.md").rename(tmp_path / "docs" / "a.txt")
@@ -287,6 +290,7 @@ class TestCost:
 
 
 class TestPrune:
+    @pytest.mark.slow
     def test_another_folder_of_the_collection_is_left_alone(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         other = write(tmp_path / "other", c_md="gamma")
@@ -357,6 +361,7 @@ class TestPrune:
         assert update(tmp_path / "docs", path, prune=True).removed == ["b.md"]
         assert update(other, path, collection="other").added == ["other:a.md", "other:b.md", "other:c.md"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("first", "then", "said"), [("", "sub", "lies in"), ("sub", "", "holds")])
     def test_a_folder_inside_another_one_is_refused(self, tmp_path, first, then, said):
         root = write(tmp_path / "docs", a_md="alpha", sub__b_md="beta", sub__c_md="gamma")
@@ -416,6 +421,7 @@ class TestPrune:
         assert [f.doc_id for f in report.failures] == ["readme.md"]
         assert ids(lexical_query("ours", path)) == ["readme.md#0"]
 
+    @pytest.mark.slow
     def test_names_alone_do_not_make_a_folder_a_moved_one(self, tmp_path):
         path = build(tmp_path, readme_md="ours", secret_md="secret")
         (tmp_path / "docs").rename(tmp_path / "elsewhere")
@@ -502,6 +508,7 @@ class TestDuplicates:
         assert update(root, path, skip_duplicates=True, prune=True).removed == ["b.md"]
         assert_as_from_scratch(path, root, tmp_path, skip_duplicates=True)
 
+    @pytest.mark.slow
     def test_only_documents_of_this_folder_go_for_being_duplicates(self, tmp_path):
         path = build(tmp_path, x_md="foo", k_md="kept")
         with Store(path, read_only=False) as store:
@@ -579,6 +586,7 @@ class TestSettings:
         assert (len(again.unchanged), again.rechunked) == (4, [])
         assert_as_from_scratch(path, root, tmp_path, **options)
 
+    @pytest.mark.slow
     def test_vectors_without_headings_are_not_taken_for_those_with(self, tmp_path):
         path = build(tmp_path, a_md=pages(3), b_md="plain\n\n# Own", options={"include_headers_in_chunks": False})
         report = update(tmp_path / "docs", path, include_headers_in_chunks=True)
@@ -1116,6 +1124,7 @@ class TestPathsBelowTheFolder:
         assert (report.deleted, folders_of(kb)[0]) == (["a.md", "sub/b.md"], [])
         assert rows(kb, "SELECT doc_id FROM source_documents") == [("own.md",)]
 
+    @pytest.mark.slow
     def test_a_folder_that_is_gone_for_good_is_forgotten_without_documents(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         other = tmp_path / "others"

@@ -143,6 +143,7 @@ def test_fault_T22_every_piece_of_a_table_has_its_header_row(tmp_path):
     assert all(text.startswith("|") and text.endswith("|") for (text,) in rows(path, "SELECT text FROM documents"))
 
 
+@pytest.mark.slow
 def test_fault_T22_wikilinks_are_links_that_are_found_as_in_obsidian(tmp_path):
     links = "[[Note]] [[x/note#Part|label]] [[missing]] ![[Other.md]] ![[picture.png]] [[#Here]] [a](z/note.md)\n"
     path = build(tmp_path, a_md=links, x__note_md="# N\n[[note]]\n", y__z__Note_md="# M\n", Other_md="# O\n[[a]]\n")
@@ -189,6 +190,7 @@ def test_what_is_shown_is_repaired(tmp_path, fault):
     assert len(lexical_query("alpha", path)) == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_index_leaves_what_is_shown(tmp_path):
     path = build(tmp_path, a_md=PAGE)
     with duckdb.connect(str(path)) as con:

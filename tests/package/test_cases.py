@@ -545,6 +545,7 @@ class TestDAndK:
             (metadata,) = con.execute("SELECT metadata_ FROM documents").fetchone()
         assert {"_node_content", "_node_type"} <= json.loads(metadata).keys()
 
+    @pytest.mark.slow
     def test_case_K3_nothing_is_printed_and_the_report_reads_well(self, tmp_path, capfd):
         root = write(tmp_path / "docs", a_md="alpha", empty_md="", broken_pdf="no PDF")
         prepared = prepare_embeddings(root, tmp_path / "kb.duckdb", verbose=False, **{**HASHING, "progress": "auto"})

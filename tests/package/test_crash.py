@@ -337,6 +337,7 @@ class TestFullDisk:
         assert sqlrag.prepare_embeddings(tmp_path / "docs", folder / "kb.duckdb", **HASHING).report.reused
         assert list(folder.iterdir()) == [folder / "kb.duckdb"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("job", ["compact", "reembed", "upgrade"])
     def test_a_copy_that_does_not_fit_leaves_the_old_file(self, tmp_path, disk, job):
         write_pages(tmp_path / "docs", 1)

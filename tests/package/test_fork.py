@@ -136,6 +136,7 @@ class TestFork:
             kind, _ = in_child(reach_out)
         assert kind == "PermissionException"
 
+    @pytest.mark.slow
     def test_fault_S5_a_file_that_was_replaced_is_not_taken_for_the_parents(self, tmp_path):
         path = build(tmp_path, a_md="oldword")
         newer = build(tmp_path, "new.duckdb", folder="newer", a_md="newword")

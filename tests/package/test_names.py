@@ -259,6 +259,7 @@ def test_fault_S21_a_document_is_deleted_by_either_form(tmp_path, condition, for
     assert sqlrag.delete_documents(path, **given).deleted == ["café.md"]
 
 
+@pytest.mark.slow
 def test_fault_S21_an_update_and_an_upload_know_the_collection(tmp_path):
     path = build(tmp_path, options={"collection": decomposed(COLLECTION)}, a_md="kiwi")
     for form in (composed, decomposed):

@@ -53,6 +53,7 @@ class TestOutput:
             Store.create(path, 8, overwrite=True)
         assert path.read_text() == "my thesis"
 
+    @pytest.mark.slow
     def test_a_name_that_duckdb_cannot_work_with_is_refused(self, tmp_path):
         """Its log would be elsewhere, or no search would find its tables."""
         kb, names = (

@@ -479,6 +479,7 @@ def test_nothing_is_deleted_for_the_lack_of_a_field(store, wanted):
         store.delete_documents(metadata=wanted)
 
 
+@pytest.mark.slow
 def test_deleting_with_operators(tmp_path):
     with Store.create(tmp_path / "kb.duckdb", 8) as store:
         documents = [Document(f"d{year}", "zebra", metadata={"year": year}) for year in range(2020, 2026)]

@@ -154,6 +154,7 @@ class TestAliases:
         )
         assert ids[0] in run.output
 
+    @pytest.mark.slow
     def test_rest(self, file, schemas):
         properties = schemas["HybridQueryRequest"]["properties"]
         assert {"fts_top_k", "lexical_top_k"} <= set(properties) & set(schemas["ExplainRequest"]["properties"])

@@ -330,6 +330,7 @@ _pieces = st.one_of(
 _texts = st.builds(lambda pieces, times: "".join(pieces) * times, st.lists(_pieces, max_size=6), st.integers(1, 120))
 
 
+@pytest.mark.slow
 @given(_texts, _texts, st.lists(_texts, max_size=3), _texts)
 def test_no_line_is_wider_than_a_hundred_columns_and_nothing_steers_the_terminal(query, text, headings, name):
     found = Results(

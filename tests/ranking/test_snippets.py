@@ -92,6 +92,7 @@ class TestWindow:
         assert held(text, shown, weights) >= most
         assert snippet(text, words, columns) == shown
 
+    @pytest.mark.slow
     def test_a_long_text_takes_linear_time(self):
         text = "cow pig " * 60_000
         words = [WeighedWord(start, start + 3, text[start : start + 3], 1.0) for start in range(0, len(text) - 4, 4)]

@@ -218,6 +218,7 @@ def test_a_prefix_weighs_as_one_word(small: Store) -> None:
     assert by_stem == {"databas": 3, "vector": 3, "vectoris": 3}
 
 
+@pytest.mark.slow
 def test_prefixes_of_any_script(tmp_path: Path) -> None:
     """Three Han characters are two words of the index, so they are looked up as words; accents count in any form."""
     texts = [
@@ -285,6 +286,7 @@ def test_a_query_of_5000_words(zipf: Store) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query", ['"vector database" pointer', "vectori* engin*", '"of vectors" keep* naïv*', "vec* vector*"]
 )

@@ -318,6 +318,7 @@ class TestNothingElseIsHidden:
             hybrid_query("zebra", kb, query_vector=[1.0] * 8)
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_once_in_a_process(server, kb, tmp_path):
     other = shutil.copy(kb, tmp_path / "other.duckdb")
     for path in (kb, other, kb):

@@ -280,6 +280,7 @@ class TestFilters:
         "x; drop table documents",
     )
 
+    @pytest.mark.slow
     def test_metadata_keys_are_plain_names(self, tmp_path):
         with Store.create(tmp_path / "kb.duckdb", 64) as store:
             documents = [Document(f"d{n:02}", "x") for n in range(len(self.KEYS))]

@@ -44,6 +44,7 @@ def near(word: str, other: str) -> str:
     return f'No chunk holds "{word}". The nearest words are "{other}".'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "notices"),
     [

@@ -444,6 +444,7 @@ def test_fault_S6_other_code_is_not_the_same_in_the_one_way_to_print_it(ours, ot
     assert definitions._tokens(ours, 384) != definitions._tokens(other, 384)
 
 
+@pytest.mark.slow
 def test_fault_S6_a_word_that_a_table_has_twice_or_not(tmp_path):
     for statement in ("DROP COLUMN w1", "ADD COLUMN w3 HUGEINT CHECK (w3 IS NULL)"):
         with duckdb.connect() as con:
@@ -460,6 +461,7 @@ def test_fault_S6_a_word_that_a_table_has_twice_or_not(tmp_path):
             assert "main.documents has other columns or rules" in map(str, definitions.changes(con))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a macro that reads a file", "a table macro", "a view", "a function of DuckDB"])
 def test_a_duckdb_that_is_newer_than_the_tested_ones(kb, monkeypatch, case):
     monkeypatch.setattr(definitions, "_TESTED", (1, 0))

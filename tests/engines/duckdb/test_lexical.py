@@ -254,6 +254,7 @@ SEPARATING = [(0, 0xFF), (0x2010, 0x206F), (0x20A0, 0x20C0), (0x2190, 0x27BF), (
 SEPARATING += [(0xFF01, 0xFF65), (0x1F300, 0x1FAFF)]
 
 
+@pytest.mark.slow
 def test_punctuation_separates(store: Store) -> None:
     points = [chr(i) for low, high in SEPARATING for i in range(low, high + 1)]
     # What is spelled out with letters or digits, as ⒜, ℃ and ㎏ are, is no punctuation.

@@ -199,6 +199,7 @@ class TestCompact:
         assert ids(sqlrag.lexical_query("walrus", small)) == ["w#0"]
         assert check(small) == []
 
+    @pytest.mark.slow
     def test_a_file_of_a_newer_storage_format_becomes_one_that_all_open(self, tmp_path, small):
         newest = tmp_path / "newest.duckdb"
         with duckdb.connect() as con:
@@ -333,6 +334,7 @@ class TestRepair:
             list(hybrid_query("duck pond", small, query_vector=[1] * 8))
         ]
 
+    @pytest.mark.slow
     def test_the_list_of_stop_words_survives(self, small):
         execute(
             small,
@@ -479,6 +481,7 @@ class TestUpgrade:
         ALTER TABLE embedding_metadata ADD COLUMN remark VARCHAR;
     """
 
+    @pytest.mark.slow
     def test_what_cannot_be_kept_is_reported(self, tmp_path):
         path = tmp_path / "odd.duckdb"
         execute(path, self.ODD)
@@ -711,6 +714,7 @@ class TestCommands:
     def run(self, *arguments):
         return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
+    @pytest.mark.slow
     def test_compact(self, small):
         done = self.run("compact", small)
         assert re.fullmatch(rf"{small}: [\d.]+ MB before, [\d.]+ MB after\n", done.stdout)
@@ -733,6 +737,7 @@ class TestCommands:
         assert [problem["check"] for problem in json.loads(done.stdout)["left"]] == ["not_unit_vectors"]
         assert "Not repaired:\nnot_unit_vectors: 1 row;" in self.run("repair", small).stdout
 
+    @pytest.mark.slow
     def test_upgrade(self, tmp_path):
         path = tmp_path / "odd.duckdb"
         execute(path, TestUpgrade.ODD)

@@ -143,6 +143,7 @@ def test_a_search_that_needs_more_says_so(path, monkeypatch):
     assert caught.value.path == str(path)
 
 
+@pytest.mark.slow
 def test_vectors_take_no_more_than_their_numbers(tmp_path):
     # ALPRD is what DuckDB would take for these; in long row groups it needs 6 bytes for a number of 4.
     vectors = np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float32)

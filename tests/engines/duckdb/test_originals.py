@@ -118,6 +118,7 @@ class TestServed:
     def send(self, client, name, content):
         return client.post("/documents", files=[("files", (name, content))]).json()
 
+    @pytest.mark.slow
     def test_an_upload_is_offered_until_its_document_is_deleted(self, tmp_path):
         path = build(tmp_path, old_md="# Old\n\nSwans.")
         with self.client(path, write=True, keep_originals=True) as client:

@@ -234,6 +234,7 @@ class TestMerge:
         assert "sqlrag delete" in str(caught.value)
         assert not (tmp_path / "both.duckdb").exists()
 
+    @pytest.mark.slow
     def test_so_is_a_chunks_id(self, tmp_path):
         one = one_chunk(tmp_path / "1.duckdb", "x.md", node_id="mine")
         two = one_chunk(tmp_path / "2.duckdb", "y.md", node_id="mine")
@@ -241,6 +242,7 @@ class TestMerge:
             with pytest.raises(InputError, match=re.escape(f"The chunk 'mine' is both in {one} and in {two}.")):
                 use()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("options", "error", "words"),
         [
@@ -452,6 +454,7 @@ class TestHandles:
                 more = {"query_vector": [1, 0, 0, 0], "top_k": 40, **options}
                 assert_same(many.hybrid_query("pump valve", **more), one.hybrid_query("pump valve", **more))
 
+    @pytest.mark.slow
     def test_the_blocks_and_answers_work_on_them(self, handles):
         many, one, _ = handles
         plan = RetrievePlan(mode="hybrid", k=6)

@@ -83,6 +83,7 @@ def test_what_this_process_writes_is_found_at_once(path):
             assert chunk(number).node_id not in {row["node_id"] for row in found}
 
 
+@pytest.mark.slow
 def test_what_passes_a_filter_is_asked_again_after_a_change(path):
     only = {"metadata": {"$doc_id": {"$in": ["d1.md", "d30.md"]}}, "top_k": 200}
     with in_memory(path, read_only=False) as store:

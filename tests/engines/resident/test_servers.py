@@ -74,6 +74,7 @@ def test_rest_searches_several_files_in_memory(tmp_path):
         assert len(app.state.service.shared_store._in_memory) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident_mb", [0, None])
 def test_a_server_whose_memory_is_none_never_searches_in_it(file, resident_mb, monkeypatch):
     monkeypatch.setenv("SQLRAG_RESIDENT_MB", "0")
