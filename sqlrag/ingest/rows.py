@@ -358,8 +358,10 @@ def update_rows(
     if lost:
         first = next(iter(lost.values()))
         if len(names) > 1:
-            done = f" Updated: {', '.join(report.collection for report in reports)}." if reports else ""
-            first.args = (f"{' '.join(f'{name}: {error}' for name, error in lost.items())}{done}",)
+            lines = [f"{name}: {error}" for name, error in lost.items()]
+            if reports:
+                lines.append(f"Updated: {', '.join(report.collection for report in reports)}.")
+            first.args = ("\n".join(lines),)
         raise first
     if not reports:
         warnings.warn(not_read_again(db_path, skipped), stacklevel=3)
@@ -825,7 +827,7 @@ def _changed_columns(
             continue
         notes.append(f"The column {name} is {kind} now, not {before}: its values are written again.")
         if kind == "VARCHAR" and (value := staging.first_that_is_no(before, name)) is not None:
-            notes[-1] += f" {value!r} is no {before}; filters compare all of them as text until that is mended."
+            notes[-1] += f" {value!r} is no {before}; filters compare all of them as text now."
     if Definition.of(source) != definition:
         notes.append(f"{source.collection} has another definition now; what it changes is written again.")
     return notes

@@ -629,7 +629,7 @@ class TestUpdates:
             tickets, "SELECT * REPLACE (CASE id WHEN 7 THEN 'a lot' ELSE price::VARCHAR END AS price) FROM {old}"
         )
         notes = "\n".join(update(kb).warnings)
-        assert "'a lot' is no DECIMAL(10,2); filters compare all of them as text until that is mended." in notes
+        assert "'a lot' is no DECIMAL(10,2); filters compare all of them as text now." in notes
 
     @pytest.mark.slow
     def test_columns_come_go_and_change(self, kb, tickets):
