@@ -101,10 +101,10 @@ class Engine(Protocol):
         """Return by name the value of each metadata field in the first chunk, of some collections, that has one."""
         ...
 
-    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
-        """Return how many documents, of some collections, have values that no number is compared with, and the first.
+    def not_compared(self, field: str, collection: Sequence[str] | None, kind: str) -> list[tuple[int, str]]:
+        """Return how many documents, of some collections, have values with which no operand is compared, and the first.
 
-        With ``dates`` those that no ISO 8601 date is compared with. Nothing, or a pair for each file.
+        The ``kind`` of operand is number, date (ISO 8601) or text. Nothing, or a pair for each file.
         """
         ...
 

@@ -388,9 +388,9 @@ class ManyEngine:
             first = {**found, **first}
         return first
 
-    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
+    def not_compared(self, field: str, collection: Sequence[str] | None, kind: str) -> list[tuple[int, str]]:
         return [
-            one for found in self._each(lambda _, part: part.not_compared(field, collection, dates)) for one in found
+            one for found in self._each(lambda _, part: part.not_compared(field, collection, kind)) for one in found
         ]
 
     # Legs.

@@ -149,18 +149,19 @@ def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
     return found
 
 
-def compared_orders(metadata: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
-    """Return the fields that a filter compares with a number or a date, with that, and whether it is a date."""
-    found: dict[str, tuple[Any, bool]] = {}
+def compared_orders(metadata: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Return the fields that a filter compares by order, with the operand and its kind: number, date or text.
+
+    Texts without a letter or digit, such as "", are compared with dates, too.
+    """
+    found: dict[str, tuple[Any, str]] = {}
     for one in chain.from_iterable(_of_object(metadata)):
-        is_date = isinstance(one.operand, str) and _PART_OF_DATE.fullmatch(one.operand) is not None
-        if (
-            one.operator in ORDERS
-            and not one.negated
-            and one.field not in KEYS
-            and (is_date or isinstance(one.operand, (int, float)))
-        ):
-            found.setdefault(one.field, (one.operand, is_date))
+        if one.operator in ORDERS and not one.negated and one.field not in KEYS:
+            if not isinstance(one.operand, str):
+                found.setdefault(one.field, (one.operand, "number"))
+            elif any(map(str.isalnum, one.operand)):
+                kind = "date" if _PART_OF_DATE.fullmatch(one.operand) else "text"
+                found.setdefault(one.field, (one.operand, kind))
     return found
 
 

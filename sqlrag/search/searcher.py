@@ -386,12 +386,12 @@ class Run:
             self.notices += [f"$ne, $nin or $not of the filters holds for every chunk. {hint}" for hint in hints]
 
     def _explain_comparisons(self) -> None:
-        """Say which documents have values that are not compared with a number or a date of the filters."""
+        """Say which documents have values that are not compared with an operand of the filters."""
         filters = self.plan.filters
         if any("No chunk passes" in notice for notice in self.notices):
             return
-        for field, (operand, is_date) in compared_orders(filters.metadata or {}).items():
-            if found := self.engine.not_compared(field, filters.parameters().get("collection"), is_date):
+        for field, (operand, kind) in compared_orders(filters.metadata or {}).items():
+            if found := self.engine.not_compared(field, filters.parameters().get("collection"), kind):
                 count = sum(one for one, _ in found)
                 have = f"{counted(count, 'document')} {'has' if count == 1 else 'have'}"
                 self.notices.append(

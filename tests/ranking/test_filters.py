@@ -88,6 +88,9 @@ def test_values_of_another_kind_that_are_not_compared_are_told(tmp_path):
         assert notices({"$gt": 50}, collection=["ca", "cc", "cd", "ce"]) == []
         told = "2 documents have another kind of value in the metadata field 'v', such as '100'"
         assert notices({"$gt": "2024-01-01"}, collection=["ca", "cf", "cg"])[0].startswith(told)
+        told = "2 documents have another kind of value in the metadata field 'v', such as '100'"
+        assert notices({"$gte": "01.01.2024"})[0].startswith(told)
+        assert notices({"$gte": "01.01.2024"}, collection=["cb", "cc", "cg"]) == []
         assert notices({"$not": {"$gt": 50}}) == notices({"$exists": True}) == []
 
 
@@ -283,7 +286,14 @@ def test_dates_and_other_text_in_one_field(tmp_path):
             results = store.lexical_query("zebra", metadata={"v": wanted}, collection=collection)
             return found(results), results.notices
 
-        assert asked({"$gte": "v1"}) == (["soft0"], [])
+        some, (notice,) = asked({"$gte": "v1"})
+        assert some == ["soft0"]
+        assert notice.startswith(
+            "2 documents have another kind of value in the metadata field 'v', such as '2024-01-18', with"
+        )
+        some, (notice,) = asked({"$gte": "05.07.2024"})
+        assert some == ["old0", "old1", "soft0", "soft1"]
+        assert "such as '2024-01-18', with which '05.07.2024' is not compared" in notice
         assert asked({"$gte": "v1"}, "soft") == (["soft0"], [])
         some, (notice,) = asked({"$gte": "2024-06-01"})
         assert some == ["new1"]

@@ -120,8 +120,8 @@ class FileEngine:
     def first_values(self, names: Collection[str], collection: Sequence[str] | None) -> dict[str, Any]:
         return legs.first_values(self.cursor(), names, collection)
 
-    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
-        named = {"field": field, "collection": collection, "dates": dates}
+    def not_compared(self, field: str, collection: Sequence[str] | None, kind: str) -> list[tuple[int, str]]:
+        named = {"field": field, "collection": collection, "kind": kind}
         return [(count, value) for count, value in self.select("serving/not_compared", named)]
 
     def vector_leg(self, vector: NDArray[np.float32], k: int, filters: dict[str, Any], plan: SearchOptions) -> Leg:

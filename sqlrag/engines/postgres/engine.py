@@ -173,8 +173,8 @@ class PostgresEngine(Engine):
         found = {name: self._rows("first_value", {"field": name, "collection": collection}) for name in names}
         return {name: rows[0][0] for name, rows in found.items() if rows}
 
-    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
-        named = {"field": field, "collection": collection, "dates": dates}
+    def not_compared(self, field: str, collection: Sequence[str] | None, kind: str) -> list[tuple[int, str]]:
+        named = {"field": field, "collection": collection, "kind": kind}
         return [(count, value) for count, value in self.select("serving/not_compared", named)]
 
     # The legs.

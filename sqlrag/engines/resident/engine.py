@@ -83,11 +83,11 @@ class ResidentEngine(FileEngine):
         self._passing = passing
         return {"passing": self._index.bits(passing)}
 
-    def not_compared(self, field: str, collection: Sequence[str] | None, dates: bool) -> list[tuple[int, str]]:
-        key = json.dumps([field, collection, dates])
+    def not_compared(self, field: str, collection: Sequence[str] | None, kind: str) -> list[tuple[int, str]]:
+        key = json.dumps([field, collection, kind])
         found = self._index.not_compared.get(key)
         if found is None:
-            found = super().not_compared(field, collection, dates)
+            found = super().not_compared(field, collection, kind)
             if self.database.state() == self._index.state and len(self._index.not_compared) < MOST_FILTERS:
                 self._index.not_compared[key] = found
         return found
