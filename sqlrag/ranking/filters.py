@@ -124,15 +124,10 @@ def check_dates(filters: Filters, date_fields: DateFields) -> None:
     """Raise InputError where a text that is no ISO 8601 date is said to be before or after those that a field holds.
 
     ``date_fields`` returns, of these names, the fields whose texts in some collections are all dates, each with the
-    least of them. Texts without a letter or digit, such as "", are bounds of any text.
+    least of them.
     """
     conditions = chain.from_iterable(_of_object(filters.metadata or {}))
-    odd = {
-        one.field: one
-        for one in conditions
-        if one.operator in ORDERS and isinstance(one.operand, str) and not _PART_OF_DATE.fullmatch(one.operand)
-        if any(map(str.isalnum, one.operand))
-    }
+    odd = {one.field: one for one in conditions if one.operator in ORDERS and _kind_of(one.operand) == "text"}
     for name, date in date_fields(list(odd), filters.parameters().get("collection")).items() if odd else ():
         raise InputError(
             f"{odd[name].operator} of the metadata filter for {shown(name)} compares with dates such as {date!r}. "
@@ -150,19 +145,22 @@ def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def compared_orders(metadata: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return the fields that a filter compares by order, with the operand and its kind: number, date or text.
-
-    Texts without a letter or digit, such as "", are compared with dates, too.
-    """
+    """Return the fields that a filter compares by order with a number, a date or a text, with the operand and that."""
     found: dict[str, tuple[Any, str]] = {}
     for one in chain.from_iterable(_of_object(metadata)):
-        if one.operator in ORDERS and not one.negated and one.field not in KEYS:
-            if not isinstance(one.operand, str):
-                found.setdefault(one.field, (one.operand, "number"))
-            elif any(map(str.isalnum, one.operand)):
-                kind = "date" if _PART_OF_DATE.fullmatch(one.operand) else "text"
-                found.setdefault(one.field, (one.operand, kind))
+        is_order = one.operator in ORDERS and not one.negated and one.field not in KEYS
+        if is_order and (kind := _kind_of(one.operand)):
+            found.setdefault(one.field, (one.operand, kind))
     return found
+
+
+def _kind_of(operand: Any) -> str:
+    """Return number, date or text; blank for a text without a letter or digit, such as "", which is a bound of any."""
+    if not isinstance(operand, str):
+        return "number"
+    if not any(map(str.isalnum, operand)):
+        return ""
+    return "date" if _PART_OF_DATE.fullmatch(operand) else "text"
 
 
 def compared_texts(metadata: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -88,7 +88,6 @@ def test_values_of_another_kind_that_are_not_compared_are_told(tmp_path):
         assert notices({"$gt": 50}, collection=["ca", "cc", "cd", "ce"]) == []
         told = "2 documents have another kind of value in the metadata field 'v', such as '100'"
         assert notices({"$gt": "2024-01-01"}, collection=["ca", "cf", "cg"])[0].startswith(told)
-        told = "2 documents have another kind of value in the metadata field 'v', such as '100'"
         assert notices({"$gte": "01.01.2024"})[0].startswith(told)
         assert notices({"$gte": "01.01.2024"}, collection=["cb", "cc", "cg"]) == []
         assert notices({"$not": {"$gt": 50}}) == notices({"$exists": True}) == []
