@@ -766,7 +766,7 @@ class TestUpdates:
         write(tmp_path / "b.parquet", "SELECT 1 AS key, 'old' AS body")
         write(tmp_path / "z.parquet", "SELECT 1 AS id, 'new' AS body")
         with pytest.raises(
-            NotFoundError, match=r"a: There is no file .*a.parquet.* b: .*no column 'id'.* Updated: tickets, z."
+            NotFoundError, match=r"a: There is no file .*a.parquet.*\nb: .*no column 'id'.*\nUpdated: tickets, z\."
         ):
             sqlrag.update_rows(kb, embedder=HASHING, progress="off")
         assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
