@@ -1,4 +1,4 @@
--- Each of $texts with the texts of a metadata field, in some collections or all, that equal it but for case and blanks; of lists those in them.
+-- Each of $texts with the texts of a metadata field, in some collections or all, that equal it but for case and blanks, or all where they are few; of lists those in them.
 WITH found AS (
     SELECT DISTINCT unnest(CASE json_type(value) WHEN 'ARRAY' THEN json_extract_string(value, '$[*]') ELSE [value ->> '$'] END) AS value
     FROM (SELECT json_extract(metadata_, '/' || replace(replace($field, '~', '~0'), '/', '~1')) AS value FROM documents
@@ -7,6 +7,8 @@ WITH found AS (
 )
 SELECT t.text, f.value
 FROM (SELECT unnest($texts) AS text) AS t
-JOIN found AS f ON lower(trim(regexp_replace(f.value, '\s+', ' ', 'g'))) = lower(trim(regexp_replace(t.text, '\s+', ' ', 'g')))
+JOIN found AS f
+  ON lower(trim(regexp_replace(f.value, '\s+', ' ', 'g'))) = lower(trim(regexp_replace(t.text, '\s+', ' ', 'g')))
+  OR (SELECT count(*) FROM found) <= $few
 ORDER BY t.text, f.value
 LIMIT $most;

@@ -525,7 +525,7 @@ class _Functions:
                     found[text] = row
             if missing:
                 embedder = self._questions.embedder()
-                with self._bar() as advance:
+                with self._bar(len(missing)) as advance:
 
                     def keep(positions: list[int], vectors: Vectors) -> None:
                         for position, vector in zip(positions, vectors, strict=True):
@@ -540,8 +540,11 @@ class _Functions:
         return np.stack([found[text] for text in texts])
 
     @contextmanager
-    def _bar(self) -> Iterator[Callable[[int], object]]:
-        """Yield what counts texts that were embedded, on a bar of the statement once that takes long."""
+    def _bar(self, texts: int) -> Iterator[Callable[[int], object]]:
+        """Yield what counts texts that were embedded, on a bar of the statement once that takes long.
+
+        One text is a question, of a search that may follow a long statement at once.
+        """
         from tqdm.auto import tqdm
 
         now = time.monotonic()
@@ -550,12 +553,12 @@ class _Functions:
         delay = max(0.0, self._began + _BAR_SECONDS - now)
         with tqdm(
             desc="embedding", unit=" texts", initial=self._embedded, delay=delay, leave=False,
-            disable=not self.verbose or columns_of_bar() is None,
+            disable=texts == 1 or not self.verbose or columns_of_bar() is None,
         ) as bar:  # fmt: skip
 
-            def advance(texts: int) -> None:
-                self._embedded += texts
-                bar.update(texts)
+            def advance(done: int) -> None:
+                self._embedded += done
+                bar.update(done)
 
             try:
                 yield advance

@@ -57,6 +57,11 @@ def spreadsheet_hint(path: str) -> str:
     )
 
 
+def no_file(name: str) -> NotFoundError:
+    """Return the error for a file of rows, or a pattern of files, that is not there."""
+    return NotFoundError(f"There is no file {name}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
+
+
 def unreadable(
     error: Exception, name: str, *, kind: str, source: Sequence[str], database: str, key: str
 ) -> InputError | NotFoundError | StoreLockedError:
@@ -75,7 +80,7 @@ def unreadable(
                 f"There is no file {path!r} in {Path.cwd()}, from which the query reads relative paths. Run it in the "
                 "folder that it was written for, or index the rows again with a query that has absolute paths."
             )
-        return NotFoundError(f"There is no file {name}. Name an existing one, or a pattern such as 'rows/*.parquet'.")
+        return no_file(name)
     if isinstance(error, duckdb.ConnectionException) or re.search(r"connection\b[^.]*\bclosed", said.lower()):
         return InputError(f"{name} cannot be read, because its connection is closed: {said}. Open it again.")
     if hint := _extension_hint(said, source[0] if kind == "query" or (kind == "object" and source) else ""):

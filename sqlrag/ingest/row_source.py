@@ -257,8 +257,9 @@ class Staging:
     def _files(self, paths: tuple[str, ...]) -> str:
         """Return the call that reads files, which are of one kind."""
         readers = {_reader_of(path) for path in paths}
-        if sheet := next(filter(None, map(row_faults.spreadsheet_hint, paths)), ""):
-            raise InputError(sheet)
+        for path in paths:
+            if sheet := row_faults.spreadsheet_hint(path):
+                raise InputError(sheet) if row_faults.files_of([path]) else row_faults.no_file(path)
         if len(readers) != 1 or "" in readers:
             ends = ", ".join(end for ends in READERS.values() for end in ends)
             raise InputError(

@@ -358,7 +358,10 @@ def update_rows(
     if lost:
         first = next(iter(lost.values()))
         if len(names) > 1:
-            lines = [f"{name}: {error}" for name, error in lost.items()]
+            by_error: dict[str, list[str]] = {}
+            for name, one in lost.items():  # the file may be locked for all
+                by_error.setdefault(str(one), []).append(name)
+            lines = [f"{', '.join(those)}: {said}" for said, those in by_error.items()]
             if reports:
                 lines.append(f"Updated: {', '.join(report.collection for report in reports)}.")
             first.args = ("\n".join(lines),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import json
 import re
@@ -127,7 +128,7 @@ def check_dates(filters: Filters, date_fields: DateFields) -> None:
     least of them.
     """
     conditions = chain.from_iterable(_of_object(filters.metadata or {}))
-    odd = {one.field: one for one in conditions if one.operator in ORDERS and _kind_of(one.operand) == "text"}
+    odd = {one.field: one for one in conditions if one.operator in ORDERS and kind_of(one.operand) == "text"}
     for name, date in date_fields(list(odd), filters.parameters().get("collection")).items() if odd else ():
         raise InputError(
             f"{odd[name].operator} of the metadata filter for {shown(name)} compares with dates such as {date!r}. "
@@ -144,17 +145,17 @@ def compared_fields(metadata: Mapping[str, Any]) -> dict[str, set[str]]:
     return found
 
 
-def compared_orders(metadata: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return the fields that a filter compares by order with a number, a date or a text, with the operand and that."""
-    found: dict[str, tuple[Any, str]] = {}
+def compared_orders(metadata: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Return the fields that a filter compares by order with a number, a date or a text, and that, with the operand."""
+    found: dict[tuple[str, str], Any] = {}
     for one in chain.from_iterable(_of_object(metadata)):
         is_order = one.operator in ORDERS and not one.negated and one.field not in KEYS
-        if is_order and (kind := _kind_of(one.operand)):
-            found.setdefault(one.field, (one.operand, kind))
+        if is_order and (kind := kind_of(one.operand)):
+            found.setdefault((one.field, kind), one.operand)
     return found
 
 
-def _kind_of(operand: Any) -> str:
+def kind_of(operand: Any) -> str:
     """Return number, date or text; blank for a text without a letter or digit, such as "", which is a bound of any."""
     if not isinstance(operand, str):
         return "number"
@@ -422,6 +423,9 @@ def _hint(condition: Condition, found: Any) -> str:
         return f"The metadata field {name!r} is a list; $contains looks for a value in it." if is_one else ""
     if operator == "$eq" and isinstance(operand, list):
         return f"The metadata field {name!r} is no list; $in looks for one of several values."
+    if operator == "$eq" and isinstance(found, str) and isinstance(operand, str) and (after := _end_of(operand, found)):
+        span = json.dumps({"$gte": operand, "$lt": after})
+        return f"The metadata field {name!r} holds {_kind(found)}; those of {operand} are {span}."
     wanted = [one for one in (operand if operator == "$in" else [operand]) if one is not None]
     if not wanted or any(_alike(one, found) for one in wanted):
         return ""
@@ -433,6 +437,18 @@ def _hint(condition: Condition, found: Any) -> str:
     elif isinstance(found, str) and isinstance(wanted[0], str):
         hint += " Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
     return hint
+
+
+def _end_of(span: str, date: str) -> str:
+    """Return the year, month or day after one, where a date is told with more of its parts; "" for other texts."""
+    if not (_PART_OF_DATE.fullmatch(span) and _DATE.fullmatch(date) and len(span) < min(len(date), 11)):
+        return ""
+    try:
+        begin = dt.date.fromisoformat(span + "-01" * ((10 - len(span)) // 3))
+        end = begin + dt.timedelta(days={4: 366, 7: 31, 10: 1}[len(span)])
+    except (ValueError, OverflowError):  # such as month 13, or the last year of all
+        return ""
+    return end.isoformat()[: len(span)]
 
 
 def _alike(one: Any, other: Any) -> bool:

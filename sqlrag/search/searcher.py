@@ -36,7 +36,15 @@ from sqlrag.errors import (
 )
 from sqlrag.network import scrub
 from sqlrag.normalize import is_blank, without_surrogates
-from sqlrag.ranking.filters import Filters, compared_fields, compared_orders, compared_texts, filter_hints, negated_of
+from sqlrag.ranking.filters import (
+    Filters,
+    compared_fields,
+    compared_orders,
+    compared_texts,
+    filter_hints,
+    kind_of,
+    negated_of,
+)
 from sqlrag.ranking.fusion import NOISE, FusedHit, Leg, Parts, Trust, fuse_legs, gap_of
 from sqlrag.ranking.results import Results
 from sqlrag.ranking.terms import Terms
@@ -390,7 +398,7 @@ class Run:
         filters = self.plan.filters
         if any("No chunk passes" in notice for notice in self.notices):
             return
-        for field, (operand, kind) in compared_orders(filters.metadata or {}).items():
+        for (field, kind), operand in compared_orders(filters.metadata or {}).items():
             if found := self.engine.not_compared(field, filters.parameters().get("collection"), kind):
                 count = sum(one for one, _ in found)
                 have = f"{counted(count, 'document')} {'has' if count == 1 else 'have'}"
@@ -550,6 +558,9 @@ def _of_each_document(hits: Sequence[FusedHit], most: int) -> tuple[list[FusedHi
 # Beyond so many names it is not said that one is unknown.
 _MOST_KNOWN = 10_000
 
+# Texts of a metadata field, all of which are looked at for one that is like what a filter asks for.
+_FEW = 50
+
 
 def why_nothing_passes(engine: Engine, filters: Filters) -> str:
     """Say that no chunk passes the filters, and which of their names and values no chunk has."""
@@ -579,15 +590,18 @@ def _hints_on_fields(engine: Engine, filters: Filters, metadata: Mapping[str, An
 
 
 def _hints_on_values(engine: Engine, filters: Filters) -> Iterator[str]:
-    """Yield a sentence for each text of a metadata filter that a field has in other case or with other blanks only."""
+    """Yield a sentence for each text of a metadata filter that a field has in other case or with other blanks only.
+
+    Of a field of few texts, such as a status, those are told that are like it, or some.
+    """
     collection = filters.parameters().get("collection")
     for name, texts in compared_texts(filters.metadata or {}).items():
-        named = {"field": name, "texts": texts, "collection": collection, "most": _MOST_KNOWN}
+        named = {"field": name, "texts": texts, "collection": collection, "few": _FEW, "most": _MOST_KNOWN}
         found: dict[str, list[str]] = {}
         for text, value in engine.select("serving/near_values", named):
             found.setdefault(text, []).append(value)
         for text, values in found.items():
-            if text not in values:
+            if text not in values and not any(kind_of(value) == "date" for value in values):
                 yield f"No chunk has {shown(text)} in the metadata field {name!r}; {meant_or_there(text, values)}"
 
 

@@ -749,8 +749,9 @@ class TestProgress:
         assert tqdm.auto
         with sqlrag.connect(kb) as con:
             con.execute("SELECT count(similarity('text ' || i, 'x')) FROM range(3000) r(i)").fetchall()
-        shown = capfd.readouterr().err
-        assert "embedding" in shown
+            assert "embedding" in capfd.readouterr().err
+            con.execute("SELECT embed('a question that follows at once')").fetchall()
+            assert "embedding" not in capfd.readouterr().err
         with sqlrag.connect(kb, verbose=False) as con:
             con.execute("SELECT count(similarity('more ' || i, 'x')) FROM range(3000) r(i)").fetchall()
         assert "embedding" not in capfd.readouterr().err

@@ -1078,6 +1078,8 @@ class TestBadInput:
     @pytest.mark.slow
     def test_files(self, kb, tmp_path):
         self.refused(kb, tmp_path / "none.parquet", "There is no file", NotFoundError)
+        with pytest.raises(NotFoundError, match=r"There is no file .*none\.xlsx\."):
+            build(tmp_path / "none.xlsx", kb, title=None)
         self.refused_file(kb, tmp_path / "broken.parquet", b"PAR1 this is none", "cannot be read")
         self.refused_file(kb, tmp_path / "rows.xml", b"<a/>", "read from files of one kind")
         self.refused_file(

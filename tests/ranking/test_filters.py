@@ -90,6 +90,10 @@ def test_values_of_another_kind_that_are_not_compared_are_told(tmp_path):
         assert notices({"$gt": "2024-01-01"}, collection=["ca", "cf", "cg"])[0].startswith(told)
         assert notices({"$gte": "01.01.2024"})[0].startswith(told)
         assert notices({"$gte": "01.01.2024"}, collection=["cb", "cc", "cg"]) == []
+        either = [{"v": {"$gte": "2024-01-01"}}, {"v": {"$lte": "01.07.2024"}}]
+        first, second = store.lexical_query("zebra", metadata={"$or": either}).notices
+        assert "with which '2024-01-01' is not" in first
+        assert "with which '01.07.2024' is not" in second
         assert notices({"$not": {"$gt": 50}}) == notices({"$exists": True}) == []
 
 
@@ -133,17 +137,22 @@ def test_a_list_that_is_compared_with_a_value_is_explained(tmp_path):
         ({"a/b": " Cancer"}, ["' Cancer' in the metadata field 'a/b'; did you mean 'Cancer'?"]),
         (
             {"a/b": {"$in": ["CANCER", "x"]}, "year": 3},
-            ["'CANCER' in the metadata field 'a/b'; did you mean 'Cancer'?"],
+            [
+                "'CANCER' in the metadata field 'a/b'; did you mean 'Cancer'?",
+                "'x' in the metadata field 'a/b'; there is 'Cancer'.",
+            ],
         ),
         ({"who": {"$contains": "li ana"}}, ["'li ana' in the metadata field 'who'; did you mean 'Li  Ana'?"]),
         ({"a/b": "Cancer", "who": {"$all": ["Bo", "bO"]}}, ["'bO' in the metadata field 'who'; did you mean 'Bo'?"]),
         ({"$not": {"a/b": {"$in": ["Cancer"]}}}, []),
-        ({"a/b": "Canzer"}, []),
+        ({"a/b": "Canzer"}, ["'Canzer' in the metadata field 'a/b'; did you mean 'Cancer'?"]),
+        ({"many": {"$contains": "no 70"}}, []),
+        ({"many": {"$contains": "NO 7"}}, ["'NO 7' in the metadata field 'many'; did you mean 'no 7'?"]),
     ],
 )
-def test_a_value_that_differs_in_case_or_blanks_is_named(tmp_path, wanted, hints):
+def test_a_value_that_is_nearly_there_is_named(tmp_path, wanted, hints):
     with Store.create(tmp_path / "kb.duckdb", 8) as store:
-        fields = {"a/b": "Cancer", "who": ["Li  Ana", "Bo", 3], "year": 2}
+        fields = {"a/b": "Cancer", "who": ["Li  Ana", "Bo", 3], "year": 2, "many": [f"no {n}" for n in range(51)]}
         store.upsert([Document("d", "zebra")], [Chunk("d", 0, "zebra", (), fields)], np.ones((1, 8)))
         (told,) = store.lexical_query("zebra", metadata=wanted).notices
     assert told == " ".join(
@@ -174,6 +183,7 @@ def tickets(tmp_path_factory):
 
 ODD = "01.02.2025"
 HOW_TEXT = 'As text it is in quotes: "1.10"; on a command line \'version="1.10"\'.'
+OF_DATES = "The metadata field 'created' holds dates such as '2025-01-01'; those of {} are {}."
 HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
 
 
@@ -183,9 +193,17 @@ HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, suc
         ({"priority": "3"}, "The metadata field 'priority' holds numbers such as 1; '3' is none."),
         ({"priority": {"$in": ["2", "3"]}}, "The metadata field 'priority' holds numbers such as 1; '2' is none."),
         ({"priority": {"$lt": "3,00"}}, "The metadata field 'priority' holds numbers such as 1; '3,00' is none."),
+        ({"created": "2025"}, OF_DATES.format("2025", '{"$gte": "2025", "$lt": "2026"}')),
+        ({"created": "2025-12"}, OF_DATES.format("2025-12", '{"$gte": "2025-12", "$lt": "2026-01"}')),
         ({"open": "true"}, "The metadata field 'open' holds true or false; 'true' is none."),
         ({"open": 1}, "The metadata field 'open' holds true or false; 1 is none."),
-        ({"kind": ["Parcel", "Refund"]}, "The metadata field 'kind' is no list; $in looks for one of several values."),
+        (
+            {"kind": ["Parcel", "Refund"]},
+            (
+                "The metadata field 'kind' is no list; $in looks for one of several values. "
+                "No chunk has 'Refund' in the metadata field 'kind'; there is 'Parcel'."
+            ),
+        ),
         ({"kind": {"$gt": 3}}, "The metadata field 'kind' holds text such as 'Parcel'; 3 is none."),
         (
             {"created": ODD},

@@ -1,4 +1,4 @@
--- Each of the texts with the texts of a metadata field, in some collections or all, that equal it but for case and blanks; of lists those in them.
+-- Each of the texts with the texts of a metadata field, in some collections or all, that equal it but for case and blanks, or all where they are few; of lists those in them.
 WITH fields AS (
     SELECT metadata -> %(field)s::text AS value
     FROM chunks
@@ -11,6 +11,8 @@ WITH fields AS (
 )
 SELECT t.text, f.value
 FROM unnest(%(texts)s::text[]) AS t(text)
-JOIN found AS f ON lower(trim(regexp_replace(f.value, '\s+', ' ', 'g'))) = lower(trim(regexp_replace(t.text, '\s+', ' ', 'g')))
+JOIN found AS f
+  ON lower(trim(regexp_replace(f.value, '\s+', ' ', 'g'))) = lower(trim(regexp_replace(t.text, '\s+', ' ', 'g')))
+  OR (SELECT count(*) FROM found) <= %(few)s
 ORDER BY t.text COLLATE "C", f.value COLLATE "C"
 LIMIT %(most)s;

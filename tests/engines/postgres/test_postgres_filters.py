@@ -217,7 +217,7 @@ def test_tags_and_collections(both):
 
 
 def test_hints_for_filters_that_nothing_passes(both):
-    for wanted in ({"nowhere": 1}, {"50 %": "x"}, {"v": " RED  wine"}):
+    for wanted in ({"nowhere": 1}, {"50 %": "x"}, {"v": "Red vine"}, {"v": " RED  wine"}):
         there, here = (store.vector_query(query_vector=np.ones(8), metadata=wanted).notices for store in both)
         assert there == here
         assert here

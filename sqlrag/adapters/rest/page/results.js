@@ -15,7 +15,9 @@ const LEGS = [
  * of the words in what `headings` returns.
  */
 export function items(rows, snippets, mode, hrefOf, further, tables, words) {
-  const legs = LEGS.filter(([leg]) => mode === "hybrid" || leg === (mode === "words" ? "lexical" : "vector"));
+  // Without the model, as on a site while it loads, a hybrid search is one by words.
+  const asked = mode === "hybrid" && rows.every((row) => row.vector_score === null) ? "words" : mode;
+  const legs = LEGS.filter(([leg]) => asked === "hybrid" || leg === (asked === "words" ? "lexical" : "vector"));
   const best = Math.max(...rows.map((row) => row.lexical_score ?? 0), Number.MIN_VALUE);
   const last = new Map(rows.map((row, index) => [row.doc_id, index]));
   return rows.map((row, index) => {
