@@ -1,9 +1,12 @@
 -- Each of $texts with the texts of a metadata field, in some collections or all, that equal it but for case and blanks, or all where they are few; of lists those in them.
-WITH found AS (
-    SELECT DISTINCT unnest(CASE json_type(value) WHEN 'ARRAY' THEN json_extract_string(value, '$[*]') ELSE [value ->> '$'] END) AS value
+WITH items AS (
+    SELECT unnest(CASE json_type(value) WHEN 'ARRAY' THEN json_extract(value, '$[*]') ELSE [value] END) AS item
     FROM (SELECT json_extract(metadata_, '/' || replace(replace($field, '~', '~0'), '/', '~1')) AS value FROM documents
           WHERE $collection IS NULL OR list_contains($collection, collection))
-    WHERE json_type(value) IN ('VARCHAR', 'ARRAY')
+), found AS (
+    SELECT DISTINCT item ->> '$' AS value
+    FROM items
+    WHERE json_type(item) = 'VARCHAR'
 )
 SELECT t.text, f.value
 FROM (SELECT unnest($texts) AS text) AS t

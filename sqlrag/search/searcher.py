@@ -599,9 +599,10 @@ def _hints_on_values(engine: Engine, filters: Filters) -> Iterator[str]:
         named = {"field": name, "texts": texts, "collection": collection, "few": _FEW, "most": _MOST_KNOWN}
         found: dict[str, list[str]] = {}
         for text, value in engine.select("serving/near_values", named):
-            found.setdefault(text, []).append(value)
+            if "date" not in (kind_of(text), kind_of(value)):  # of these filter_hints speaks
+                found.setdefault(text, []).append(value)
         for text, values in found.items():
-            if text not in values and not any(kind_of(value) == "date" for value in values):
+            if text not in values:
                 yield f"No chunk has {shown(text)} in the metadata field {name!r}; {meant_or_there(text, values)}"
 
 
