@@ -296,6 +296,7 @@ def update(
 
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
+    quiet = quiet and not dry_run  # what would change is all that was asked for
     known, tables = folders_of(path, wait_seconds=wait)
     gone = folders_not_there(path, known, named, collection)
     if named is not None and gone:

@@ -486,9 +486,12 @@ class Staging:
         found = self.con.execute(read_sql("rows/lists_in_texts").replace("$column", column)).fetchall()
         for separator, example in found[:1]:
             split = f"list_transform(string_split({column}, {quoted(separator)}), lambda one: trim(one))"
+            by_query = f"read the table by a query: SELECT * REPLACE ({split} AS {column}) FROM …"  # noqa: S608 - a message
+            by_lists = f"give lists of texts, split at {separator!r}."
+            no_query = self.definition.kind == "object" and not self.definition.source
             self.notes.append(
-                f"A text of the column {self.tags} (tags) is one tag, such as {shown(example)}. For several, read the "  # noqa: S608 - a message
-                f"table by a query: SELECT * REPLACE ({split} AS {column}) FROM …"
+                f"A text of the column {self.tags} (tags) is one tag, such as {shown(example)}. For several, "
+                f"{by_lists if no_query else by_query}"
             )
 
     def _check_keys(self) -> None:

@@ -235,6 +235,7 @@ def test_update_reports_what_it_did(tmp_path):
     assert (summary["rechunked"], summary["reindexed"], summary["embedded"]) == (["a.md"], True, 1)
     quiet = run("update", root, path, "--quiet")
     assert (quiet.stdout, quiet.stderr.strip()) == ("", "empty: e.md: the file is empty (0 bytes, none of them text)")
+    assert run("update", root, path, "--dry-run", "--quiet").stdout.startswith("1 added, 0 changed")
     check_failure(run("update", root, path, "--model", "other"), "hashing-64", "reembed")
     check_failure(run("update", tmp_path / "none", path), "does not exist")
 

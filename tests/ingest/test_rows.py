@@ -812,6 +812,9 @@ class TestUpdates:
         assert note.startswith(
             f"A text of the column labels (tags) is one tag, such as 'defect{separator}us'. For several,"
         )
+        (of_lists,) = build(duckdb.read_csv(str(table)).to_arrow_table(), kb := tmp_path / "l.duckdb", title=None,
+                            tags="labels", collection="t").warnings  # fmt: skip
+        assert of_lists.endswith(f"give lists of texts, split at {separator.strip()!r}.")
         query = note.partition("a query: ")[2].replace("…", f"'{table}'")
         report = build(query, kb := tmp_path / "b.duckdb", title=None, tags="labels", collection="t")
         assert not any("one tag" in one for one in report.warnings)
