@@ -209,7 +209,7 @@ def index_rows(
     if collection is None:
         name = Path(definition.source[0]).name.partition(".")[0] if definition.kind == "files" else ""
         if not name or set(name) & set("*?[:#/"):
-            raise InputError("Rows of a query, of an object or of several files need a name, such as collection='tickets'.")
+            raise InputError("Rows of a query, an object or several files need a name, such as collection='tickets'.")
         collection = name
     collection = checked_collection(collection, 1)
     policy = wanted_policy(chunk_size, chunk_overlap, chunk_unit)

@@ -1051,6 +1051,7 @@ def test_a_file_whose_vectors_were_given_says_which_route_takes_more(asked):
         ("GET", "/xyz", 404, "There is no route /xyz. GET /docs lists all."),
         ("GET", "/hybrid_query", 405, "/hybrid_query takes POST, not GET."),
         ("PUT", "/documents", 405, "/documents takes GET or POST, not PUT."),
+        ("DELETE", "/documents", 405, "/documents takes GET or POST, not DELETE. POST /delete_documents deletes."),
     ],
 )
 def test_a_route_that_is_not_there_names_the_one_that_is(file, method, path, status, detail):

@@ -75,7 +75,10 @@ def _no_route(request: Request, names: Sequence[str]) -> tuple[str, list[str]]:
     whole = unquote(request.scope.get("raw_path", b"").decode("latin-1"))
     below = whole.removesuffix(path) if whole.endswith(path) else ""  # such as /db/NAME
     if allowed:
-        return f"{shortened(below + path)} takes {' or '.join(sorted(allowed))}, not {request.method}.", sorted(allowed)
+        told = f"{shortened(below + path)} takes {' or '.join(sorted(allowed))}, not {request.method}."
+        if request.method == "DELETE" and "delete_documents" in takes:
+            told += f" POST {below}/delete_documents deletes."
+        return told, sorted(allowed)
     told = f"There is no route {shortened(below + path)}."
     if names:
         return f"{told} The routes are below /db/NAME/, where NAME is {' or '.join(names)}.", []
