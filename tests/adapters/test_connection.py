@@ -555,7 +555,7 @@ class TestRegister:
             con.execute("COMMIT")
             assert rows(con, "FROM t") == [(1,)]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_files_of_two_models_have_a_name_each_and_the_plain_functions_are_of_the_first(self, kb, tmp_path):
         options = {"embed_model_name": "hashing-32"}
         other = build(tmp_path, "other.duckdb", folder="more", options=options, pump_md="the pump seal leaks")

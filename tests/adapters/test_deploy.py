@@ -143,7 +143,7 @@ def test_caddy(server, tmp_path):
         check_served(port, "http", f"127.0.0.1:{port}")
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_systemd(tmp_path):
     """The program of the unit is this one's, as systemd looks whether it is there."""
     analyze = program("systemd-analyze")
@@ -158,7 +158,7 @@ def test_systemd(tmp_path):
     assert "sometimes" in subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True).stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_compose():
     """As composed: the key and the name are asked for, and what the server writes to is memory alone."""
     file = ["-f", str(DEPLOY / "compose.yml")]
@@ -197,7 +197,7 @@ def test_the_image_is_made_of_what_a_build_needs(tmp_path):
         assert json.loads(words)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_the_files_start_is_a_command(tmp_path):
     """The options in them are those of ``sqlrag serve``."""
     commands = [" ".join(json.loads(re.search(r"^CMD (\[\"serve.+\])$", (DEPLOY / "Dockerfile").read_text(), re.M)[1]))]

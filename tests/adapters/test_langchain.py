@@ -115,7 +115,7 @@ def test_an_open_store_is_searched_and_left_open(kb):
         assert asyncio.run(retriever.ainvoke(QUESTION)) == retriever.invoke(QUESTION)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_batch_keeps_the_order_of_the_questions(kb, retriever):
     questions = ["pump", "lychee", "mango", "seal"] * 3
     expected = [ids(sqlrag.hybrid_query(question, kb)) for question in questions]

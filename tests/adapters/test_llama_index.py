@@ -175,7 +175,7 @@ class TestNodes:
         assert [row[0] for row in rows] == [row["node_id"] for row in found]
         assert sqlrag.get_source_documents(["n2"], vectors.path)[0]["text"] == "alpha beta\n\nbeta gamma delta"
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_adding_again_replaces(self, vectors, nodes):
         vectors.add(nodes)
         changed = node("beta theta", "n1", "one", metadata={"year": 1})
@@ -195,7 +195,7 @@ class TestNodes:
             assert store.sources(["one"])["one"]["text"] == "beta theta"
         assert check(vectors.path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_nodes_come_in_batches(self, vectors, nodes):
         for one in nodes:
             vectors.add([one])
@@ -222,7 +222,7 @@ class TestNodes:
             vectors.add([TextNode(text="alpha", embedding=[1.0, 0.0])])
         assert len(vectors.get_nodes()) == 5
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_first_add_that_fails_leaves_no_file(self, vectors, nodes, tmp_path):
         short = TextNode(text="alpha", id_="short", embedding=[1.0, 0.0])
         blank = TextNode(text=" ", id_="blank", embedding=nodes[0].embedding)
@@ -239,7 +239,7 @@ class TestNodes:
         plain.add([short])
         assert [one.node_id for one in plain.get_nodes()] == ["short"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_threads_may_all_be_the_first(self, vectors, nodes):
         start = threading.Barrier(6)
 
@@ -272,7 +272,7 @@ class TestNodes:
         assert {one.node_id for one in vectors.get_nodes()} == {"o", "t"}
         assert check(vectors.path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_collection_and_tags(self, vectors, nodes):
         vectors.add(nodes[:2], collection="notes", tags=("t",))
         vectors.add(nodes[2:])
@@ -289,7 +289,7 @@ class TestNodes:
         assert (new.collection, new.tags) == ("more", ("u",))
         assert vectors.query(asked("alpha", similarity_top_k=5), collection="notes").ids == ["n1", "n2"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_deleting(self, vectors, nodes):
         vectors.add(nodes)
         vectors.delete("two")
@@ -310,7 +310,7 @@ class TestNodes:
         vectors.add(nodes)
         assert len(vectors.get_nodes()) == 5
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_node_beside_those_of_a_folder(self, tmp_path):
         path = build(tmp_path, a_md="---\ntags: [t]\n---\n# One\n\nalpha beta\n\n# Two\n\ngamma delta", b_md="beta")
         vectors = SqlragVectorStore(path)
@@ -337,7 +337,7 @@ class TestNodes:
         assert "c" not in report.removed
         assert check(path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_export_and_import_keep_the_ids(self, vectors, nodes, tmp_path):
         vectors.add(nodes)
         for suffix in ("ragmd", "parquet", "rag"):
@@ -532,7 +532,7 @@ class TestFilters:
             with pytest.raises(InputError):
                 filled.get_nodes(filters=filters)
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_of_the_document(self, filled):
         for key in ("doc_id", "ref_doc_id", "document_id"):
             for operator, value, wanted in (
@@ -551,7 +551,7 @@ class TestFilters:
         assert self.found(vectors, missing) == {"n4", "n5"}
         assert self.found(vectors, there) == {"n1", "n2", "n3"}
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.parametrize("mode", ["default", "hybrid", "text_search", "sparse", "mmr"])
     def test_queries_filter_before_they_rank(self, filled, mode):
         """Each condition leaves n2, which is not the best: without it there would be n3."""
@@ -583,7 +583,7 @@ class TestFilters:
         assert {one.node_id for one in vectors.get_nodes()} == {"n1", "n4", "n5"}
         assert check(vectors.path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_filter_that_holds_without_its_field_deletes_nothing(self, vectors, nodes):
         left = vectors.add(nodes)
         for operator, value in (("!=", 1), ("nin", ["x"]), ("==", None), ("is_empty", None)):
@@ -633,7 +633,7 @@ class TestFilesOfOthers:
 
 
 class TestAsync:
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_every_method_has_its_twin(self, vectors, nodes):
         async def run():
             await asyncio.gather(*(vectors.async_add([one]) for one in nodes))
@@ -648,7 +648,7 @@ class TestAsync:
         vectors.add(nodes[:1])
         assert asyncio.run(run()) == ({"n1", "n2", "n3", "n4", "n5"}, ["n1"], {"n2"}, [])
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_questions_and_writing_at_once(self, vectors, nodes):
         async def run():
             asking = [vectors.aquery(asked("alpha", similarity_top_k=2)) for _ in range(12)]
@@ -765,7 +765,7 @@ class TestIndex:
         assert "alpha beta" in str(answer)
         assert [one.node_id for one in answer.source_nodes] == ["a.md#0"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_documents_can_be_inserted_and_deleted(self, tmp_path):
         root = write(tmp_path / "docs", a_md="alpha")
         index = sqlrag.prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING)
@@ -916,7 +916,7 @@ class TestComponents:
         assert pickle.loads(pickle.dumps(SqlragEmbedding(kb))).path == str(kb)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_command_line_does_not_load_llama_index(tmp_path):
     write(tmp_path / "docs", a_md="alpha")
     code = (
@@ -930,7 +930,7 @@ def test_the_command_line_does_not_load_llama_index(tmp_path):
     assert out.strip() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_python_loads_it_for_the_index_only(tmp_path):
     write(tmp_path / "docs", a_md="alpha")
     code = (

@@ -400,7 +400,7 @@ class TestSeveral:
         assert "'fruit' or 'birds'" in failure(unknown)
         assert "db is missing" in failure(none)
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_command(self, kb, tmp_path):
         other = build(tmp_path, owl_md="# Owl\n\nAn owl hunts at night.")
         args = ["-m", "sqlrag", "mcp", "--db", f"fruit={kb}", "--db", f"birds={other}"]
@@ -636,7 +636,7 @@ class TestProcesses:
         assert [row["node_id"] for row in given(before)["results"]] != ["z.md#0"]
         assert [row["node_id"] for row in given(after)["results"]] == ["z.md#0"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_file_that_another_process_holds(self, kb, tmp_path):
         path = tmp_path / "kb.duckdb"
         path.write_bytes(kb.read_bytes())
@@ -717,7 +717,7 @@ class TestProcesses:
             assert (answer["id"], answer["error"]["code"]) == (request_id, code), line[:100]
         assert answers[-1] == {"jsonrpc": "2.0", "id": 99, "result": {}}
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_client_that_does_not_wait_for_the_answer_is_no_fault(self, kb):
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -728,7 +728,7 @@ class TestProcesses:
             server.stdin.close()
             assert (server.wait(60), server.stderr.read()) == (0, "")
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_standard_error_tells_of_faults(self, kb):
         code = (
             "import sqlrag, sqlrag.adapters.mcp\n"
@@ -847,7 +847,7 @@ class TestHttp:
         assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
         assert answer.json()["detail"] == "The body is larger than 262,144 bytes; send several requests."
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_fault_S28_a_client_elsewhere_is_told_neither_a_process_nor_a_variable(self, kb, open_to_all):
         with holder_of(kb):
             (result,) = ask(open_to_all, ("hybrid_query", {"query_text": "mango"}))
@@ -862,7 +862,7 @@ class TestHttp:
         assert answer.status_code == status
         assert "recursion limit" in answer.text if status == 400 else answer.json()["result"]["isError"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_names_that_are_allowed(self, with_key):
         for status, headers in (
             (200, {"Host": "kb.example.org"}),
@@ -901,7 +901,7 @@ class TestHttp:
     @pytest.mark.parametrize(
         "options", [("--host", "0.0.0.0"), ("--port", "1"), ("--api-key-env", "KEY"), ("--allow-host", "x")]
     )
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_options_of_http_without_it(self, kb, options):
         done = CliRunner().invoke(app, ["mcp", str(kb), *options])
         assert done.exit_code == 2

@@ -115,7 +115,7 @@ class TestIPython:
         with pytest.raises(InputError, match=r"%sqlrag kb\.duckdb"):
             run(shell, "%load_ext sqlrag", cell)
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_functions_that_write_say_how_to_close_it(self, shell):
         frame = pa.table({"id": [1], "body": ["a pond"]})
         options = {"key": "id", "text": "body", "progress": "off"}
@@ -137,7 +137,7 @@ class TestIPython:
         run(shell, "con = %sqlrag kb.duckdb")
         assert len(run(shell, "%search late")) == 3
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_question_prints_what_python_notes(self, shell, kb, capsys):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         for options, told in {
@@ -408,7 +408,7 @@ class TestIPython:
         assert capsys.readouterr().out.count("Note: {q} is text in SQL.") == 1
         run(shell, "%sqlrag --close")
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_connection_without_search_says_how_to_ask_it(self, shell):
         run(shell, "%load_ext sqlrag", "import duckdb, sqlrag", "con = duckdb.connect()")
         told = "%%sql runs on it. It has no search: %sqlrag kb.duckdb opens a file with it."
@@ -506,7 +506,7 @@ def test_a_notebook_runs_from_its_first_to_its_last_cell(kb):
     assert "late.md#0" in shown[2]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_run_of_a_notebook_stops_at_an_error(kb):
     sources = ("%load_ext sqlrag\n%sqlrag kb.duckdb", "%%sql\nFROM nosuch", "1")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
@@ -554,7 +554,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_marimo_runs_a_notebook_on_the_connection(kb):
     pytest.importorskip("marimo", reason="needs marimo: pip install marimo")
     (kb.parent / "cells.py").write_text(MARIMO)

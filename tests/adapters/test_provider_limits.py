@@ -139,7 +139,7 @@ class TestRest:
         assert answer.json()["sources"][0]["doc_id"] == "a.md"
         assert NOTICE in str(answer.json()["notices"])
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_fault_S17_a_model_that_rewords_is_given_up_as_well(self, made):
         sent = {"question": QUESTION["query_text"], "expand": "llm"}
         answer = answer_of(made[0] / "kb.duckdb", sent, request_1="hang")

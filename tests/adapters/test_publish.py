@@ -198,7 +198,7 @@ class TestColumns:
             publish(path, tmp_path / "site", parts="words", cdn=True, leave_out=["mail"])
             assert holding(tmp_path / "site", "me@example.com") == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_collections_that_are_published_count(self, tickets, tmp_path):
         (tmp_path / "others.csv").write_text("id,MAIL,Author\n1,A pump hums,me@example.com\n")
         sqlrag.index_rows(tmp_path / "others.csv", tickets, key="id", text="mail", progress="off")
@@ -210,7 +210,7 @@ class TestColumns:
         assert holding(tmp_path / "both", "Zimmermann", "me@example.com") == []
 
     # What a document may take from its metadata, and values that are more than a text.
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_names_and_values_of_all_kinds(self, tmp_path):
         names = ["description", "keywords", "author", "aliases", "tags", "date", "url", "file", "a~b/c", "title_"]
         nested = "['in Quuxlist'] AS listed, {'Quuxkey': 'Quuxvalue'} AS parts"
@@ -246,7 +246,7 @@ class TestColumns:
         assert done.notices == ["Columns of tables that are published: id, n, names; see leave_out."]
         assert holding(tmp_path / "other", "ann@example") == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_rows_without_their_table(self, tickets, tmp_path):
         sqlrag.export_parquet(tickets, tmp_path / "pq")
         sqlrag.convert(tmp_path / "pq", tmp_path / "other.duckdb")
@@ -523,6 +523,7 @@ class TestNotValid:
         ):
             assert page.evaluate(ask, [text, options]) == told, options
 
+    @pytest.mark.rest
     def test_text_that_is_no_date_is_not_compared_with_dates(self, visit, address, folder):
         dated = {f"d{day}_md": f"---\nday: 2025-01-0{day}\n---\n# Duck\n\nA duck." for day in (1, 2)}
         publish(build(folder / "dated", **dated), folder / "dates", parts="words", assets=libraries())
@@ -601,6 +602,7 @@ class TestFromACdn:
             if file.is_file() and "assets" not in file.parts:
                 assert b"jsdelivr" not in file.read_bytes(), file
 
+    @pytest.mark.rest
     def test_it_answers_by_both(self, visit, address, folder, cdn):
         publish(folder / "kb.duckdb", folder / "cdn", cdn=True, overwrite=True)
         page = visit(f"{address}/cdn/?q=How+do+I+filter+by+tag%3F")
@@ -621,6 +623,7 @@ class TestFromACdn:
 class TestRanges:
     pytestmark = in_browser
 
+    @pytest.mark.rest
     def test_a_large_file_is_read_in_parts(self, visit, address, folder, monkeypatch):
         monkeypatch.setattr(publishing, "RANGES_FROM", 0)
         publish(folder / "words" / "kb.duckdb", folder / "ranges", parts="words", assets=libraries())

@@ -502,7 +502,7 @@ class TestAnswers:
         assert len(answer.json()["sources"]) == 2
         assert answer.json()["detail"] == "The answer took longer than 0.7 seconds."
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_client_that_goes_away_ends_the_call_of_the_model(self, file):
         pytest.importorskip("openai")
         ended = threading.Event()
@@ -635,7 +635,7 @@ class TestUpload:
                 client.post("/lexical_query", json={"query_text": "swans"}).json()["results"][0]["doc_id"] == "new.md"
             )
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_fault_S18_what_is_stored_when_the_provider_dies(self, tmp_path, monkeypatch):
         monkeypatch.setattr(remote, "FIRST_WAIT", 0.01)
         monkeypatch.setattr(remote, "LONGEST_WAIT", 0.02)
@@ -820,7 +820,7 @@ class TestSeveral:
         gc.collect()
         assert kept() is None
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_command(self, files, tmp_path):
         (first, one), (second, two) = files.items()
         with started(f"--db={first}={one}", "--db", f"{second}={two}", "--access-log", "json") as server:
@@ -864,7 +864,7 @@ class TestServe:
         assert first == f"Serving {file}; Ctrl-C ends it."
         assert json.loads(second)["path"] == "/health"
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_second_interrupt_says_nothing_more(self, file):
         with started(file) as server:
             url = server.stdout.readline().strip()
@@ -877,7 +877,7 @@ class TestServe:
                 server.wait(30)
             assert server.communicate(timeout=30)[1] == f"Serving {file}; Ctrl-C ends it.\n"
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_its_log_tells_of_faults(self, file):
         code = (
             "import sys; from sqlrag.adapters.rest import pages\n"
@@ -909,7 +909,7 @@ class TestServe:
         assert "Pass another --port" in told
         assert "Serving" not in told  # fault U9
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_an_access_log_has_a_line_for_each_request_and_nothing_that_was_asked(self, file, tmp_path):
         log = tmp_path / "access.jsonl"
         for where in ("json", str(log)):

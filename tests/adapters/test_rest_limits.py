@@ -281,7 +281,7 @@ class TestTheFile:
 
         asyncio.run(run())
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_fault_S4_the_server_is_well_while_it_opens_its_file(self, file):
         """A look-up without waiting that meets an opening, or an end, in the same process; there is no other one."""
         service = Service(file, ServerOptions(idle_seconds=0.0))

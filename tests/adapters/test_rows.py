@@ -267,7 +267,7 @@ def test_fields_to_filter_by_have_kinds_and_values(tmp_path):
     assert both["year"] == ("number", 3, 2019, 2024, [(2019, 1), (2020, 1), (2024, 1)])
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_sources_of_rows_are_described_on_every_door(shop):
     with TestClient(create_app(shop, ServerOptions()), base_url="http://127.0.0.1") as client:
         found = {"REST": strict(client.get("/facets").text)["row_sources"]}

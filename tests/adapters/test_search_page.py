@@ -425,6 +425,7 @@ def test_a_link_shows_the_same(visit, address):
     expect(other.locator("#source mark.passage").first).to_be_in_viewport()
 
 
+@pytest.mark.rest
 def test_what_documents_hold_is_text(visit, odd):
     address, path = odd
     page = visit(f"{address}?q=zebra&mode=words")

@@ -150,7 +150,7 @@ class TestForeignPages:
                 asked += 1
         assert asked > 3000
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.parametrize("key", [None, KEY])
     def test_fault_S2_the_page_itself_and_programs_are_answered(self, file, key):
         sent = {"authorization": f"Bearer {key}"} if key else {}

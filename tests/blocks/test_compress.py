@@ -421,7 +421,7 @@ def test_over_a_real_store(tmp_path):
     check_offsets(rows, {"whales.md": source})
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @settings(deadline=None)
 @given(
     st.lists(TEXTS.map(normalize), min_size=1, max_size=3),

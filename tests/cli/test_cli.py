@@ -148,7 +148,7 @@ def test_help_and_a_query_load_no_heavy_module(kb):
 # Preparing
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_prepare_reports_on_stdout_and_failures_on_stderr(folder, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.md").write_text("# A\n\nalpha")
@@ -165,7 +165,7 @@ def test_prepare_reports_on_stdout_and_failures_on_stderr(folder, tmp_path):
     assert "bad.pdf" in run("info", tmp_path / "kb.duckdb").stdout
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_prepare_as_json_is_one_valid_value_and_quiet_says_nothing(folder, tmp_path):
     done = sqlrag_process("prepare-embeddings", folder, "-o", "kb.duckdb", *HASHING, "--format", "json", cwd=tmp_path)
     report = json.loads(done.stdout)
@@ -211,7 +211,7 @@ def test_a_lowered_chunk_size_is_noted_once(folder, tmp_path):
     assert ".py" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_update_reports_what_it_did(tmp_path):
     root, path = tmp_path / "docs", tmp_path / "kb.duckdb"
     root.mkdir()
@@ -512,7 +512,7 @@ def test_bad_input_of_a_query(arguments, parts, kb):
     check_failure(run(*arguments, "--db", kb), *parts, code=1 if "--model" in arguments else 2)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_failure_of_the_real_process(tmp_path):
     check_failure(sqlrag_process("prepare-embeddings", "nowhere", "-o", "kb.duckdb", cwd=tmp_path), "nowhere")
     check_failure(sqlrag_process("lexical-query", "x", "--db", "kb.duckdb", cwd=tmp_path), "kb.duckdb")
@@ -670,7 +670,7 @@ def test_ctrl_c_leaves_what_was_embedded_alone_and_the_next_build_goes_on(tmp_pa
     the_next_goes_on(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_fault_S10_signals_that_end_a_program_leave_what_was_embedded_alone(tmp_path, name):
@@ -707,7 +707,7 @@ def test_fault_S10_sigterm_while_a_file_is_rewritten(kb, tmp_path, command):
     assert names_in(tmp_path) == ["kb.duckdb"] + ["kb.duckdb.embedded"] * ("kept in" in err)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_while_overwriting_keeps_the_old_file(kb, tmp_path):
     (tmp_path / "kb.duckdb").write_bytes(kb.read_bytes())
@@ -724,7 +724,7 @@ def big(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 @pytest.mark.parametrize("command", ["get-source-documents big.txt#0 --db big.duckdb", "info big.duckdb", "--help"])
 def test_a_reader_that_stops_early_is_no_error(command, big):
@@ -734,7 +734,7 @@ def test_a_reader_that_stops_early_is_no_error(command, big):
     assert process.returncode in ((0,) if command != "--help" else (0, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_json_stays_valid_where_the_terminal_has_no_unicode(kb):
     done = sqlrag_process("hybrid-query", "Größe", "--db", kb, "--format", "json", PYTHONIOENCODING="ascii")
     assert "Größe" in json.loads(done.stdout)[0]["text"]
@@ -1026,7 +1026,7 @@ class TestStreams:
             stdin=subprocess.DEVNULL,
         )
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&- <&-"])
     def test_a_closed_stream_does_not_end_a_build(self, tmp_path, closed):
         write(tmp_path / "docs", a_md="Some words.")

@@ -101,7 +101,7 @@ class TestUse:
         report = json.loads(run("update", "--collection", "default", "--format", "json", cwd=project).stdout)
         assert [(one["collection"], one["added"]) for one in report] == [("default", ["plum.md"])]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_collection_that_is_no_longer_named_is_told_by_update(self, project):
         run("prepare-embeddings", cwd=project)
         of_both = run("update", "--prune", cwd=project)
@@ -133,7 +133,7 @@ class TestUse:
                     one for (one,) in store.cursor().sql("SELECT DISTINCT collection FROM sources").fetchall()
                 ] == names
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_what_decides_before_it(self, project):
         """An option, then the environment, then the configuration, then the default."""
         run("prepare-embeddings", cwd=project)
@@ -263,7 +263,7 @@ class TestRefused:
         monkeypatch.setattr(config, "given", tmp_path / "sqlrag.toml")
         assert config.load(tmp_path / "sqlrag.toml").values["store"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_broken_file_does_not_keep_help_from_being_read(self, tmp_path):
         (tmp_path / "sqlrag.toml").write_text("[")
         done = started("models", cwd=tmp_path, code=2)
@@ -425,7 +425,7 @@ def test_a_folder_that_was_moved_keeps_no_other_company(tmp_path):
         assert "has documents of" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_folder_under_a_second_collection_is_told_everywhere(tmp_path):
     write(tmp_path, docs__mango_md="The mango is sweet.")
     run("build", "docs", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)

@@ -147,7 +147,7 @@ def test_files_that_cannot_be_used(home):
     assert of(rows, "text.duckdb")[0][0] == "broken"
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_file_that_another_process_has(home):
     kb = build(home, a_md="mango")
     with duckdb.connect(str(kb)):
@@ -157,7 +157,7 @@ def test_a_file_that_another_process_has(home):
     assert "--wait 60" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_configuration(home):
     kb = build(home, a_md="mango")
     with socket.socket() as closed:

@@ -80,7 +80,7 @@ def sqlrag_process(*arguments, cwd, **environment):
 # Verbs
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_build_search_and_update_need_no_file_to_be_named(here):
     assert (here / "kb.duckdb").exists()
     done = run("search", "a", "sweet", "mango")
@@ -125,7 +125,7 @@ def test_search_is_the_search_of_its_mode(here):
     assert (done.exit_code, "--alpha 0.2 has no effect with --mode lexical" in done.stderr) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_rows_of_tables_go_through_build(here):
     (here / "tickets.csv").write_text("id,subject,body\n1,Late,The parcel is late\n2,Wet,The box is wet\n")
     table = ["--key", "id", "--text", "body", "--title", "subject"]
@@ -176,7 +176,7 @@ def test_update_knows_its_folders_and_their_patterns(here):
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_an_empty_folder_blocks_no_other(here):
     write(here, a__a_md="alpha", z__z_md="zeta")
     for name in "az":
@@ -190,7 +190,7 @@ def test_an_empty_folder_blocks_no_other(here):
     assert run("update", "kb.duckdb", "--prune").exit_code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_folder_that_is_gone_for_good_blocks_no_other(here):
     write(here, more__a_md="alpha", more__b_md="beta")
     assert run("update", "kb.duckdb", "more").exit_code == 0
@@ -216,7 +216,7 @@ def test_a_folder_that_is_gone_for_good_blocks_no_other(here):
     assert found == [("mango.md",), ("new.md",), ("pump.md",)]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_update_knows_what_was_ignored_the_last_time(here):
     """Also of a folder that has been moved, and until something else is ignored, or nothing."""
 
@@ -242,7 +242,7 @@ def test_update_knows_what_was_ignored_the_last_time(here):
     assert update() == ["en/new.md"]  # of the folders of a configuration nothing is remembered
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_one_pattern_as_a_text_is_remembered_as_one(here):
     sqlrag.prepare_embeddings("docs", "kb.duckdb", embedder=EMBEDDER, overwrite=True, patterns="m*.md", verbose=False)
     assert json.loads(run("update", "-f", "json").stdout)[0]["unchanged"] == ["mango.md"]
@@ -465,7 +465,7 @@ def test_fault_U6_keywords_that_are_like_others(here):
         sqlrag.hybrid_query("x", "kb.duckdb", xyz=3)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_fault_U7_one_name_for_one_thing(here):
     for command in ("ask", "serve"):
         shown = run(command, "--help").stdout
@@ -599,7 +599,7 @@ def test_fault_U22_one_doc_id_in_two_collections_says_what_to_do(tmp_path):
         sqlrag.index([Chunk("b:readme.md", 0, "b", collection="b")], store)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_fault_U23_results_have_tags_and_a_missing_index_names_what_mends_it(tmp_path):
     path = build(tmp_path, a_md="---\ntags: [fruit]\n---\nThe mango.")
     assert [row["tags"] for row in sqlrag.hybrid_query("mango", path)] == [["fruit"]]
@@ -720,7 +720,7 @@ def write_metadata(**values):
         con.executemany("UPDATE embedding_metadata SET value = $2 WHERE key = $1", [*values.items()])
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @needs_offline
 @pytest.mark.filterwarnings("default")
 def test_a_file_of_openvino_is_used_by_onnx_where_it_is_not_installed(here, monkeypatch):

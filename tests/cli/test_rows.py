@@ -141,7 +141,7 @@ def test_failures_have_no_traceback(kb, tickets):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.slow
+@pytest.mark.rest
 def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
     """The folder of the file is updated as ever; the remedy for the rows is Python's, and is not said as a command."""
     docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"
@@ -279,7 +279,7 @@ def test_a_configuration_makes_new_files_of_tables_and_changes_none(tickets, kb,
     assert settings_of(tmp_path / "new.duckdb")[:2] == ("german", 99)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_long_lists_for_people_end_and_those_for_programs_do_not(tmp_path):
     """Of failures, deleted and unknown documents the first 20 are shown, and how many more there are."""
     table, kb = tmp_path / "t.csv", tmp_path / "kb.duckdb"

@@ -83,7 +83,7 @@ def rows_in_file(path, search):
 
 
 class TestShell:
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_command_line_is_of_another_version_than_the_library(self, stores):
         done = shell(stores[0], "--command", "SELECT version() AS v, count(*) AS n FROM sources")
         assert "v1." in done.stdout
@@ -197,7 +197,7 @@ class TestAttachSql:
             second = re.sub(r"\{\}(\w+)", r'"my ""other""_\1"', search).format()
             assert session.execute(second).fetchall() == rows_in_file(stores[1], search)
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_command_line_reads_it_and_gives_the_same_rows(self, stores, tmp_path):
         script = tmp_path / "attach.sql"
         printed = [
@@ -240,7 +240,7 @@ def kb(tmp_path_factory):
 class TestPrompt:
     """The prompt of sqlrag's own, whose SQL can embed."""
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_statement_of_the_command_line_can_search_by_a_question(self, kb):
         done = prompt(
             kb, "--command", "SELECT node_id FROM search('what dies', k := 1); SELECT similarity('a', 'a') AS s"
@@ -257,7 +257,7 @@ class TestPrompt:
         assert done.exit_code == 0, done.output
         assert "late.md#0" in done.stdout + capsys.readouterr().out
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_sql_that_is_piped_in_goes_on_after_an_error_and_ends_with_1(self, kb):
         done = prompt(
             kb, stdin="SELECT 'a;b' AS x; -- a; comment\nSELECT nosuch;\nSELECT\n 40 +\n 2 AS sum;\nSELECT 7 AS last"
@@ -265,7 +265,7 @@ class TestPrompt:
         assert [text in done.stdout for text in ("a;b", "42", "last")] == [True] * 3
         assert (done.returncode, done.stderr.count("error:"), "nosuch" in done.stderr) == (1, 1, True)
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_commands_list_tables_show_help_and_end(self, kb):
         done = prompt(kb, stdin=".tables\n.help\n.nosuch\n.exit\nSELECT 'not reached';\n")
         for name in ("source_documents", "corpus_stats", "query_embeddings"):
@@ -274,7 +274,7 @@ class TestPrompt:
         assert "There is no command .nosuch" in done.stderr
         assert "not reached" not in done.stdout
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_it_reads_unless_writing_is_asked_for(self, kb, tmp_path):
         assert "read-only" in prompt(kb, "-c", "CREATE TABLE t (i INTEGER)").stderr
         copy = tmp_path / "copy.duckdb"
@@ -282,14 +282,14 @@ class TestPrompt:
         assert prompt(copy, "--write", "-c", "CREATE TABLE t AS SELECT 5 AS i").returncode == 0
         assert rows_in_file(copy, "FROM t") == [(5,)]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_errors_of_the_functions_have_the_words_of_sqlrag(self, stores):
         done = prompt(stores[0], "-c", "SELECT embed('x')")
         assert done.stderr.startswith("error: The vectors of ")
         assert "UDF" not in done.stderr
         assert done.returncode == 1
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_plan_is_printed_as_lines(self, kb):
         assert "\\n" not in prompt(kb, "-c", "EXPLAIN SELECT 1").stdout
 
@@ -301,7 +301,7 @@ class TestPrompt:
         done = CliRunner().invoke(app, ["shell", str(tmp_path / "none.duckdb"), "--embed", "-c", "SELECT 1"])
         assert "There is no file" in done.stderr
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_terminal_has_several_lines_history_and_ctrl_c(self, kb, tmp_path):
         child, terminal = pty.fork()
         if child == 0:

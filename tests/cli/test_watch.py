@@ -109,7 +109,7 @@ def test_changes_of_a_folder_reach_the_file(tmp_path):
     assert not kb.with_name(f"{kb.name}.wal").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_was_ignored_or_not_matched_stays_out(tmp_path):
     docs = write(tmp_path / "docs", a_md="mango", drafts__b_md="draft", c_txt="pump")
     options = {"patterns": ["*.md"], "ignore": ["drafts/"], "embedder": load_embedder("hashing-64", provider="hashing")}
@@ -120,7 +120,7 @@ def test_what_was_ignored_or_not_matched_stays_out(tmp_path):
     assert documents(kb) == ["a.md", "d.md"]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_folder_without_documents_empties_no_file(tmp_path):
     kb = build(tmp_path, a_md="mango")
     with watching("docs", "--db", kb, cwd=tmp_path) as watch:
@@ -134,7 +134,7 @@ def test_a_folder_without_documents_empties_no_file(tmp_path):
         assert watch.end(signal.SIGTERM) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_is_kept_without_prune(tmp_path):
     kb = build(tmp_path, a_md="mango", b_md="lychee")
     (tmp_path / "docs" / "a.md").unlink()
@@ -145,7 +145,7 @@ def test_what_is_kept_without_prune(tmp_path):
     assert documents(kb) == ["a.md", "b.md", "c.md"]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_file_that_is_in_use_is_waited_for(tmp_path):
     kb = build(tmp_path, a_md="mango")
     write(tmp_path / "docs", b_md="plum")
@@ -159,7 +159,7 @@ def test_a_file_that_is_in_use_is_waited_for(tmp_path):
         assert watch.end() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_server_that_is_down_is_asked_again(tmp_path):
     server = EmbeddingServer()
     with serving(server) as address:
@@ -179,7 +179,7 @@ def test_a_server_that_is_down_is_asked_again(tmp_path):
     assert documents(kb) == ["a.md", "b.md"]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_collections_of_the_configuration(tmp_path):
     write(tmp_path, fruit__a_md="mango", tools__b_md="pump")
     (tmp_path / "sqlrag.toml").write_text(
@@ -195,7 +195,7 @@ def test_the_collections_of_the_configuration(tmp_path):
         assert watch.end() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_cannot_begin(tmp_path):
     done = sqlrag_process("watch", "docs", "--db", "none.duckdb", cwd=tmp_path, PYTHONPATH=PATH)
     assert done.returncode == 1
@@ -211,7 +211,7 @@ def test_what_cannot_begin(tmp_path):
     assert "not a DuckDB" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_folder_under_a_second_collection_is_told(tmp_path):
     kb = build(tmp_path, a_md="mango")
     with watching("docs", "--db", kb, "--collection", "fruit", cwd=tmp_path) as watch:

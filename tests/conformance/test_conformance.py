@@ -52,20 +52,20 @@ def test_this_machine_conforms():
     assert GOLDEN["spec_version"] == SPEC_VERSION
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_memory_conforms(monkeypatch):
     answered = waiting_for_memory(monkeypatch)
     assert found_in(FOLDER, resident=True) == []
     assert answered["memory"] > len(GOLDEN["rankings"]) / 2  # the others are of blocks and small stores
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_threads_change_nothing(threads):
     assert found_in(FOLDER, threads=threads) == []
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_neither_another_place_nor_another_order_of_the_files_changes_anything(tmp_path):
     place = tmp_path / "ein anderer Ort"
     (place / "corpus").mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_a_golden_file_that_was_changed_by_hand_is_noticed(change, said):
     assert any(said in line for line in lines), lines
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_another_tie_break_is_noticed(monkeypatch):
     ordered = fusion._rank
 
@@ -187,7 +187,7 @@ def corpus():
         yield store
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("module", "name", "change", "noticed"),
     [
@@ -308,7 +308,7 @@ def test_a_macro_that_was_changed_is_noticed(monkeypatch, macro, old, new, names
         assert any(line.startswith(f"rankings {name!r}: ") for line in lines), lines
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_the_order_of_the_candidates_decides_nothing_where_their_scores_do(monkeypatch):
     """Re-ranking of all candidates and fusion by scores see a set; the other blocks take the best first."""
     names = ("fuse weighted", "fuse convex", "rerank by cosine", "MMR by cosine", "MMR by the scores there are")
@@ -320,7 +320,7 @@ def test_the_order_of_the_candidates_decides_nothing_where_their_scores_do(monke
     assert any("'rerank the first three of six, keep five'" in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_another_id_is_noticed(monkeypatch):
     chunk_rows = rows.chunk_rows
 

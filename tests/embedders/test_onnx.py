@@ -310,7 +310,7 @@ class HubHandler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_was_downloaded_once_needs_no_network_afterwards(tmp_path):
     code = (
         "import sys; from sqlrag.embedders.weights import cached_models, fetch, find_description\n"

@@ -298,7 +298,7 @@ class TestOneServer:
         with Store(path, embedder=connect(provider, address)) as store:
             assert ids(store.vector_query("beta"))[0] == "b.md#0"
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_case_F3_another_length_names_both(self, server, address, provider, tmp_path):
         write(tmp_path / "docs", a_md="alpha")
         options = {"embedding_provider": "hashing", "embed_model_name": "hashing-32", "progress": "off"}
@@ -662,7 +662,7 @@ class TestObjects:
     def docs(self, tmp_path):
         return write(tmp_path / "docs", a_md="alpha", b_md="beta", c_md="gamma")
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_function(self, tmp_path):
         model = HashingEmbedder("hashing-64")
 
@@ -754,7 +754,7 @@ class TestObjects:
 class TestLengths:
     """Every query function works on a file of any dimensions, from a server as from this machine."""
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     @pytest.mark.parametrize("dimensions", [384, 768, 1536])
     def test_case_F5_every_query_function(self, dimensions, tmp_path):
         server = EmbeddingServer(dimensions)
@@ -829,7 +829,7 @@ def test_every_error_of_a_provider_is_one_of_ours():
     assert issubclass(remote._RetryableError, SqlragError)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 class TestHandbook:
     @pytest.mark.parametrize("provider", ["openai", "vllm", "ollama"])
     def test_the_command_of_a_provider_works(self, provider, tmp_path, monkeypatch):

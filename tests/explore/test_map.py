@@ -86,7 +86,7 @@ class TestPlaces:
         assert len(set(k_means(centres, 9).tolist())) == 4
         assert [default_clusters(n) for n in (1, 2, 200, 10**6)] == [1, 1, 10, 16]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_hdbscan_leaves_lone_points_out(self):
         chance = np.random.default_rng(3)
         places = np.concatenate([chance.normal(size=(30, 2)), chance.normal(size=(60, 2)) + 50, [[500.0, 0.0]]])
@@ -129,7 +129,7 @@ class TestMap:
         assert drawn[-1] == drawn[11:][0] == list(drawn)[11]
         assert sqlrag.check(path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_order_of_writing_and_the_threads_do_not_show(self, path, tmp_path):
         other = tmp_path / "other.duckdb"
         with Store.create(other, 8) as store:

@@ -109,7 +109,7 @@ class TestEachFormat:
             )
         assert files[0] == files[1]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_filters_choose_whole_documents(self, store, tmp_path, name):
         done = convert(store, tmp_path / NAMES[name], collection="odd", tags_any=["x"], metadata={"year": 2024})
         assert (done.documents, verify_file(done.path).documents) == (1, 1)
@@ -234,7 +234,7 @@ class TestWrongUse:
 
 
 @pytest.mark.parametrize("name", ["new.ragmd", "new.ragfile", "new.parquet", "vectors-new.faiss", "new.duckdb"])
-@pytest.mark.slow
+@pytest.mark.rest
 def test_what_stays_behind_of_tables_of_rows_is_told(tmp_path, name):
     model = load_embedder("hashing-64", provider="hashing")
     path = tmp_path / "kb.duckdb"

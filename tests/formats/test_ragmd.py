@@ -287,7 +287,7 @@ def rows_vectors(contents):
     return batch.vectors
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_diff_shows_the_document_that_was_edited(tmp_path):
     files = {f"doc{i}_md": f"# Title {i}\n\nAll about number {i}.\n\n# More\n\nWord{i} and others.\n" for i in range(9)}
     options = {**HASHING, "embed_model_name": "hashing-96"}  # 96 is a multiple of 3: one vector a line

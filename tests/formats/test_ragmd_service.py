@@ -60,7 +60,7 @@ def test_S0_08_it_finds_what_the_store_finds(store, path):
             assert sum(a != b for a, b in zip(ids(results), ids(wanted), strict=True)) <= 2
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_documents_are_given_where_wanted(path, store):
     (results,) = ask(SingleFileRAGService("hashing", None, path), "filter by tag", include_documents=True)
     with Store(store) as opened:

@@ -443,7 +443,7 @@ def test_any_thread_reads_the_same_text():
     assert len(pdf._idle) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_process_that_dies_is_replaced(monkeypatch):
     read_pdf(written("first"), "a.pdf")
     (worker,) = pdf._idle

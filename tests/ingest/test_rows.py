@@ -715,7 +715,7 @@ class TestUpdates:
         with pytest.raises(InputError, match="The frame has two columns named 'body'"):
             build(pd.DataFrame([[1, "a", "b"]], columns=["id", "body", "body"]), kb, collection="u", title=None)
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_table_that_is_gone_for_good_is_deleted_with_its_rows(self, kb, tickets, tmp_path):
         other = write(tmp_path / "b.parquet", "SELECT 1 AS id, 'old' AS body")
         build(other, kb, title=None)
@@ -771,7 +771,7 @@ class TestUpdates:
             sqlrag.update_rows(kb, embedder=HASHING, progress="off")
         assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_file_of_the_same_name_in_another_folder(self, tmp_path):
         kb = tmp_path / "k.duckdb"
         for year in ("2023", "2024"):
@@ -1439,7 +1439,7 @@ class TestBadInput:
         data = "id;body;closed\n1;Müller;ja\n".encode("latin-1")
         self.refused_file(kb, tmp_path / "rows.csv", data, "not valid Unicode.*latin-1")
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_rare_value_is_found_in_all_rows_and_json_is_left_alone(self, kb, tmp_path):
         value = "CASE WHEN i % 900 = 899 THEN 'N/A' ELSE i::VARCHAR END"
         rows = f"SELECT i AS id, 'x' AS body, {value} AS n FROM range(3000) AS t(i)"
@@ -1665,7 +1665,7 @@ class TestEverywhere:
         assert (counts(first), counts(second)) == ({"unchanged": 5}, {"unchanged": 30})
 
     @pytest.mark.parametrize("name", ["kb.parquet", "kb.ragmd", "kb.rag", "vectors-kb.faiss"])
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_no_import_empties_their_tables(self, kb, tmp_path, name):
         expected, path = self.rows(kb), tmp_path / name
         sqlrag.convert(kb, path)

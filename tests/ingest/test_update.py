@@ -520,7 +520,7 @@ class TestDuplicates:
         assert ids(lexical_query("foo", path)) == ["x.md#0"]
         assert ids(lexical_query("note", path)) == ["n.md#0"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_documents_of_other_folders_of_the_collection_count(self, tmp_path):
         path = build(tmp_path, b_md="same", z_md="zebra")
         other = write(tmp_path / "other", a_md="same", c_md="same", d_md="new", e_md="zebra")
@@ -879,7 +879,7 @@ class TestPathsBelowTheFolder:
 
     @pytest.mark.parametrize("suffix", [".ragmd", ".rag", ".parquet", ".faiss"])
     @pytest.mark.parametrize("first", ["docs", "others"])
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_prune_leaves_what_came_without_a_folder(self, tmp_path, suffix, first):
         kb = build(tmp_path, **self.FILES)
         write(tmp_path / "others", c_md="# C\n\ngamma")
@@ -897,7 +897,7 @@ class TestPathsBelowTheFolder:
         assert update(tmp_path / "others", again, prune=True).removed == []
         assert update(tmp_path / "docs", again, prune=True).removed == ["a.md"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_prune_leaves_what_was_merged_or_imported_without_a_folder(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         other = build(tmp_path, "other.duckdb", folder="others", c_md="# C\n\ngamma")
@@ -972,7 +972,7 @@ class TestPathsBelowTheFolder:
         write(other, c_md="# C\n\nnew")
         assert update_embeddings(other, kb, **options).added == ["o:c.md"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_every_folder_of_a_collection_is_known_without_documents(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         for name in ("b", "c"):

@@ -21,7 +21,7 @@ def drawn(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", ["pipeline.svg", "reference/tables.svg", "guides/a-search-taken-apart.svg", "guides/growth.svg"]
 )
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_drawing_is_of_today_and_stands_in_a_page(drawn, name):
     drawing = drawn[name]
     assert (ROOT / "data" / "handbook" / name).read_text("utf-8") == drawing, "run: python data/make_drawings.py"

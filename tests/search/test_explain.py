@@ -77,7 +77,7 @@ def test_the_parts_add_up_to_the_score_of_the_search(kb):
 
 
 @pytest.mark.parametrize("mode", ["vector", "lexical"])
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_leg_alone_adds_up_as_well(kb, mode):
     search = {"vector": sqlrag.vector_query, "lexical": sqlrag.lexical_query}[mode]
     for question in QUESTIONS[:5]:

@@ -468,7 +468,7 @@ class TestBackup:
         with sqlrag.Store(done.path) as copy:
             assert copy.cursor().execute("FROM mine").fetchall() == [(7,)]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_beside_a_reader_and_not_beside_a_writer_of_another_process(self, updated, tmp_path):
         path = shutil.copy(updated[0], tmp_path / "kb.duckdb")
         code = (
@@ -490,7 +490,7 @@ class TestBackup:
                 other.communicate()
         assert not (tmp_path / "copy2.duckdb").exists()
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_what_is_refused_leaves_nothing(self, updated, tmp_path):
         path, layout = updated
         target = tmp_path / "copy.duckdb"

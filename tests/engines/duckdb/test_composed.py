@@ -148,7 +148,7 @@ def make(path: Path, stemmer: str) -> None:
         assert store.check() == []
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("stemmer", ["porter", "german"])
 def test_fault_T2_T7_other_forms_of_a_word_are_found(tmp_path: Path, stemmer: str) -> None:
     make(tmp_path / "kb.duckdb", stemmer)

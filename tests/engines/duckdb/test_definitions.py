@@ -110,7 +110,7 @@ CODE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("case", CODE)
 def test_fault_S6_code_of_others_is_named_refused_and_repaired(kb, case):
     statement, words = CODE[case]
@@ -179,7 +179,7 @@ def test_fault_S6_an_open_file_is_confined_to_itself(kb, statement, read_only):
     assert sorted(path.name for path in kb.parent.iterdir()) == ["kb.duckdb", "secret.txt"]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_fault_S6_what_sqlrag_itself_needs_still_works(kb):
     with Store(kb, read_only=False, threads=1, memory_limit="80MB") as store:
         con = store.cursor()
@@ -222,7 +222,7 @@ class TestADuckDBOfTheProgram:
             lexical_query("common", kb)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_fault_S6_views_macros_and_tables_of_ones_own_are_welcome(kb):
     change(
         kb,

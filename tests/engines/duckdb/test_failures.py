@@ -280,7 +280,7 @@ def test_fault_S8_a_damaged_file_is_named_and_not_the_output(whole, folder):
             assert error is None or str(error).startswith(str(work / "kb.duckdb")), error
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_fault_S8_a_key_that_is_taken_is_a_store_error(folder):
     kb = folder() / "kb.duckdb"
     with Store(kb, read_only=False) as store:
@@ -471,7 +471,7 @@ def log(folder):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_fault_S11_a_damaged_log_is_named_and_the_remedy_works(log, share):
     kb = log.with_suffix("")
@@ -558,7 +558,7 @@ def small(tmp_path_factory):
     return build(tmp_path_factory.mktemp("small"), a_md="# A\n\ncommon\n")
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("key", NONSENSE)
 def test_fault_S3_nonsense_in_the_metadata_is_named_and_repaired(small, tmp_path, key):
     kb = shutil.copy(small, tmp_path / "kb.duckdb")

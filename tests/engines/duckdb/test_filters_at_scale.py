@@ -40,7 +40,7 @@ def tags(number: int) -> tuple[str, ...]:
     return (*(name for name, every in SHARES.items() if number % every == 0), *(["most"] if number % 10 else []))
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("tag", [*SHARES, "most"])
 def test_a_filter_leaves_all_that_match(store: Store, vectors: NDArray[np.float32], tag: str) -> None:
     keep = np.array([i for i in range(COUNT) if tag in tags(i)])

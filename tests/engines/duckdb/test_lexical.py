@@ -219,7 +219,7 @@ def test_queries_from_a_column(store: Store) -> None:
         assert scores == [alone[1][0][1:]]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_every_letter_digit_and_mark_is_part_of_a_word(store: Store) -> None:
     points = [chr(i) for i in range(0x110000) if not 0xD800 <= i <= 0xDFFF]
     kept = pa.table({"c": [c for c in points if unicodedata.category(c)[0] in "LMN" and not is_dropped(c)]})

@@ -128,7 +128,7 @@ class TestCompact:
         assert postings == sorted(postings)
         assert re.match(r".*: [\d,]+ bytes before, [\d,]+ after$", str(done))
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_everything_of_the_callers_own_is_kept(self, small):
         execute(
             small,
@@ -150,7 +150,7 @@ class TestCompact:
             store.upsert([Document("n", "new")], [Chunk("n", 0, "new")], np.eye(8)[:1])
             assert ids(store.lexical_query("new")) == ["n#0"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_tables_of_every_kind_of_the_callers_own_are_kept(self, small):
         """Generated columns, sequences, types, indexes, a tree by foreign keys, and schemas named as databases are."""
         own = (
@@ -182,7 +182,7 @@ class TestCompact:
         assert execute(small, "SELECT count(*) FROM own.zoo, new.t, old.t, memory.t") == [(4,)]
         assert check(small) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_log_that_was_left_is_taken_in(self, tmp_path, small):
         code = (
             "import os, sys, numpy as np, sqlrag\nstore = sqlrag.Store(sys.argv[1], read_only=False)\n"
@@ -246,7 +246,7 @@ class TestCompact:
                 work(small)
         assert small.read_bytes() == content
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_other_processes_read_meanwhile_and_none_writes(self, small, monkeypatch):
         from sqlrag.engines.duckdb import rewrite
 
@@ -653,7 +653,7 @@ class TestReembed:
         assert execute(path, "SELECT count(*) FROM documents") == [(4,)]
         assert check(path) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_smaller_window_lowers_the_size_and_tells_of_what_it_cuts_off(self, small, tmp_path):
         path = build(tmp_path, "other.duckdb", options={"chunk_size": 20}, a_txt="word " * 40)
         with pytest.warns(UserWarning, match="lowered to 8 tokens"):
@@ -688,7 +688,7 @@ class TestReembed:
             "reembed", 3, 4, 4,
         )  # fmt: skip
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_a_file_of_sqlrooms_rag_keeps_its_ids(self, tmp_path):
         path = tmp_path / "old.duckdb"
         path.write_bytes(gzip.decompress(SQLROOMS.read_bytes()))

@@ -105,7 +105,7 @@ def test_the_command_line_passes_the_limit_on(tmp_path, monkeypatch):
     assert "'2GB'" in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_rewrite_that_needs_more_leaves_the_file_as_it_was(path):
     with duckdb.connect(str(path)) as con:
         # Rows with a key are sorted, and a value is sorted as a whole: 80 MB never fit into 64, whatever is spilled.

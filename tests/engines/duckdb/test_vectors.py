@@ -102,7 +102,7 @@ def test_exact_query_orders_as_numpy(store: Store, vectors: np.ndarray) -> None:
         assert cosines[numbers] == pytest.approx(np.sort(cosines)[::-1][:50], abs=1e-9, rel=0)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_exact_query_breaks_ties_by_document_and_place(tmp_path: Path) -> None:
     """Vectors of ±1/16 have sums that are exact in any order, and many ties: the order is numpy's to the last."""
     chance = np.random.default_rng(2)
@@ -137,7 +137,7 @@ def test_two_stages_find_what_a_scan_finds(store: Store, vectors: np.ndarray) ->
     assert hits / total >= 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_pool_takes_the_codes_that_differ_least(store: Store, vectors: np.ndarray) -> None:
     """With pool = k the answer is that of the first stage alone, here counted by numpy.
 

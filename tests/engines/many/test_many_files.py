@@ -180,7 +180,7 @@ class TestMerge:
             assert found["main.embedding_metadata"][key] == wanted["main.embedding_metadata"][key]
         assert sqlrag.check(merged) == []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_records_times_and_questions_go_over(self, parts, tmp_path):
         copies = [shutil.copy(part, tmp_path) for part in parts]
         with Store(copies[0], read_only=False) as store:
@@ -204,7 +204,7 @@ class TestMerge:
         assert rows["main.source_documents"] == sorted(documents)
         assert [notice for notice in done.notices if all(folder in notice for folder in folders)] != []
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_vectors_ids_and_what_llama_index_said_go_over_bit_for_bit(self, tmp_path):
         random = np.random.default_rng(5)
         for name in "ab":
@@ -280,7 +280,7 @@ class TestMerge:
         with pytest.raises(ModelMismatchError, match=r"vectors differ: cosine -?0\.\d+ for the same text"):
             Stores([one, two])
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_what_cannot_be_merged_leaves_the_output_as_it_was(self, tmp_path):
         one, two = one_chunk(tmp_path / "1.duckdb", "x.md"), one_chunk(tmp_path / "2.duckdb", "y.md")
         output = one_chunk(tmp_path / "out.duckdb", "z.md")
@@ -324,7 +324,7 @@ class TestMerge:
             f"Left out from {two}, since sqlrag did not create it: main.mine.",
         ]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_the_command(self, parts, tmp_path):
         output = tmp_path / "all.duckdb"
         done = CliRunner().invoke(app, ["merge", *map(str, parts), "--out", str(output)])
@@ -371,7 +371,7 @@ class TestRanking:
         assert counts[0]["chunks"] == counts[1]["chunks"]
         assert counts[0]["source_documents"] == counts[1]["source_documents"]
 
-    @pytest.mark.slow
+    @pytest.mark.rest
     def test_all_terms_of_a_file_may_be_foreign_to_another(self, tmp_path):
         one = one_chunk(tmp_path / "1.duckdb", "x.md", "zebra zebra")
         two = one_chunk(tmp_path / "2.duckdb", "y.md", "quagga zebras quaggas")
