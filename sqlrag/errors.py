@@ -25,7 +25,13 @@ from typing import Any
 
 
 class SqlragError(Exception):
-    """Base of every error that sqlrag raises on purpose."""
+    """Base of every error that sqlrag raises on purpose.
+
+    ``report`` is that of the build, update or upload that the error ended: what was done and what was not. None
+    elsewhere.
+    """
+
+    report: Any = None
 
 
 class InputError(SqlragError, ValueError):
@@ -58,11 +64,8 @@ class ModelMismatchError(SqlragError, ValueError):
 class ProviderError(SqlragError):
     """A model that embeds, re-ranks or chats, or its server, gave a wrong answer or none.
 
-    It failed or timed out, or its vectors, scores or words have the wrong count, shape or value. ``report`` is that of
-    the build, update or upload that it ended: what was done and what was not. None elsewhere.
+    It failed or timed out, or its vectors, scores or words have the wrong count, shape or value.
     """
-
-    report: Any = None
 
 
 class DocumentError(SqlragError):

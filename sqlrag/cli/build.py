@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sqlrag.arguments import first_lines, meant_or_there, shown
+from sqlrag.arguments import counted, first_lines, meant_or_there, shown
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
@@ -34,10 +34,10 @@ from sqlrag.cli.options import (
     where,
 )
 from sqlrag.cli.printing import Format, write, write_csv, write_facts, write_json, write_message
-from sqlrag.errors import InputError, NotFoundError
+from sqlrag.errors import InputError, NotFoundError, SqlragError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlrag.ingest.rows import RowsReport
     from sqlrag.ingest.run import Report, UpdateReport
@@ -219,6 +219,21 @@ def write_reports(
         write_csv(facts, list(dict.fromkeys(name for one in facts for name in one)))
 
 
+def write_updated_rows(
+    path: Path, form: Format, quiet: bool, others: Sequence[dict[str, Any]] = (), **options: Any
+) -> None:
+    """Update the sources of rows of a file and write their reports, also where one of several cannot be read."""
+    from sqlrag.ingest.rows import update_rows
+
+    try:
+        reports = update_rows(path, verbose=not quiet, **options)
+    except SqlragError as error:
+        if isinstance(error.report, list):
+            write_reports(error.report, form, quiet=quiet, others=others)
+        raise
+    write_reports(reports, form, quiet=quiet, others=others)
+
+
 def details_of(report: Report) -> dict[str, Any]:
     """Return the details of a run for programs, in addition to its counts."""
     return {
@@ -291,13 +306,13 @@ def update(
     Without --prune nothing is removed. A folder that is named is read alone, and the documents of others stay as they
     are; one that has been moved is recognised by its files.
     """
-    from sqlrag.ingest.rows import not_read_again, update_rows
+    from sqlrag.ingest.rows import not_read_again
     from sqlrag.ingest.update import apply_settings, folders_of
 
     given, named = _file_and_folder(places or [])
     path = one_file(given, db)
     quiet = quiet and not dry_run  # what would change is all that was asked for
-    known, tables = folders_of(path, wait_seconds=wait)
+    known, tables, unknown = folders_of(path, wait_seconds=wait)
     gone = folders_not_there(path, known, named, collection)
     if named is not None and gone:
         raise NotFoundError(gone[0])
@@ -315,6 +330,8 @@ def update(
     if not wanted and wished & {"pattern", "ignore"}:
         raise typer.BadParameter(f"{path} is a file of no folder: name the folder of its documents, too.")
     if not wanted and not gone and not tables and not wished:
+        if unknown.keys() - {"default"}:
+            raise InputError("\n".join([f"{path} does not know its folders.", *folders_to_name(path, unknown)]))
         raise InputError(f"{path} does not know its folder. Name it: sqlrag update {path} FOLDER")
     settings: dict[str, Any] = {
         "embed_model_name": model,
@@ -380,19 +397,30 @@ def update(
         write("\n".join(lines))
     for line in gone:
         write_message(f"error: {line}")
-    of_rows: list[RowsReport] = []
+    unread = {name: count for name, count in unknown.items() if name not in read}
+    for line in folders_to_name(path, unread) if collection is None and not quiet else ():
+        write_message(f"note: {line}")
     if collection is None and tables and all(one.was_given for one in tables.values()):
         if not quiet:
             write_message(f"note: {not_read_again(path, list(tables))}")
     elif tables and dry_run:
         write_message(f"note: --dry-run does not look at the tables: {', '.join(tables)}")
     elif tables and (collection is None or collection in tables):
-        of_rows = update_rows(
-            path, collection=collection, prune=prune, force=force, wait_seconds=wait, verbose=not quiet
-        )
-    if of_rows or form is not Format.table:
-        write_reports(of_rows, form, quiet=quiet, others=summaries)
+        of_rows: dict[str, Any] = {"collection": collection, "prune": prune, "force": force, "wait_seconds": wait}
+        write_updated_rows(path, form, quiet, summaries, **of_rows)
+        return 1 if gone else 0
+    if form is not Format.table:
+        write_reports([], form, quiet=quiet, others=summaries)
     return 1 if gone else 0
+
+
+def folders_to_name(path: Path, unknown: Mapping[str, int]) -> list[str]:
+    """Return what is to be said of each collection of which no folder is known, as after an import."""
+    return [
+        f"The folder of the collection {name} ({counted(count, 'document')}) is not known. To update it, name it once: "
+        f"sqlrag update {shlex.quote(str(path))} FOLDER --collection {shlex.quote(name)}"
+        for name, count in unknown.items()
+    ]
 
 
 def folders_not_there(

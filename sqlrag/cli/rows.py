@@ -10,7 +10,7 @@ import typer
 
 from sqlrag.cli import config
 from sqlrag.cli.app import command
-from sqlrag.cli.build import one_file, prepare_embeddings, write_reports
+from sqlrag.cli.build import one_file, prepare_embeddings, write_reports, write_updated_rows
 from sqlrag.cli.options import DbInstead, File, Force, FormatName, Unit, Wait, chosen, option, with_parameters_of
 from sqlrag.cli.printing import Format
 from sqlrag.errors import InputError
@@ -145,18 +145,14 @@ def update_rows(
 
     Without --prune nothing is removed.
     """
-    from sqlrag.ingest.rows import update_rows
-
-    reports = update_rows(
-        one_file(file, db),
-        collection=collection,
-        prune=prune,
-        since=since,
-        force=force,
-        wait_seconds=wait,
-        verbose=not quiet,
-    )
-    write_reports(reports, form, quiet=quiet)
+    options: dict[str, Any] = {
+        "collection": collection,
+        "prune": prune,
+        "since": since,
+        "force": force,
+        "wait_seconds": wait,
+    }
+    write_updated_rows(one_file(file, db), form, quiet, **options)
 
 
 _TABLES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")

@@ -22,7 +22,7 @@ from sqlrag import __version__
 from sqlrag.arguments import counted, first_lines, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
-from sqlrag.cli.build import folders_not_there, folders_to_read, note_patterns, one_file
+from sqlrag.cli.build import folders_not_there, folders_to_name, folders_to_read, note_patterns, one_file
 from sqlrag.cli.maintain import remedy_of
 from sqlrag.cli.options import DbsInstead, Files, FormatName, IgnoreAgain, Wait, from_environment, option
 from sqlrag.cli.printing import Format, size, write, write_message, write_rows
@@ -257,7 +257,7 @@ class _Watched:
             return
         one, began = self.source, time.monotonic()
         try:
-            known, _ = folders_of(self.db, wait_seconds=self.options["wait_seconds"])
+            known, *_ = folders_of(self.db, wait_seconds=self.options["wait_seconds"])
             (one,) = folders_to_read(self.db, known, False, one.folder, one.collection, **self.read)
             if not self._works:
                 note_patterns(one, self.read["pattern"])
@@ -445,7 +445,7 @@ def _file(place: Path) -> Iterator[_Finding]:
         with open_one(place) as store:
             facts = store.get_embedding_metadata()
         problems = [] if is_address(place) else check(place, quick=True)
-        folders = [] if is_address(place) or problems else folders_of(place)[0]
+        folders, _, unknown = ([], {}, {}) if is_address(place) or problems else folders_of(place)
     except NotFoundError as error:
         found, _, remedy = with_commands(str(error)).partition(". Make it with ")
         yield _Finding(topic, "broken", found, remedy.removesuffix("."))
@@ -468,6 +468,9 @@ def _file(place: Path) -> Iterator[_Finding]:
     for said in folders_not_there(place, folders):
         found, _, remedy = said.partition(" is not there. ")
         yield _Finding(topic, "note", f"{found} is not there", remedy)
+    for said in folders_to_name(place, unknown):
+        found, _, remedy = said.partition(" is not known. ")
+        yield _Finding(topic, "note", f"{found} is not known", remedy)
     for note in twice_read(place, folders):
         found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove it from one: ")
         yield _Finding(topic, "note", found, remedy)

@@ -110,6 +110,8 @@ def find_description(model_name: str) -> dict[str, Any]:
         + (f"; near names: {names}" if names else "")
         + ". Give a name of fastembed's list (https://qdrant.github.io/fastembed/examples/Supported_Models/), a local "
         "folder with model.onnx and tokenizer.json, or another provider, or pass an embedder of your own."
+        + f" {MINILM} is installed and needs no network."
+        * bundle_is_installed()
     )
 
 

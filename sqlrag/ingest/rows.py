@@ -312,7 +312,7 @@ def update_rows(
     InputError
         As for :func:`index_rows`; or ``since`` and ``prune`` are combined, or the source of ``collection`` was an
         object of Python and is not given. With several sources, the others have been updated; the error is that of the
-        first, and its message names all.
+        first, its message names all, and its ``report`` is the list of the reports.
     NotFoundError
         The file has no such source of rows, or a file to read is gone.
     StoreLockedError, NotAStoreError, SchemaVersionError, StoreError
@@ -352,6 +352,8 @@ def update_rows(
                     f"delete_documents({os.fspath(db_path)!r}, collection={name!r})"
                 )
                 error.args = (said,)
+            if error.report is not None:  # a provider may end it half-way
+                reports.append(error.report)
             lost[name] = error
     if skipped and reports:
         reports[0].warnings.append(not_read_again(db_path, skipped))
@@ -362,9 +364,10 @@ def update_rows(
             for name, one in lost.items():  # the file may be locked for all
                 by_error.setdefault(str(one), []).append(name)
             lines = [f"{', '.join(those)}: {said}" for said, those in by_error.items()]
-            if reports:
-                lines.append(f"Updated: {', '.join(report.collection for report in reports)}.")
+            if updated := [report.collection for report in reports if report.collection not in lost]:
+                lines.append(f"Updated: {', '.join(updated)}.")
             first.args = ("\n".join(lines),)
+            first.report = reports
         raise first
     if not reports:
         warnings.warn(not_read_again(db_path, skipped), stacklevel=3)

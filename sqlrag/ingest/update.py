@@ -293,13 +293,14 @@ class Planner:
         folders: dict[tuple[str, str], list[str]] = {}
         for doc_id, old in self.stored.items() if not self._ours(self.states) else ():
             root = root_of(doc_id, old)
-            if old.collection != self.run.collection and old.chunk_policy is not None and root not in (None, UNKNOWN):
+            if old.collection != self.run.collection and old.chunk_policy is not None and root is not None:
                 folders.setdefault((old.collection, root), []).append(doc_id)
         removal = "" if dry_run else f"; and remove it here: {_removal(db_path, self._root, self.run.collection)}"
+        gone = "The documents of {} (collection {!r}), which is not there any more, are here. If that folder was moved,"
+        unknown = "The documents of the collection {1!r}, of which no folder was known, are here. If this is it,"
         return [
-            f"The documents of {root} (collection {collection!r}), which is not there any more, are here. If that "
-            f"folder was moved, update it there: update_embeddings(input_dir={self._root!r}, "
-            f"db_path={os.fspath(db_path)!r}, collection={collection!r}){removal}."
+            f"{(unknown if root == UNKNOWN else gone).format(root, collection)} update it there: update_embeddings("
+            f"input_dir={self._root!r}, db_path={os.fspath(db_path)!r}, collection={collection!r}){removal}."
             for (collection, root), doc_ids in sorted(folders.items())
             if self._was_moved_here(root, doc_ids, self.states)
         ]
@@ -366,8 +367,11 @@ class Folder(NamedTuple):
 
 def folders_of(
     db_path: str | os.PathLike[str], *, wait_seconds: float | None = None
-) -> tuple[list[Folder], dict[str, RowSource]]:
+) -> tuple[list[Folder], dict[str, RowSource], dict[str, int]]:
     """Return the folders that the documents of a file were read from, in order, and its sources of rows.
+
+    The last is how many documents came from another format, which does not have their folder, by collections of which
+    no folder is known.
 
     Raises
     ------
@@ -376,7 +380,11 @@ def folders_of(
     """
     with reported(db_path), Database.open(db_path, wait_seconds=wait_seconds) as database:
         con = database.cursor()
-        return _folders(con, read_states(con)), row_tables.sources(con)
+        states = read_states(con)
+        folders = _folders(con, states)
+        known = {one.collection for one in folders}
+        unknown = Counter(one.collection for doc_id, one in states.items() if root_of(doc_id, one) == UNKNOWN)
+        return folders, row_tables.sources(con), {name: unknown[name] for name in sorted(unknown.keys() - known)}
 
 
 def _folders(con: duckdb.DuckDBPyConnection, states: Mapping[str, SourceState]) -> list[Folder]:

@@ -176,6 +176,37 @@ def test_update_knows_its_folders_and_their_patterns(here):
     assert (done.exit_code, "does not know its folder" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
+def test_collections_that_were_imported_without_their_folders_are_named(here):
+    (here / "notes").mkdir()
+    (here / "notes" / "kickoff.md").write_text("# Kickoff\n")
+    assert run("update", "kb.duckdb", "notes", "--collection", "notes").exit_code == 0
+    for name in ("kb.duckdb x.ragmd", "x.ragmd new.duckdb", "x.ragmd other.duckdb"):
+        assert run("convert", *name.split()).exit_code == 0
+    done = run("update", "new.duckdb")
+    assert (done.exit_code, "new.duckdb does not know its folders." in done.stderr) == (2, True)
+    for name, documents in (("default", "2 documents"), ("notes", "1 document")):
+        told = f"The folder of the collection {name} ({documents}) is not known. To update it, name it once: "
+        assert f"{told}sqlrag update new.duckdb FOLDER --collection {name}" in words(done)
+    assert run("update", "new.duckdb", "docs").stdout.startswith("0 added, 0 changed, 0 renamed, 2 unchanged")
+    for asked in ("update", "doctor"):
+        assert "folder of the collection notes (1 document) is not known" in run(asked, "new.duckdb").output
+    assert run("update", "new.duckdb", "notes", "--collection", "notes").stdout.startswith("0 added, 0 changed")
+    for asked in ("update", "doctor"):
+        assert "is not known" not in run(asked, "new.duckdb").output
+    # The folder under another collection: a note has the commands that mend it.
+    assert run("update", "other.duckdb", "docs").exit_code == 0
+    done = run("update", "other.duckdb", "notes")
+    assert done.stdout.startswith("1 added")
+    told = "note: The documents of the collection 'notes', of which no folder was known, are here. If this is it,"
+    assert told in words(done)
+    for command in re.findall(r"sqlrag [^;.]*\.duckdb'(?: --collection notes)?", words(done)):
+        assert run(*shlex.split(command)[1:]).exit_code == 0, command
+    with duckdb.connect("other.duckdb", read_only=True) as con:
+        ids = con.sql("SELECT doc_id FROM source_documents ORDER BY doc_id").fetchall()
+    assert ids == [("mango.md",), ("notes:kickoff.md",), ("pump.md",)]
+
+
 @pytest.mark.rest
 def test_an_empty_folder_blocks_no_other(here):
     write(here, a__a_md="alpha", z__z_md="zeta")

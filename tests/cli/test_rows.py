@@ -142,6 +142,28 @@ def test_failures_have_no_traceback(kb, tickets):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.rest
+def test_a_table_that_is_gone_leaves_the_reports_of_the_others(tmp_path):
+    kb = tmp_path / "kb.duckdb"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("id,body,level\n1,pump,low\n2,valve,high\n")
+        build = run(
+            "build", tmp_path / f"{name}.csv", "-o", kb, "--key", "id", "--text", "body", *HASHING[: 4 * (name == "a")]
+        )
+        assert build.exit_code == 0, build.stderr
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "b.csv").write_text("id,body,grade\n1,pump,low\n")
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes(kb.read_bytes())
+    done = run("update", kb, "--prune")
+    assert (done.exit_code, done.stdout.split(",")[0]) == (1, "b: 1 row read: 0 added")
+    assert "1 removed" in done.stdout
+    for told in ("note: The column grade (VARCHAR) is new", "note: The column level is not in", "Updated: b."):
+        assert told in done.stderr
+    done = run("update-rows", copy, "--prune", "--format", "json")
+    (report,) = json.loads(done.stdout)
+    assert (done.exit_code, report["collection"], report["removed"]) == (1, "b", 1)
+
+
 def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
     """The folder of the file is updated as ever; the remedy for the rows is Python's, and is not said as a command."""
     docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"

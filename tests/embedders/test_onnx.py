@@ -385,8 +385,11 @@ class TestUnavailable:
         ],
     )
     def test_an_unknown_name_is_refused_with_near_names(self, name, near):
-        with pytest.raises(ModelUnavailableError, match=f"knows no embedding model '{name}'; near names: .*{near}"):
+        with pytest.raises(
+            ModelUnavailableError, match=f"knows no embedding model '{name}'; near names: .*{near}"
+        ) as error:
             load_embedder(name)
+        assert (f"{MINILM} is installed" in str(error.value)) == weights.bundle_is_installed()
 
     def test_a_name_like_no_other_is_refused_without_suggestions(self):
         with pytest.raises(ModelUnavailableError, match=r"'zzzzqqqq'\. Give a name"):

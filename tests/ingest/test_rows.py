@@ -767,8 +767,9 @@ class TestUpdates:
         write(tmp_path / "z.parquet", "SELECT 1 AS id, 'new' AS body")
         with pytest.raises(
             NotFoundError, match=r"a: There is no file .*a.parquet.*\nb: .*no column 'id'.*\nUpdated: tickets, z\."
-        ):
+        ) as error:
             sqlrag.update_rows(kb, embedder=HASHING, progress="off")
+        assert [(one.collection, one.changed) for one in error.value.report] == [("tickets", 0), ("z", 1)]
         assert read(kb, "SELECT row_text FROM rows_of_z") == [("new",)]
 
     @pytest.mark.rest

@@ -536,9 +536,10 @@ def backup(
     """
     wait = seconds_to_wait(wait_seconds)
     overwrite = flag("overwrite", overwrite)
-    path, output = existing_file(db_path), check_output(target, overwrite=overwrite)
+    path, output = existing_file(db_path), check_output(target, overwrite=True)
     if output.exists() and identity(output) == identity(path):
         raise InputError(f"{output} is the file itself. Name another one for its copy.")
+    check_output(target, overwrite=overwrite)
     with Database.open(path, wait_seconds=wait) as database, new_file(output, overwrite=overwrite) as temporary:
         database.copy_to(temporary)
         settle(temporary, wait)

@@ -502,7 +502,7 @@ class TestBackup:
         with pytest.raises(InputError, match="quick must be True or False"):
             sqlrag.check(path, quick="yes")
         with pytest.raises(InputError, match="is the file itself"):
-            sqlrag.backup(path, path, overwrite=True)
+            sqlrag.backup(path, path)
         before, refused = target.read_bytes(), 0
         for block in sorted(set(range(layout.header.block_count)) - layout.free):
             bad = flipped(path, tmp_path / "bad.duckdb", layout.offset(block) + 50)
