@@ -579,6 +579,21 @@ def test_a_locked_file_is_named_with_the_process_that_holds_it(kb, folder, tmp_p
     assert run("info", path).exit_code == 0
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no file has the command of a process")
+def test_a_locked_file_is_named_with_the_command_that_holds_it(kb, tmp_path):
+    path, script = tmp_path / "kb.duckdb", tmp_path / "sqlrag"
+    path.write_bytes(kb.read_bytes())
+    script.write_text(
+        f"import duckdb, sys; c = duckdb.connect({str(path)!r}); print('open', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, script, "serve", path, "--write"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline().strip() == b"open"
+        check_failure(sqlrag_process("info", path), f"in use by process {holder.pid}, sqlrag serve: one process")
+        holder.stdin.close()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -478,13 +478,29 @@ def held_here(path: Path, how: str, remedy: str) -> StoreLockedError:
     return StoreLockedError(path, f"{path} is {how} in this process. {remedy} and try again.", os.getpid())
 
 
+def _program_of(pid: int) -> str:
+    """Return what a process runs where that is known: a command of sqlrag, a notebook or DuckDB's shell; else ""."""
+    try:
+        words = [os.fsdecode(one) for one in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    except OSError:  # there is no /proc, or no such process any more
+        return ""
+    names = [Path(one).name for one in words[:3]]
+    if "ipykernel_launcher" in names:
+        return "a notebook kernel"
+    if "sqlrag" in names:  # a script of Python, or a module: python -m sqlrag
+        command = next((one for one in words[names.index("sqlrag") + 1 :] if not one.startswith("-")), "")
+        return f"sqlrag {command}".strip()
+    return "a shell of DuckDB" if names[0] == "duckdb" else ""
+
+
 def _locked(path: Path, error: duckdb.IOException) -> StoreLockedError:
     found = _PID.search(str(error))
     pid = int(found[1]) if found else None
     who = f"process {pid}" if pid else "another process"
+    what = (pid and _program_of(pid)) or "often a notebook kernel, a shell or a server"
     return StoreLockedError(
         path,
-        f"{path} is in use by {who}, often a notebook kernel, a shell or a server: one process may write, or several "
+        f"{path} is in use by {who}, {what}: one process may write, or several "
         "may read. Wait until it is done (wait_seconds=60, or SQLRAG_WAIT_SECONDS=60 in the environment), or end it "
         "and try again. A program that keeps a Store open has to close it first; beside a server that is asked without "
         "a pause, change a copy and move it over this file.",
