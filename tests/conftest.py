@@ -9,7 +9,6 @@ import functools
 import gc
 import importlib.util
 import os
-import shutil
 import signal
 import tempfile
 import zlib
@@ -21,7 +20,6 @@ import duckdb
 import pytest
 import typer.testing
 
-from sqlrag.engines.duckdb import database, schema
 from sqlrag.engines.resident import follow
 from tests.support.postgres_server import TestServer
 from tests.support.sqllogic import run_blocks
@@ -102,29 +100,6 @@ def pytest_collection_finish() -> None:
 for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def empty_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Write the empty store of each number of dimensions once; a new store begins as a copy of it.
-
-    To create its macros and views takes 0.4 s, and there are hundreds of new stores in a run.
-    """
-    folder = tmp_path_factory.mktemp("empty")
-    write_empty, read_sql = database.write_empty, schema.read_sql
-
-    def copy_empty(path: Path, dimensions: int) -> None:
-        if schema.read_sql is not read_sql:  # a test has changed the SQL
-            write_empty(path, dimensions)
-            return
-        empty = folder / f"{dimensions}.duckdb"
-        if not empty.exists():
-            write_empty(empty, dimensions)
-        shutil.copyfile(empty, path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "write_empty", copy_empty)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,7 @@ from sqlrag.blocks import compress, fuse
 from sqlrag.blocks import rerank as rerank_module
 from sqlrag.blocks.rerank import _by_cosine, _by_words, _joined, _most_marginal, _shingles
 from sqlrag.cli import app
-from sqlrag.engines.duckdb import lexical, rows, schema
+from sqlrag.engines.duckdb import database, lexical, rows, schema
 from sqlrag.ingest import sentences
 from sqlrag.ranking import fusion, plan, terms, vectors
 from tests.support.helpers import ROOT
@@ -302,6 +302,7 @@ def test_a_macro_that_was_changed_is_noticed(monkeypatch, macro, old, new, names
 
     assert old in read_sql(f"macros/{macro}")
     monkeypatch.setattr(schema, "read_sql", changed)
+    monkeypatch.setattr(database, "_empty", {})
     monkeypatch.setenv("SQLRAG_TRUST", "1")  # a file with such a macro is not opened otherwise
     lines = found_in(FOLDER)
     for name in names:
