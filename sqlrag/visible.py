@@ -63,10 +63,15 @@ class Page(NamedTuple):
 def shown_slice(page: Page, start: int, end: int) -> str:
     """Return the part of a page that is shown for the chunk ``text[start:end]``.
 
-    It has as many characters as the chunk. Where that begins behind the first row of a table, the header row of the
-    table follows on a line of its own, 300 characters of it at most.
+    It begins with as many characters as the chunk has. Where that begins behind the first row of a table, the header
+    row of the table follows on a line of its own, 300 characters of it at most; :func:`in_order` is for readers.
     """
     return page.shown[start:end] + header_row(page, start)
+
+
+def in_order(shown: str, characters: int) -> str:
+    """Return what is shown of a chunk of so many characters with the header row of its table above it, not below."""
+    return f"{shown[characters:].lstrip()}\n{shown[:characters]}" if shown[characters:].strip() else shown
 
 
 def header_row(page: Page, start: int) -> str:

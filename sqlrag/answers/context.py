@@ -13,7 +13,7 @@ from sqlrag.blocks.compress import JOINER
 from sqlrag.cancellation import checkpoint
 from sqlrag.errors import InputError
 from sqlrag.types import DEFAULT_COLLECTION, NO_CONTEXT, Candidate
-from sqlrag.visible import visible
+from sqlrag.visible import in_order, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class Context:
     def visible(self) -> str:
         """What the model sees: the text, or its context, without markup."""
         text, shown = (self.text, self.shown) if self.context is None else (self.context, self.context_shown)
-        return text if shown is None else _GAPS.sub("\n\n", visible(shown)).strip()
+        return text if shown is None else _GAPS.sub("\n\n", visible(in_order(shown, len(text)))).strip()
 
 
 def contexts_of(items: Iterable[Item], checksums: Mapping[str, str] | None = None) -> list[Context]:

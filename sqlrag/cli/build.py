@@ -73,7 +73,9 @@ def prepare_embeddings(
             help="Server of an openai or ollama model; the key is read from the environment.",
         ),
     ] = None,
-    chunk_size: Annotated[int, option("--chunk-size", help="The longest chunk, in units. [512]")] = 512,
+    chunk_size: Annotated[
+        int, option("--chunk-size", help="The longest chunk, in units. [512; no more than the model reads]")
+    ] = 512,
     chunk_overlap: Annotated[
         int | None,
         option("--chunk-overlap", help="Units that a split section repeats. [1/8 of the size; chars 1/5]"),

@@ -62,7 +62,9 @@ def index_rows(
     collection: Annotated[
         str | None, option("--collection", metavar="NAME", help="The name of the source. [that of the file]")
     ] = None,
-    chunk_size: Annotated[int | None, option("--chunk-size", help="The longest chunk, in units. [512]")] = None,
+    chunk_size: Annotated[
+        int | None, option("--chunk-size", help="The longest chunk, in units. [512; no more than the model reads]")
+    ] = None,
     chunk_overlap: Annotated[
         int | None,
         option("--chunk-overlap", help="Units that two chunks of a text share. [1/8 of the size; chars 1/5]"),

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlrag.visible import visible
+from sqlrag.visible import in_order, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,9 @@ def body_of(row: Mapping[str, Any]) -> str:
     Of tables the cells are left, without the signs between them.
     """
     titles = [_bare(title) for title in row.get("heading_path") or ()]
-    lines = [clean(line) for line in visible(str(row.get("shown") or row.get("text") or "")).splitlines()]
+    text = str(row.get("text") or "")
+    seen = visible(in_order(str(row.get("shown") or text), len(text)))
+    lines = [clean(line) for line in seen.splitlines()]
     lines = [cells for cells in map(_cells, lines) if cells]
     start = 0
     while start < len(lines) and _is_title(_bare(lines[start]), titles):

@@ -21,6 +21,7 @@ from sqlrag import (
 from sqlrag.cli import app
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.engines.duckdb.metadata import VECTORS_WITH_MARKUP
+from sqlrag.ranking.snippets import body_of
 from sqlrag.types import Chunk, Document
 from tests.support.helpers import MINILM, Recorder, build, real_model, write
 
@@ -138,6 +139,9 @@ def test_fault_T22_every_piece_of_a_table_has_its_header_row(tmp_path):
     [first, *_] = lexical_query('"row277" price', path)
     assert "| row277 |" in first["text"]
     assert "price" not in first["text"]
+    # In a prompt and in a list of results it stands above the rows.
+    for seen in (build_prompt("row", [first]).user, body_of(first)):
+        assert 0 <= seen.index("price") < seen.index("row277")
     long = "| a | b |\n|---|---|\n" + "".join(f"| {'x y. ' * 30} | row{i} |\n" for i in range(8))
     path = build(tmp_path / "long", a_md=long, options={"chunk_size": 260, "chunk_unit": "chars"})
     assert all(text.startswith("|") and text.endswith("|") for (text,) in rows(path, "SELECT text FROM documents"))

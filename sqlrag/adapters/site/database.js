@@ -379,7 +379,7 @@ const highlight = (text, texts, syntax) => marks(texts, (words) => weights(text,
 
 /** Return the part of each chunk that holds most of the question, and the words of the question in it. */
 function snippets(text, ids, syntax) {
-  const rows = select(`SELECT node_id, visible(text, shown) AS text, heading_path FROM documents WHERE node_id IN (${ids.map(literal).join(", ")}) ORDER BY node_id`);
+  const rows = select(`SELECT node_id, visible(text, CASE WHEN length(shown) > length(text) THEN ltrim(substr(shown, length(text) + 1), chr(10)) || chr(10) || substr(shown, 1, length(text)) ELSE shown END) AS text, heading_path FROM documents WHERE node_id IN (${ids.map(literal).join(", ")}) ORDER BY node_id`);
   const found = new Map(rows.map((row) => [row.node_id, row]));
   const bodies = ids.map((id) => part.body(found.get(id)));
   const texts = marks(bodies, (words) => weights(text, words, syntax)).map((words, place) => part.best(bodies[place], words));
