@@ -74,7 +74,7 @@ def prepare_embeddings(
         ),
     ] = None,
     chunk_size: Annotated[
-        int, option("--chunk-size", help="The longest chunk, in units. [512; no more than the model reads]")
+        int, option("--chunk-size", help="The longest chunk, in units. [512; less where the model reads less]")
     ] = 512,
     chunk_overlap: Annotated[
         int | None,

@@ -63,7 +63,7 @@ def index_rows(
         str | None, option("--collection", metavar="NAME", help="The name of the source. [that of the file]")
     ] = None,
     chunk_size: Annotated[
-        int | None, option("--chunk-size", help="The longest chunk, in units. [512; no more than the model reads]")
+        int | None, option("--chunk-size", help="The longest chunk, in units. [512; less where the model reads less]")
     ] = None,
     chunk_overlap: Annotated[
         int | None,
