@@ -140,8 +140,6 @@ def test_failures_have_no_traceback(kb, tickets):
     assert "no source of rows 'x'. It has tickets." in run("update-rows", kb, "--collection", "x").stderr
 
 
-@pytest.mark.filterwarnings("default")
-@pytest.mark.rest
 def test_a_table_that_is_gone_leaves_the_reports_of_the_others(tmp_path):
     kb = tmp_path / "kb.duckdb"
     for name in ("a", "b"):
@@ -164,6 +162,8 @@ def test_a_table_that_is_gone_leaves_the_reports_of_the_others(tmp_path):
     assert (done.exit_code, report["collection"], report["removed"]) == (1, "b", 1)
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.rest
 def test_rows_that_a_program_gave_do_not_stop_an_update(tmp_path):
     """The folder of the file is updated as ever; the remedy for the rows is Python's, and is not said as a command."""
     docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"

@@ -166,7 +166,7 @@ class TestSources:
 
     def test_the_name_is_that_of_the_file(self, tickets, tmp_path):
         assert build(tickets, tmp_path / "kb.duckdb").collection == "tickets"
-        with pytest.raises(InputError, match="Name the collection"):
+        with pytest.raises(InputError, match="need a name, such as collection="):
             build("SELECT 1 AS id, 'x' AS body, 'y' AS subject", tmp_path / "kb.duckdb")
 
     @pytest.mark.slow
