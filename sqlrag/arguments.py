@@ -142,12 +142,17 @@ def meant_or_there(name: str, known: Sequence[str]) -> str:
     --------
     >>> meant_or_there("authors", ["author", "year"]), meant_or_there("x", ["author"]), meant_or_there("x", [])
     ("did you mean 'author'?", "there is 'author'.", '')
+    >>> meant_or_there("OPEN", ["Open", "open", "closed"])
+    "did you mean 'Open', 'open'?"
     """
-    folded = {one.casefold(): one for one in reversed(known)}
+    folded: dict[str, list[str]] = {}
+    for one in known:
+        folded.setdefault(one.casefold(), []).append(one)
     ending = [one for one in known if one.casefold().endswith(f"/{name.casefold()}")]
-    near = ending[:3] or [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, 3, 0.6)]
+    close = difflib.get_close_matches(name.casefold(), folded, 3, 0.6)
+    near = ending or [one for word in close for one in folded[word]]
     if near:
-        return f"did you mean {_listed(near)}?"
+        return f"did you mean {_listed(near[:3])}?"
     more = f" and {len(known) - 5:,} more" if known[5:] else ""
     return f"there is {_listed(known[:5])}{more}." if known else ""
 

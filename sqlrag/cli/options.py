@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
 from pathlib import Path
@@ -38,17 +39,26 @@ def option(*names: str, help: str, show_default: bool = False, **more: Any) -> A
     return typer.Option(*names, help=help, show_default=show_default, **more)
 
 
+_OPERATORS = {"<=": "$lte", ">=": "$gte", "!=": "$ne", "<": "$lt", ">": "$gt"}
+
+# A comparison as SQL has it, in place of a field and its value.
+_COMPARISON = re.compile(r"\s*([^=<>!]+?)\s*([<>!]=|[<>](?!.*=))\s*(.*?)\s*")
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+
+
 def _metadata(pairs: list[str]) -> list[str]:
     for pair in pairs or []:
+        if comparison := _COMPARISON.fullmatch(pair):
+            name, operator, value = comparison.groups()
+            given = value if _NUMBER.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+            compared = f'{name}={{"{_OPERATORS[operator]}": {given}}}'
+            raise typer.BadParameter(f"{pair!r} names no field. To compare, write '{compared}'.")
         if not pair.partition("=")[0] or "=" not in pair:
             operator = "'year={\"$lt\": 2024}'"
             raise typer.BadParameter(
                 f"{pair!r} is not KEY=VALUE, such as audience=engineers, or {operator} to compare."
             )
-        if (name := pair.partition("=")[0])[-1] in "<>!":
-            operator = {"<": "$lte", ">": "$gte", "!": "$ne"}[name[-1]]
-            compared = f"{name[:-1].rstrip()}={{{operator!r}: {pair.partition('=')[2]}}}".replace("'", '"')
-            raise typer.BadParameter(f"{pair!r} names no field. To compare, write '{compared}'.")
         if pair.partition("=")[2].lstrip().startswith("{"):
             try:
                 json.loads(pair.partition("=")[2])

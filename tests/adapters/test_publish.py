@@ -226,6 +226,7 @@ class TestColumns:
     def test_values_that_are_seen_elsewhere_are_told(self, tmp_path):
         path = build(tmp_path, a_md="A pond.")
         query = "SELECT {} AS id, 'A pump' AS body, 'ann@example.com' AS mail, ['Zed', 'Ann'] AS names, 7 AS n"
+        rows = "(1, '49.95 to pay', 49.95), (2, 'of 1299', 1299), (3, '1 of 12', 12), (4, '5120', 120)"
         sqlrag.index_rows(
             f"{query.format(1)} UNION ALL {query.format(2)} UNION ALL {query.format(3)}", path, key="id",
             text="{body} of {mail}", collection="t", progress="off",
@@ -245,6 +246,16 @@ class TestColumns:
         done = publish(path, tmp_path / "other", parts="words", cdn=True, leave_out=["mail"])
         assert done.notices == ["Columns of tables that are published: id, n, names; see leave_out."]
         assert holding(tmp_path / "other", "ann@example") == []
+        sqlrag.index_rows(
+            f"SELECT * FROM (VALUES {rows}) AS t(id, body, paid)",
+            path,
+            key="id",
+            text="body",
+            collection="p",
+            progress="off",
+        )
+        done = publish(path, tmp_path / "third", parts="words", cdn=True, leave_out=["paid"])
+        assert done.notices[0] == told.format("paid", "2 rows", "p/1")
 
     @pytest.mark.rest
     def test_rows_without_their_table(self, tickets, tmp_path):

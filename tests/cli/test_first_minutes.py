@@ -427,6 +427,8 @@ MISTAKES = [
     (["search", "x", "--b", "2"], 2, "--b must be"),
     (["search", " "], 2, "blank"),
     (["search", "x", "--metadata", "year>=2020"], 2, """write 'year={"$gte": 2020}'"""),
+    (["search", "x", "--metadata", "day > 2024-06-01"], 2, """write 'day={"$gt": "2024-06-01"}'"""),
+    (["search", "x", "--metadata", "status!=open"], 2, """write 'status={"$ne": "open"}'"""),
     (["search", "x", "--metadata", "year!=2020"], 2, """write 'year={"$ne": 2020}'"""),
     (["search", "x", "--model", "other"], 1, "you passed --model other"),
     (["search", "x", "--db", "nope.duckdb"], 1, "sqlrag build FOLDER -o nope.duckdb"),
