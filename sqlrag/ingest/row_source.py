@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:\(|(?:SELECT|FROM|WITH|VALUES)\s)", re.IGNORECASE)
 
+_READ_IN_SQL = re.compile(r"\b(?:(?:FROM|JOIN)\s+|read_\w+\s*\(\s*\[?\s*)'([^']+)'", re.IGNORECASE)
+
 READERS = {
     "read_parquet": (".parquet", ".pq"),
     "read_csv": (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst"),
@@ -46,6 +48,11 @@ _UNSUPPORTED = re.compile(r"\b(BLOB|UNION|GEOMETRY|VARIANT|AGGREGATE_STATE)\b")
 
 # What Arrow has no exact type for, where a connection is not set to name DuckDB's own.
 _NOT_IN_ARROW = re.compile(r"U?HUGEINT|BIGNUM|VARINT|BIT|UUID|TIME_NS|TIME WITH TIME ZONE|JSON|ENUM\(.*\)")
+
+# The types of numbers and times, whose greatest value can be that of the last change.
+_GROWS = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|DECIMAL.*|FLOAT|DOUBLE|DATE|TIMESTAMP[^\[]*")
+
+_ISO_TIME = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?)?"
 
 _MEMORY = "1GB"
 
@@ -92,6 +99,13 @@ class Definition:
             return self.text, *(field[1] for field in _fields(self.text) if field[1])
         except ValueError:  # a column whose name is no template
             return (self.text,)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, or the database, that the rows are read from, as far as the definition names them."""
+        if self.kind == "query":
+            return (self.database,) if self.database else tuple(_READ_IN_SQL.findall(self.source[0]))
+        return self.source if self.kind == "files" else ()
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it is stored."""
@@ -225,6 +239,9 @@ class Staging:
                 now = next((one[1] for one in described if one[0].casefold() == column.casefold()), kind)
                 if now == kind:
                     later = f"{identifier(column)} >= {quoted(least)}"
+                    if kind == "VARCHAR":
+                        name = identifier(column)
+                        later = f"coalesce({_time_of(name)} >= TRY_CAST({quoted(least)} AS TIMESTAMP), {name} IS NOT NULL)"
                     # Within a function: DuckDB 1.3 lets Arrow compare, to which NaN is not the greatest.
                     rows = f"FROM ({rows}\n) AS r WHERE {f'coalesce({later}, false)' if of_arrow else later}"
                 else:
@@ -657,8 +674,35 @@ class Staging:
         """Return the greatest value of a column as text, of numbers and times the greatest that is finite."""
         name = identifier(column)
         finite = f"FILTER (isfinite({name}))" if may_be_infinite(self.types[column]) else ""
+        if self.types[column] == "VARCHAR":  # the order of texts is not that of time
+            name = _time_of(name)
         found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
+
+    def growing(self, name: str) -> tuple[str, list[str]]:
+        """Return the column of ``since`` by its name, and notes on it; raise InputError for a type that has no order.
+
+        A text is compared as the time that it says, and read by each run where it says none.
+        """
+        column = self.named("since", name)
+        kind = self.types[column]
+        if kind != "VARCHAR":
+            if _GROWS.fullmatch(kind) is None:
+                raise InputError(
+                    f"The column {column!r} (since) is {kind}. Name one that grows with every change: of numbers, dates "
+                    "or timestamps."
+                )
+            return column, []
+        text, key = identifier(column), identifier(self.key)
+        others = self.con.execute(
+            f"SELECT count(*) OVER (), {text} FROM source WHERE {text} IS NOT NULL AND {_time_of(text)} IS NULL "  # noqa: S608 - quoted
+            f"ORDER BY {key} LIMIT 1"
+        ).fetchall()
+        return column, [
+            f"The column {column} (since) is text. Values that are not as 2024-12-31 or 2024-12-31 23:59:59, such as "
+            f"{shown(first)} ({counted(count, 'row')}), are read by every run."
+            for count, first in others
+        ]
 
     def some_texts(self) -> list[str]:
         """Return the checksums of some texts, the same ones of the same rows in any order."""
@@ -705,6 +749,11 @@ class Staging:
 def _column(name: str) -> str:
     """Return a column of the source in a statement where that is "s"."""
     return f"s.{identifier(name)}"
+
+
+def _time_of(column: str) -> str:
+    """Return the time that a text column says in ISO 8601, NULL where it is of another form or zone than UTC."""
+    return f"CASE WHEN regexp_full_match({column}, {quoted(_ISO_TIME)}) THEN TRY_CAST({column} AS TIMESTAMP) END"
 
 
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")

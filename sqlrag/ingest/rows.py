@@ -292,9 +292,10 @@ def update_rows(
         Remove rows that the source has no more, and those that have lost their text. False: the report counts the
         former as ``missing``.
     since
-        A column that grows with every change, such as ``updated_at``: only rows whose value is the greatest finite one
-        of the last run with this option, or greater, are read; all at the first run, and where the column is of another
-        type than then. Rows that are gone are not noticed then.
+        A column that grows with every change, such as ``updated_at``, of numbers, dates or timestamps: only rows whose
+        value is the greatest finite one of the last run with this option, or greater, are read; all at the first run,
+        and where the column is of another type than then. A column of text is compared by the times of ISO 8601 in it;
+        rows with other values are read by every run. Rows that are gone are not noticed then.
     force
         Also where more than half of the rows that the file has of the source are not in it any more.
     embedder
@@ -499,7 +500,9 @@ class _RowUpdate(Update):
         collection = run.collection
         self._columns = staging.columns
         if options.since is not None:
-            options = replace(options, since=staging.named("since", options.since))
+            column, notes = staging.growing(options.since)
+            options = replace(options, since=column)
+            report.warnings += notes
         with run.timed("find"):
             con = self.database.cursor()
             before = row_tables.sources(con)
@@ -507,8 +510,19 @@ class _RowUpdate(Update):
             source = before.get(collection)
             if source is not None and not options.is_named:
                 _refuse_another_file(Definition.of(source), definition, collection)
-            if source is None and not options.is_named:
-                _refuse_moved(con, before.values(), staging, definition, collection)
+            if source is None and (moved := _moved(con, before.values(), staging, collection)):
+                old, places = moved
+                if not options.is_named:
+                    raise InputError(
+                        f"These rows are in the file as {old!r}, read from {places}, which is not there any more. If "
+                        f"that file was moved, name its collection: collection={old!r}; to have both, "
+                        f"collection={collection!r}."
+                    )
+                report.warnings.append(
+                    f"These rows are in the file as {old!r} too, read from {places}, which is not there any more. If "
+                    "that file was moved, delete those: "
+                    f"delete_documents({os.fspath(self.database.path)!r}, collection={old!r})"
+                )
             mime = ROW_MARKDOWN if definition.markdown else ROW
             with con.cursor() as reader:
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging))
@@ -776,29 +790,20 @@ def _refuse_another_file(stored: Definition, wanted: Definition, collection: str
         )
 
 
-def _refuse_moved(
-    con: duckdb.DuckDBPyConnection,
-    stored: Iterable[RowSource],
-    staging: Staging,
-    wanted: Definition,
-    collection: str,
-) -> None:
-    """Raise InputError where most rows are stored as those of a file that is gone: it was moved to this name."""
+def _moved(
+    con: duckdb.DuckDBPyConnection, stored: Iterable[RowSource], staging: Staging, collection: str
+) -> tuple[str, str] | None:
+    """Return the collection, and the files, of which most of these rows are stored where those files are gone."""
     for source in stored:
-        old = Definition.of(source)
-        if {old.kind, wanted.kind} != {"files"} or any(
-            glob.has_magic(name) or Path(name).exists() for name in old.source
-        ):
+        paths = Definition.of(source).paths
+        if not paths or any(glob.has_magic(name) or Path(name).exists() for name in paths):
             continue
         texts = staging.some_texts()
         given = {"prefix": f"{source.collection}/", "checksums": texts}
         (same,) = con.execute(read_sql("rows/same_texts"), given).fetchall()[0]
         if same * 2 > len(texts):
-            raise InputError(
-                f"These rows are in the file as {source.collection!r}, read from {', '.join(old.source)}, which is not "
-                f"there any more. If that file was moved, name its collection: collection={source.collection!r}; to "
-                f"have both, collection={collection!r}."
-            )
+            return source.collection, ", ".join(paths)
+    return None
 
 
 def _refuse_renamed(con: duckdb.DuckDBPyConnection, source: RowSource, staging: Staging) -> None:

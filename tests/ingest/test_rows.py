@@ -584,6 +584,56 @@ class TestUpdates:
         assert report.files == 31
         assert "The column id is VARCHAR now, not BIGINT: all rows were read (since)." in report.warnings
 
+    @pytest.mark.parametrize("kind", ["csv", "query", "frame"])
+    def test_since_of_a_text_column_skips_no_row(self, tmp_path, kind):
+        kb, path = tmp_path / "k.duckdb", tmp_path / "t.csv"
+
+        def rows(*days):
+            table = f"SELECT unnest(range({len(days)})) AS id, 'body ' || id AS body, unnest({list(days)}::VARCHAR[]) AS day"
+            write(path, table)
+            return {"csv": path, "query": f"FROM read_csv('{path}')", "frame": duckdb.sql(table).to_arrow_table()}[kind]
+
+        def later(*days, **given):
+            source = rows(*days)
+            return update(kb, since="day", collection="t", source=source if kind == "frame" else None)
+
+        days = ["2024-05-01", "27.06.2024", "2024-05-02 10:00:00"]
+        build(rows(*days), kb, title=None, collection="t")
+        first = later(*days)
+        assert first.files == 3
+        assert any(
+            "day (since) is text" in note and "such as '27.06.2024' (1 row), are read by every run" in note
+            for note in first.warnings
+        )
+        days += ["2024-05-02T11:00:00Z", "07.01.2025", "2024-05-01 23:00", ""]
+        report = later(*days)
+        assert report.files == 5 - (kind != "frame")  # those before the mark, and an empty cell, are not read
+        assert report.added == report.files - 2
+        assert later(*days).files == 4 - (kind != "frame")
+        days += ["2024-12-24"]
+        assert later(*days).added == 1
+        assert any("07.01.2025" in note or "27.06.2024" in note for note in later(*days).warnings)
+
+    def test_since_of_a_column_of_dates_with_one_wrong_value(self, tmp_path):
+        kb, path = tmp_path / "k.duckdb", tmp_path / "t.csv"
+        path.write_text("id,body,day\n1,a,2024-05-01\n2,b,2024-05-02\n")
+        build(path, kb, title=None)
+        assert update(kb, since="day").files == 2
+        path.write_text("id,body,day\n1,a,2024-05-01\n2,b,2024-05-02\n3,c,unknown\n")
+        assert update(kb, since="day").added == 1
+        path.write_text("id,body,day\n1,a,2024-05-01\n2,b,2024-05-02\n3,c,unknown\n4,d,2024-06-01\n")
+        report = update(kb, since="day")
+        assert (report.files, report.added) == (3, 1)
+        path.write_text("id,body,day\n1,a,2024-05-01\n2,b,2024-05-02\n4,d,2024-06-01\n5,e,2024-06-02\n")
+        assert update(kb, since="day").added == 1
+
+    def test_since_is_of_a_type_that_grows(self, tmp_path):
+        kb = tmp_path / "k.duckdb"
+        build("SELECT 1 AS id, 'a' AS body, uuid() AS u, true AS b, ['x'] AS l", kb, title=None, collection="t")
+        for column in "ubl":
+            with pytest.raises(InputError, match=rf"'{column}' \(since\) is .*of numbers, dates or timestamps"):
+                update(kb, since=column)
+
     @pytest.mark.slow
     def test_a_failed_row_is_read_again(self, kb, tickets):
         self.change(
@@ -854,7 +904,32 @@ class TestUpdates:
         assert counts(build(new, kb, title=None, collection="tickets")) == {"added": 1, "unchanged": 300}
         assert counts(update(kb, collection="tickets")) == {"unchanged": 301}
         new.rename(old)
-        assert counts(build(old, kb, title=None, collection="both")) == {"added": 301}
+        both = build(old, kb, title=None, collection="both")
+        assert counts(both) == {"added": 301}
+        (note,) = both.warnings
+        assert re.search(r"as 'tickets' too, read from .* delete those: delete_documents\(.*collection='tickets'", note)
+
+    @pytest.mark.parametrize("before", ["FROM '{}'", "FROM read_csv('{}', header = true)", "database"])
+    @pytest.mark.parametrize("after", ["file", "query"])
+    def test_a_table_that_a_query_read_is_not_indexed_twice(self, tmp_path, before, after):
+        kb, old, new, other = (tmp_path / name for name in ("k.duckdb", "old.csv", "new.csv", "t.duckdb"))
+        write(old, "SELECT i AS id, 'body ' || i AS body FROM range(300) AS t (i)")
+        if before == "database":
+            with duckdb.connect(str(other)) as con:
+                con.execute(f"CREATE TABLE t AS FROM '{old}'")
+            build("FROM t", kb, title=None, collection="a", database=other)
+            other.unlink()
+        else:
+            build(before.format(old), kb, title=None, collection="a")
+            assert build(f"FROM '{old}'", kb, title=None, collection="both").warnings == []  # it is there
+            sqlrag.delete_documents(kb, collection="both")
+        old.rename(new)
+        if after == "file":
+            with pytest.raises(InputError, match="are in the file as 'a', read from .* name its collection"):
+                build(new, kb, title=None)
+        else:
+            (note,) = build(f"FROM '{new}'", kb, title=None, collection="b").warnings
+            assert "These rows are in the file as 'a' too" in note
 
     @pytest.mark.slow
     def test_a_query_reads_relative_paths_from_the_current_folder(self, tmp_path, monkeypatch):
