@@ -240,8 +240,8 @@ class Staging:
                 if now == kind:
                     later = f"{identifier(column)} >= {quoted(least)}"
                     if kind == "VARCHAR":
-                        name = identifier(column)
-                        later = f"coalesce({_time_of(name)} >= TRY_CAST({quoted(least)} AS TIMESTAMP), {name} IS NOT NULL)"
+                        name, mark = identifier(column), f"TRY_CAST({quoted(least)} AS TIMESTAMP)"
+                        later = f"coalesce({_time_of(name)} >= {mark}, {name} IS NOT NULL)"
                     # Within a function: DuckDB 1.3 lets Arrow compare, to which NaN is not the greatest.
                     rows = f"FROM ({rows}\n) AS r WHERE {f'coalesce({later}, false)' if of_arrow else later}"
                 else:
@@ -689,8 +689,8 @@ class Staging:
         if kind != "VARCHAR":
             if _GROWS.fullmatch(kind) is None:
                 raise InputError(
-                    f"The column {column!r} (since) is {kind}. Name one that grows with every change: of numbers, dates "
-                    "or timestamps."
+                    f"The column {column!r} (since) is {kind}. Name one that grows with every change: of numbers, "
+                    "dates or timestamps."
                 )
             return column, []
         text, key = identifier(column), identifier(self.key)

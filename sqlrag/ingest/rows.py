@@ -510,7 +510,7 @@ class _RowUpdate(Update):
             source = before.get(collection)
             if source is not None and not options.is_named:
                 _refuse_another_file(Definition.of(source), definition, collection)
-            if source is None and (moved := _moved(con, before.values(), staging, collection)):
+            if source is None and (moved := _moved(con, before.values(), staging)):
                 old, places = moved
                 if not options.is_named:
                     raise InputError(
@@ -790,9 +790,7 @@ def _refuse_another_file(stored: Definition, wanted: Definition, collection: str
         )
 
 
-def _moved(
-    con: duckdb.DuckDBPyConnection, stored: Iterable[RowSource], staging: Staging, collection: str
-) -> tuple[str, str] | None:
+def _moved(con: duckdb.DuckDBPyConnection, stored: Iterable[RowSource], staging: Staging) -> tuple[str, str] | None:
     """Return the collection, and the files, of which most of these rows are stored where those files are gone."""
     for source in stored:
         paths = Definition.of(source).paths

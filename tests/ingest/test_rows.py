@@ -589,7 +589,8 @@ class TestUpdates:
         kb, path = tmp_path / "k.duckdb", tmp_path / "t.csv"
 
         def rows(*days):
-            table = f"SELECT unnest(range({len(days)})) AS id, 'body ' || id AS body, unnest({list(days)}::VARCHAR[]) AS day"
+            columns = f"unnest(range({len(days)})) AS id, unnest({list(days)}::VARCHAR[]) AS day"
+            table = f"SELECT *, 'body ' || id AS body FROM (SELECT {columns})"
             write(path, table)
             return {"csv": path, "query": f"FROM read_csv('{path}')", "frame": duckdb.sql(table).to_arrow_table()}[kind]
 
@@ -925,7 +926,7 @@ class TestUpdates:
             sqlrag.delete_documents(kb, collection="both")
         old.rename(new)
         if after == "file":
-            with pytest.raises(InputError, match="are in the file as 'a', read from .* name its collection"):
+            with pytest.raises(InputError, match=r"are in the file as 'a', read from .* name its collection"):
                 build(new, kb, title=None)
         else:
             (note,) = build(f"FROM '{new}'", kb, title=None, collection="b").warnings
