@@ -147,7 +147,7 @@ def build_prompt(
     ([[7, 26]], 'Open the red valve.')
     """
     arguments.texts(template=template, system=system)
-    items = joined(arguments.items("contexts", contexts, "what a query returned"))
+    items = joined(arguments.items("contexts", contexts, "what a query returned, or .contexts of fit_context"))
     return prompt_of(question, contexts_of(items), template, system)
 
 

@@ -452,7 +452,7 @@ def _file(place: Path) -> Iterator[_Finding]:
         return
     except StoreLockedError as error:
         remedy = f"Let process {error.pid} end, or wait: --wait 60" if error.pid else "Wait for it: --wait 60"
-        yield _Finding(topic, "broken", str(error), remedy)
+        yield _Finding(topic, "broken", str(error).partition(". Wait until")[0].removesuffix("."), remedy)
         return
     except SqlragError as error:
         of_bytes = "damaged" in str(error) and "the log beside it" not in str(error)

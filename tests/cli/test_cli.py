@@ -573,6 +573,9 @@ def test_a_locked_file_is_named_with_the_process_that_holds_it(kb, folder, tmp_p
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline().strip() == b"open"
         check_failure(sqlrag_process("info", path), str(path), f"process {holder.pid}", "try again")
+        told = sqlrag_process("doctor", path).stdout
+        assert f"Let process {holder.pid} end, or wait: --wait 60" in told
+        assert "wait_seconds" not in told
         output = ["-o", path, "--overwrite", *HASHING]
         check_failure(sqlrag_process("prepare-embeddings", folder, *output), str(path), f"process {holder.pid}")
         holder.stdin.close()
