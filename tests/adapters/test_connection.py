@@ -367,6 +367,7 @@ class TestConnect:
             threading.Timer(0.3, other.stdin.close).start()
             sqlrag.connect(kb, wait_seconds=30).close()
 
+    @pytest.mark.slow
     def test_it_reads_only_unless_writing_is_asked_for(self, kb):
         with sqlrag.connect(kb) as con, pytest.raises(duckdb.Error, match="read-only"):
             con.execute("CREATE TABLE t (i INTEGER)")
@@ -602,6 +603,7 @@ class TestRegister:
                     with pytest.raises(InputError):
                         check_name(f"kb_{macro.removesuffix(f'_{function}')}", connection._NAMES)
 
+    @pytest.mark.slow
     def test_another_file_by_the_name_is_refused(self, kb, made):
         with duckdb.connect() as con:
             sqlrag.register(con, kb)

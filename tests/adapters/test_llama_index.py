@@ -127,6 +127,7 @@ def index(tmp_path_factory):
 
 
 class TestNodes:
+    @pytest.mark.slow
     def test_nodes_come_back_as_they_were(self, vectors, nodes):
         nodes[0].relationships[NodeRelationship.NEXT] = nodes[1].as_related_node_info()
         nodes[1].excluded_embed_metadata_keys = ["year"]
@@ -161,6 +162,7 @@ class TestNodes:
             assert one.get_content() == before.get_content()
         assert vectors.get_nodes(["i1"])[0].index_id == "other"
 
+    @pytest.mark.slow
     def test_the_file_is_a_store_for_every_other_surface(self, vectors, nodes):
         vectors.add(nodes)
         assert check(vectors.path) == []
@@ -438,6 +440,7 @@ class TestQueries:
         with pytest.raises(InputError, match="Pass the path"):
             SqlragVectorStore()
 
+    @pytest.mark.slow
     def test_a_vector_of_numpy(self, kb):
         for mode in ("default", "hybrid", "mmr"):
             query = asked("alpha", mode=VectorStoreQueryMode(mode))

@@ -210,6 +210,7 @@ class TestCompact:
             assert estimate_tokens(text.partition("\n\nNote: ")[0]) <= 2000
             assert not [head for head, _, _ in shown if "None" in head or "null" in head]
 
+    @pytest.mark.slow
     def test_fault_U13_long_passages_share_the_room_and_the_reply_says_what_was_cut(self, tmp_path):
         pages = {f"page{n}_md": f"# Page {n}\n\nmango " + f"word{n} " * (40 if n == 0 else 900) for n in range(5)}
         kb = build(tmp_path, options={"chunk_size": 2000}, **pages)
@@ -224,6 +225,7 @@ class TestCompact:
                 re.search(r"^page\d\.md#0 is cut after [\d,]+ of [\d,]+ characters; read it", note) for note in notes
             )
 
+    @pytest.mark.slow
     def test_fault_U13_what_is_around_a_passage_and_a_document_in_parts(self, handbook):
         row = sqlrag.lexical_query("neighbours section context", handbook, top_k=1)[0]
         (whole,) = sqlrag.get_source_documents([row["node_id"]], handbook)
@@ -249,6 +251,7 @@ class TestCompact:
         (none,) = ask(in_process(handbook), ("read", {"id": "none.md"}))
         assert "no passage and no document 'none.md'" in failure(none)
 
+    @pytest.mark.slow
     def test_sources_lists_every_document_page_by_page(self, tmp_path, monkeypatch):
         kb = build(tmp_path, **{f"p{n}_md": f"---\ntitle: Page {n}\ntags: [t{n % 2}]\n---\ntext {n}" for n in range(7)})
         monkeypatch.setattr(tools, "MOST_DOCUMENTS", 3)
@@ -317,6 +320,7 @@ class TestTools:
             assert "`" not in field["description"]
             assert ":func:" not in field["description"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("make", [in_process, by_stdio], ids=["in process", "stdio"])
     def test_results_are_those_of_python(self, kb, make):
         asked = [
@@ -380,6 +384,7 @@ class TestTools:
 class TestSeveral:
     """Several files of one server, each by its name."""
 
+    @pytest.mark.slow
     def test_a_call_names_its_file(self, kb, tmp_path):
         other = build(tmp_path, owl_md="# Owl\n\nAn owl hunts a mango at night.")
         files = {"fruit": kb, "birds": other}
@@ -470,6 +475,7 @@ class TestSourceDocuments:
             assert (row["start"], row["end"]) == (0, row["characters"]) == (0, len(document["text"]))
         assert given(result)["notices"] == []
 
+    @pytest.mark.slow
     def test_a_long_one_comes_in_parts(self, tmp_path):
         text = "".join(f"line {n}\n" for n in range(9000))
         kb = build(tmp_path, long_txt=text, short_txt="mango\n")

@@ -66,6 +66,7 @@ def test_a_notebook_shows_a_report_as_a_terminal_does(tmp_path):
 
 
 class TestIPython:
+    @pytest.mark.slow
     def test_a_cell_of_sql_and_a_question_give_data_frames(self, shell, kb):
         con = run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb")
         frame = run(shell, "%%sql\nSELECT node_id, similarity(text, 'battery') AS s FROM documents ORDER BY ALL")
@@ -218,6 +219,7 @@ class TestIPython:
         assert run(shell, "f('local')").loc[0, "asked"] == "local"
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("option", "value", "found"),
         [
@@ -252,6 +254,7 @@ class TestIPython:
         assert frame.equals(run(shell, f"%%sql\nFROM search('late delivery', {option})"))
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("option", "value", "found"),
         [

@@ -150,6 +150,7 @@ class TestColumns:
         assert b"ann.secret" in (tmp_path / "site" / "metadata.json").read_bytes()
         assert publish(tickets, tmp_path / "pages", parts="words", cdn=True, collection="default").notices == []
 
+    @pytest.mark.slow
     def test_those_that_are_left_out_are_nowhere(self, tickets, tmp_path):
         done = publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=["Mail", "author"])
         assert done.notices == ["Columns of tables that are published: id; see leave_out."]

@@ -103,6 +103,7 @@ class TestRoutes:
         assert answer["results"] == json.loads(json.dumps(list(expected)))
         assert answer["notices"] == expected.notices
 
+    @pytest.mark.slow
     def test_answers_have_the_fields_of_their_models(self, client):
         schemas = client.get("/openapi.json").json()["components"]["schemas"]
         row = client.post("/lexical_query", json={"query_text": "duck", "include_source_docs": True}).json()["results"][
@@ -457,6 +458,7 @@ class TestAnswers:
             assert "HTTP 401" in answer.json()["detail"]
             assert "event: error" in client.post("/answer", json={**sent, "stream": True}).text
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("fault", "status", "text", "told"),
         [
@@ -577,6 +579,7 @@ def test_health_of_a_file_that_is_gone_or_damaged(file, tmp_path):
             assert str(tmp_path) not in answer.text
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_while_it_is_open(file):
     with client_of(file, idle_seconds=60.0) as client:
         assert client.get("/health").status_code == 200

@@ -165,6 +165,7 @@ def test_what_python_and_json_lack_is_text(tmp_path):
     assert strict(line["source_doc"])["row"]["x"] == "NaN"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [2**53 - 1, 2**53, -(2**60)])
 def test_a_great_key_is_exact(key, tmp_path):
     kb = tmp_path / "kb.duckdb"

@@ -342,6 +342,7 @@ class TestArguments:
         row = {"text": "x", "score": np.float32(0.5), "page": np.int64(3), "i_start": np.int64(1), "i_end": np.int64(2)}
         json.dumps(build_prompt("q", [{**row, "heading_path": np.array(["A"])}]).sources)
 
+    @pytest.mark.slow
     def test_lone_surrogates_in_question_and_contexts(self, tmp_path):
         kb = build(tmp_path, pump_md="# Pump\n\nOpen the red valve first.\n")
         for more in ({"compress": True}, {"rerank": "cosine"}, {"compress": CompressPolicy(stemmer="none")}):

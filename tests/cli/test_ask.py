@@ -76,6 +76,7 @@ class TestAsk:
         ((number, answer),) = [(row["number"], row["answer"]) for row in csv.DictReader(io.StringIO(done.stdout))]
         assert (number, answer[:26]) == ("", "Nothing was found for this")
 
+    @pytest.mark.slow
     def test_a_name_is_one_line(self, tmp_path):
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "we\nird.md").write_text("# Pump\n\nOpen the red valve.\n", encoding="utf-8")

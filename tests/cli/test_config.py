@@ -340,6 +340,7 @@ def test_a_collection_of_the_name_default_is_one_of_several(tmp_path):
 
 
 class TestInit:
+    @pytest.mark.slow
     def test_what_it_writes_is_read(self, tmp_path):
         assert run("init", "docs", cwd=tmp_path).stderr == "note: docs is not a folder yet.\n"
         (tmp_path / "sqlrag.toml").unlink()
@@ -373,6 +374,7 @@ class TestInit:
         path.write_text(active)
         config.load(path)
 
+    @pytest.mark.slow
     def test_a_folder_that_the_file_has_keeps_its_collection(self, tmp_path):
         write(tmp_path, docs__mango_md="The mango is sweet.", guides__pump_md="A pump has a seal.")
         hashing = ("--provider", "hashing", "--model", "hashing-64")

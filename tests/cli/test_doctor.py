@@ -73,6 +73,7 @@ def test_what_is_not_installed_is_one_line_for_people(home, monkeypatch):
     assert text.count("pip install 'sqlrag-duckdb[NAME]'") == 1
 
 
+@pytest.mark.slow
 def test_the_only_file_here_is_looked_at(home):
     kb = build(home, a_md="mango")
     assert of(findings(), kb.name)[0] == ("ok", "opens; schema 6", "")
@@ -81,6 +82,7 @@ def test_the_only_file_here_is_looked_at(home):
     assert row == ("note", "none is named; here are kb.duckdb, other.duckdb", "sqlrag doctor kb.duckdb")
 
 
+@pytest.mark.slow
 def test_a_file_in_order(home):
     kb = build(home, a_md="mango")
     assert of(findings(kb), str(kb)) == [
@@ -108,6 +110,7 @@ def test_a_folder_that_is_not_there(home):
     assert not [one for one in of(findings("kb.duckdb"), "kb.duckdb") if one[0] == "note"]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_and_the_command_that_mends_it(home):
     kb = build(home, a_md="mango", b_md="lychee")
     with duckdb.connect(str(kb)) as con:

@@ -116,6 +116,7 @@ def test_ask_without_a_model_says_what_to_name(here):
     assert "sqlrag prompt" in words(done)
 
 
+@pytest.mark.slow
 def test_search_is_the_search_of_its_mode(here):
     for mode in ("hybrid", "vector", "lexical"):
         found = json.loads(run("search", "sweet", "mango", "--mode", mode, "-f", "json", "--db", "kb.duckdb").stdout)
@@ -541,6 +542,7 @@ def test_fault_U8_other_verbs_suggest_ours(guess, meant):
     assert f"No such command '{guess}'. Did you mean '{meant}'" in words(done)
 
 
+@pytest.mark.slow
 def test_fault_U8_a_question_needs_no_quotes(here):
     for command in ("hybrid-query", "vector-query", "lexical-query", "prompt"):
         assert (

@@ -64,6 +64,7 @@ def test_rows_are_searched(kb):
     assert line.endswith(",2")
 
 
+@pytest.mark.slow
 def test_options_are_those_of_python(tickets, tmp_path):
     text = ["--text", "subject", "--text", "body"]
     more = ["--metadata", "price", "--collection", "t", "--quiet", *HASHING]

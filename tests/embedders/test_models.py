@@ -95,6 +95,7 @@ def test_the_cache_is_looked_at_and_only_whole_models_count(providers, tmp_path)
     assert ("onnx", BGE) in sqlrag.models().ready
 
 
+@pytest.mark.slow
 def test_no_model_runtime_is_loaded(tmp_path):
     python(
         "import sys, sqlrag\n"

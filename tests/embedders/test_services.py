@@ -257,6 +257,7 @@ class TestOneServer:
         assert KEY not in caplog.text
         assert KEY not in repr(model) + repr(vars(model)).replace(repr(model._key), "")
 
+    @pytest.mark.slow
     def test_case_L4_the_key_is_sent_and_not_stored(self, server, address, provider, tmp_path, monkeypatch):
         server.faults = [wants(server, KEY)]
         write(tmp_path / "docs", a_md="alpha", b_md="beta")

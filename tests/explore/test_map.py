@@ -170,6 +170,7 @@ class TestMap:
         sqlrag.reembed(path, "hashing-16", provider="hashing", verbose=False)
         assert rows(path, "FROM corpus_map") == rows(path, "FROM map_status") == []
 
+    @pytest.mark.slow
     def test_documents_that_change_while_it_is_drawn_and_damaged_vectors_are_not_on_it(self, path, monkeypatch):
         from sqlrag.explore import map as map_module
         from sqlrag.explore.map import _clusters

@@ -214,6 +214,7 @@ def test_the_json_is_put_in_place_last(small, tmp_path, monkeypatch):
     assert names == ["vectors-a.faiss", "metadata-a.json"]
 
 
+@pytest.mark.slow
 def test_files_of_another_kind_are_not_replaced(small, tmp_path):
     (tmp_path / "metadata-a.json").write_text('{"name": "mine"}', "utf-8")
     with pytest.raises(FormatError, match="is not a JSON file of a FAISS index"):

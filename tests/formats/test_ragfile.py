@@ -182,6 +182,7 @@ def test_files_of_other_writers_are_read(tmp_path, order, precision, padding):
 # Round trips.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "order", "padding"), CHOICES[:3])
 def test_S1_6_a_store_comes_back_as_it_was(kb, tmp_path, precision, order, padding):
     path, again = tmp_path / "kb.ragfile", tmp_path / "again.duckdb"
@@ -281,6 +282,7 @@ def test_whole_documents_are_chosen_by_filters(kb, tmp_path):
         assert file.search_keyword("oven") == []
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_replaced_by_chance(kb, exported, tmp_path):
     path = tmp_path / "kb.ragfile"
     path.write_bytes(exported.read_bytes())
@@ -685,6 +687,7 @@ def check_searches(path):
 
 
 class TestWrongArguments:
+    @pytest.mark.slow
     @pytest.mark.parametrize("wrong", [None, 0, 1.5, b"x", [], {}, True])
     def test_of_a_reader(self, tmp_path, wrong):
         path = export_ragfile(build(tmp_path, a_md="alpha"), tmp_path / "kb.ragfile").path

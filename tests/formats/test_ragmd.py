@@ -78,6 +78,7 @@ def test_a_store_comes_back_the_same(request, name, tmp_path):
     assert (tmp_path / "a.ragmd").read_bytes() == (tmp_path / "again.ragmd").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_conformance_corpus_comes_back_the_same(tmp_path):
     store = prepare_embeddings(ROOT / "data" / "conformance" / "corpus", tmp_path / "a.duckdb", **HASHING).path
     export_ragmd(store, tmp_path / "a.ragmd")
@@ -99,6 +100,7 @@ def test_case_I9_the_import_answers_as_the_original(handbook, tmp_path):
                 assert found == again, (mode, question)
 
 
+@pytest.mark.slow
 def test_case_I9_metadata_keep_their_types(tmp_path):
     front = "---\nyear: 2024\nday: 2024-05-01\nratio: 1.0\nflag: true\nnone: null\ncontent: plain\n---\n# T\n\nduck\n"
     store = build(tmp_path, a_md=front, b_md="---\ncontent: {chunk-0: x, b: [1, 2.5]}\n---\npond\n")
@@ -529,6 +531,7 @@ def test_ivf_flat_is_read(tmp_path):
     assert rows_vectors(contents).tobytes() == vectors.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", ["PQ4x4", "HNSW8"])
 def test_S0_07_other_indexes_are_refused_with_a_reason(tmp_path, factory):
     index = faiss.index_factory(8, factory)

@@ -96,6 +96,7 @@ def test_it_saves_what_it_loaded(path, tmp_path):
     assert (tmp_path / "own.ragmd").read_bytes() == path.read_bytes() == (tmp_path / "other.ragmd").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_model_has_to_be_that_of_the_file(path, tmp_path):
     with pytest.raises(ModelMismatchError, match="64 dimensions"):
         ask(SingleFileRAGService("hashing", "hashing-32", path), "x")

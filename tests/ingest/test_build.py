@@ -59,6 +59,7 @@ def metadata_of(path):
 
 
 class TestReport:
+    @pytest.mark.slow
     def test_counts_failures_and_skipped_files(self, tmp_path):
         root = write(
             tmp_path / "docs",
@@ -228,6 +229,7 @@ class TestMetadata:
 
 
 class TestChunks:
+    @pytest.mark.slow
     def test_every_chunk_is_an_exact_slice_and_what_is_embedded_begins_with_the_headings(self, tmp_path):
         model = Recorder()
         text = "---\ntitle: F\n---\nintro 👩‍💻 é\r\n\r\n# One\n\n" + "word " * 300 + "\n\n## Two\n\nlast ß"
@@ -359,6 +361,7 @@ class TestOptions:
         assert "secret-key" not in str(caught.value)
         assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
+    @pytest.mark.slow
     def test_dates_by_which_filters_do_not_compare_are_named(self, tmp_path):
         page = "---\ndate: '{}'\nversion: '1.10.2'\n---\nmango".format
         odd = {f"odd{number}_md": page(date) for number, date in enumerate(("3.2.2025", "2025/02/03", "Feb 3, 2025"))}
@@ -400,6 +403,7 @@ class TestOptions:
 
 
 class TestProvider:
+    @pytest.mark.slow
     @pytest.mark.parametrize("batch", [1, 2048])
     @pytest.mark.parametrize("model", [Recorder(fails=lambda text: "poison" in text), NotANumber()])
     def test_case_F2_one_poisoned_text_fails_its_own_document_alone(self, tmp_path, monkeypatch, batch, model):
@@ -582,6 +586,7 @@ class TestWholeOrNotAtAll:
         build(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "kb.duckdb"]
 
+    @pytest.mark.slow
     def test_an_error_in_the_middle_leaves_the_old_file(self, tmp_path, monkeypatch):
         path = build(tmp_path, a_md="alpha")
         before = path.read_bytes()

@@ -638,6 +638,7 @@ class TestSegments:
 class TestShortTexts:
     """A short plain text of ASCII is one chunk without counting; the chunks are those that counting gives."""
 
+    @pytest.mark.slow
     @given(
         text=st.text("ab .\n\té!", max_size=70),
         title=st.text("ab é", max_size=25),

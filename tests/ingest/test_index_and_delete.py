@@ -105,6 +105,7 @@ class TestDelete:
         assert rows(path, "SELECT DISTINCT doc_id FROM documents ORDER BY 1") == [(doc_id,) for doc_id in left]
         assert sound(path)
 
+    @pytest.mark.slow
     def test_nothing_of_a_deleted_document_is_left(self, tmp_path):
         path = build(tmp_path, **FILES)
         report = delete_documents(path, doc_ids="b.md")
@@ -168,6 +169,7 @@ class TestDelete:
         assert delete_documents(path, doc_ids="it's.md").deleted == ["it's.md"]
         assert sound(path)
 
+    @pytest.mark.slow
     def test_case_A13_delete_one_of_two_files_of_a_name(self, tmp_path, monkeypatch):
         path = build(tmp_path, a__README_md="mango", b__README_md="lychee")
         monkeypatch.chdir(tmp_path / "docs" / "a")
@@ -241,6 +243,7 @@ class TestCasesOfUpdating:
             ("FLOAT[64]",)
         ]
 
+    @pytest.mark.slow
     def test_case_E1_an_update_is_searchable_at_once(self, tmp_path):
         path = build(tmp_path, a_md="lion")
         write(tmp_path / "docs", b_md="zebra")
@@ -265,6 +268,7 @@ class Liar(HashingEmbedder):
 
 
 class TestIndex:
+    @pytest.mark.slow
     def test_chunks_are_embedded_with_the_files_model_and_found_at_once(self, tmp_path):
         path, model = build(tmp_path, a_md="alpha"), Recorder()
         chunks = [
@@ -361,6 +365,7 @@ class TestIndex:
 
 
 class TestLog:
+    @pytest.mark.slow
     def test_every_run_has_a_row(self, tmp_path):
         path = build(tmp_path, a_md="# A\n\nalpha", b_md="beta", c_md="", d_png=b"x")
         root = tmp_path / "docs"

@@ -134,6 +134,7 @@ class TestBuild:
         assert interrupted(folder, after=0, error=error) == (told, [])
         assert names(folder) == ["docs"]
 
+    @pytest.mark.slow
     def test_what_was_to_be_overwritten_stays(self, folder):
         build(folder, Stopping())
         before = (folder / "kb.duckdb").read_bytes()
@@ -267,6 +268,7 @@ class TestFile:
         assert said[0].startswith("kb.duckdb.embedded could not be written, so an interruption would lose work: ")
         assert names(folder) == ["docs", "kb.duckdb"]
 
+    @pytest.mark.slow
     def test_two_runs_of_one_output(self, folder):
         """The second one finds the file in use: it neither reads it nor removes it."""
         other = []
@@ -286,6 +288,7 @@ class TestFile:
 
 
 class TestOtherRuns:
+    @pytest.mark.slow
     def test_an_update_uses_it(self, folder):
         build(folder, Stopping())
         for page in (folder / "docs").iterdir():

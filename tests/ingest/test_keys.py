@@ -220,6 +220,7 @@ def test_fault_S15_reembedding_names_the_chunk_and_changes_nothing(tmp_path):
     assert [file.name for file in tmp_path.iterdir() if "building" in file.name] == []
 
 
+@pytest.mark.slow
 def test_fault_S15_two_files_are_not_merged(tmp_path, kb):
     other = build(tmp_path, "other.duckdb", folder="others", c_md="cherry")
     add(other, thief())

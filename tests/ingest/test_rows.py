@@ -214,6 +214,7 @@ class TestTexts:
         found = sqlrag.lexical_query("one", kb)
         assert [row["row_key"] for row in found] == [1]
 
+    @pytest.mark.slow
     def test_a_title_is_no_part_of_the_text(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
         rows = {"id": [1], "subject": pa.array([None], pa.string()), "body": ["Late parcel\n\nIt was wet."]}
@@ -233,6 +234,7 @@ class TestTexts:
         assert all(page[start:end] == text for text, _, start, end in chunks)
         assert sqlrag.lexical_query("moves", kb)[0]["row_key"] == 1
 
+    @pytest.mark.slow
     def test_rechunking_keeps_the_headings(self, tickets, tmp_path):
         docs, kb = tmp_path / "docs", tmp_path / "kb.duckdb"
         docs.mkdir()
@@ -384,6 +386,7 @@ class TestTypes:
         # DuckDB 1.3 takes Arrow's column without a type for integers.
         assert kinds == {"e": "VARCHAR", "n": "INTEGER" if duckdb.__version__.startswith("1.3.") else "VARCHAR"}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("key", "value"),
         [
@@ -449,6 +452,7 @@ class TestTypes:
         with pytest.raises(InputError, match="cannot be named rowid"):
             build(pa.table({"id": [1], "body": ["a"], "rowid": [2]}), kb, collection="u", title=None)
 
+    @pytest.mark.slow
     def test_filters_by_type(self, tickets, tmp_path):
         kb = tmp_path / "kb.duckdb"
         build(tickets, kb)
@@ -1331,6 +1335,7 @@ class TestBadInput:
         assert "5,000 of its 5,001 values are " in note
         assert f"{odd!r} is not" in note
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("values", "note", "otherwise"),
         [
@@ -1378,6 +1383,7 @@ class TestBadInput:
         (note,) = build(tmp_path / "*.csv", kb, title=None, collection="t").warnings
         assert "dateformat = '%m/%d/%Y'" in note
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("values", "note", "first"),
         [
@@ -1403,6 +1409,7 @@ class TestBadInput:
             found = read(kb, 'SELECT opened, "a ""closed""" FROM rows_of_t ORDER BY id LIMIT 1')
             assert [tuple(map(str, row)) for row in found] == [("2024-01-01", first)]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("place", [0, 7, 19])
     @pytest.mark.parametrize("odd", ["21.12.2024", "12/21/2024", "21/12/2024", "2024/12/21"])
     def test_a_date_of_another_form_is_named_and_kept_by_the_query_that_helps(self, kb, tmp_path, odd, place):
@@ -1449,6 +1456,7 @@ class TestBadInput:
         query = f"FROM read_csv('{path}', types = {{'at': VARCHAR}})"
         assert build(query, kb, collection="t", title=None).added
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["03/{:02}/2024", "{:02}/03/2024"])
     @pytest.mark.parametrize("proof", ["first", "last"])
     def test_files_of_one_source_are_read_in_one_order_of_dates(self, kb, tmp_path, form, proof):
@@ -1469,6 +1477,7 @@ class TestBadInput:
         days = read(kb, "SELECT CAST(day AS VARCHAR) FROM rows_of_t ORDER BY id")
         assert days == [("2024-03-17",), ("2024-03-18",)]
 
+    @pytest.mark.slow
     def test_a_new_file_makes_the_dates_of_the_others_certain(self, kb, tmp_path):
         (tmp_path / "a.csv").write_text("id,body,day\na,x,03/04/2024\n")
         assert "is read as day, month, year" in build(tmp_path / "*.csv", kb, collection="t", title=None).warnings[0]
@@ -1477,6 +1486,7 @@ class TestBadInput:
         days = read(kb, "SELECT CAST(day AS VARCHAR) FROM rows_of_t ORDER BY id")
         assert days == [("2024-03-04",), ("2024-03-17",)]
 
+    @pytest.mark.slow
     def test_a_new_file_of_uncertain_dates_is_noted(self, kb, tmp_path):
         (tmp_path / "a.csv").write_text("id,body,day\na,x,2024-03-04\n")
         assert build(tmp_path / "*.csv", kb, collection="t", title=None).warnings == []
@@ -1571,6 +1581,7 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"of type DOUBLE.*; cast it in a query\.$"):
             build(frame.assign(id=[1.5, None, 3]), kb, **options)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("blank", ["", "  ", None])
     def test_keys_of_blanks_are_left_out_by_the_remedy(self, tmp_path, blank):
         frame = pd.DataFrame({"id": ["a", "", blank], "body": ["a", "b", "c"]})

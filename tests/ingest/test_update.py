@@ -121,6 +121,7 @@ class TestWhatIsDone:
         assert update(root, path).unchanged == ["a.md", "b.md"]
         assert rows(path, "FROM ingest_failures") == []
 
+    @pytest.mark.slow
     def test_a_file_without_text_any_more_goes_with_prune_only(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         root = tmp_path / "docs"
@@ -225,6 +226,7 @@ class TestCost:
         )
         assert python(code, tmp_path / "docs", path).split() == ["2", "False"]
 
+    @pytest.mark.slow
     def test_only_changed_chunks_are_embedded(self, tmp_path):
         path = build(tmp_path, a_md=pages(20), b_md="beta")
         root, model = tmp_path / "docs", Recorder()
@@ -237,6 +239,7 @@ class TestCost:
         assert (report.embedded, report.embedding_calls, report.reused, report.chunks) == (2, 1, 19, 21)
         assert_as_from_scratch(path, root, tmp_path)
 
+    @pytest.mark.slow
     def test_renaming_and_copying_cost_nothing(self, tmp_path):
         path = build(tmp_path, a_md=pages(3), b_pdf=pdf("one", "", "three"), c_md="# gamma")
         root, model = tmp_path / "docs", Recorder()
@@ -281,6 +284,7 @@ class TestCost:
         assert (report.added, report.removed, report.renamed) == (["a.txt"], ["a.md"], [])
         assert_as_from_scratch(path, tmp_path / "docs", tmp_path)
 
+    @pytest.mark.slow
     def test_vectors_that_a_program_gave_are_not_taken_for_the_models(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with Store(path, read_only=False) as store:
@@ -326,6 +330,7 @@ class TestPrune:
             "b.md", "own.md", "twice:b.md",
         ]  # fmt: skip
 
+    @pytest.mark.slow
     def test_files_that_are_not_read_are_not_gone(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_txt="beta", c_txt="gamma", options={"max_bytes": 100})
         root = tmp_path / "docs"
@@ -391,6 +396,7 @@ class TestPrune:
         shutil.move(root, tmp_path / "around" / "docs")
         assert update(tmp_path / "around", path).added == ["docs/a.md", "docs/b.md"]
 
+    @pytest.mark.slow
     def test_a_name_that_is_stored_in_another_form_is_found_in_two_folders(self, tmp_path):
         decomposed = "u\u0308ber.md"
         for folder, text in (("docs", "alpha"), ("other", "beta")):
@@ -412,6 +418,7 @@ class TestPrune:
         assert update(root, path, prune=True).removed == ["a.md"]
         assert_as_from_scratch(path, root, tmp_path)
 
+    @pytest.mark.slow
     def test_a_folder_that_is_out_of_reach_is_not_taken_for_moved(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta", readme_md="ours")
         (tmp_path / "docs").rename(tmp_path / "elsewhere")
@@ -432,6 +439,7 @@ class TestPrune:
         assert sqlrag.delete_documents(path, folder=tmp_path / "docs").deleted == ["readme.md", "secret.md"]
         assert update(tmp_path / "other", path).added == ["readme.md"]
 
+    @pytest.mark.slow
     def test_a_folder_whose_name_is_stored_in_another_form_is_there(self, tmp_path):
         root = write(tmp_path / "cafe\u0301", a_md="alpha", b_md="beta")
         path = prepare_embeddings(root, tmp_path / "kb.duckdb", **HASHING).path
@@ -483,6 +491,7 @@ class TestPrune:
 
 
 class TestDuplicates:
+    @pytest.mark.slow
     def test_they_are_reported_or_left_out(self, tmp_path):
         root = write(tmp_path / "docs", a_md="same", b_md="same", c_txt="same", d_md="other")
         both = prepare_embeddings(root, tmp_path / "both.duckdb", **HASHING)
@@ -607,6 +616,7 @@ class TestSettings:
         assert 0 < len(report.rechunked) < 3
         assert_as_from_scratch(path, root, tmp_path, chunk_size=8, chunk_unit="chars")
 
+    @pytest.mark.slow
     def test_the_overlap_of_the_file_is_kept_with_its_size(self, tmp_path):
         path = build(tmp_path, a_md="alpha", options={"chunk_size": 100, "chunk_overlap": 3})
         assert update(tmp_path / "docs", path, chunk_size=100).unchanged == ["a.md"]
@@ -935,6 +945,7 @@ class TestPathsBelowTheFolder:
         assert (len(report.unchanged), report.removed) == (1, ["a.md"])
         assert self.paths(kb) == {"sub/b.md": "sub/b.md"}
 
+    @pytest.mark.slow
     def test_fault_S29_two_folders_in_one_collection(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         write(tmp_path / "others", c_md="# C\n\ngamma")
@@ -1073,6 +1084,7 @@ class TestPathsBelowTheFolder:
         write(tmp_path / "others", x_md="# X")
         assert update_embeddings(tmp_path / "others", kb, collection="x", verbose=False).warnings == []
 
+    @pytest.mark.slow
     def test_a_folder_moves_to_a_collection_of_its_own(self, tmp_path, monkeypatch):
         kb = build(tmp_path, **self.FILES)
         docs, notes = (str((tmp_path / name).resolve()) for name in ("docs", "notes"))
@@ -1146,6 +1158,7 @@ class TestPathsBelowTheFolder:
         sqlrag.delete_documents(kb, doc_ids="a.md")
         assert update_embeddings(tmp_path / "docs", kb, verbose=False).added == ["a.md"]
 
+    @pytest.mark.slow
     def test_fault_S29_what_a_program_gave_is_not_the_folders(self, tmp_path):
         kb = build(tmp_path, **self.FILES)
         sqlrag.add_documents({"new.md": b"# N"}, kb)

@@ -40,6 +40,7 @@ def rows(path, statement):
         return con.execute(statement).fetchall()
 
 
+@pytest.mark.slow
 def test_fault_T1_markup_is_no_word_in_any_leg_view_or_snippet(tmp_path):
     path = build(tmp_path, a_md=PAGE, b_md="# P\n\nalpha beta beta\n")
     assert {term for (term,) in rows(path, "SELECT term FROM vocabulary")} == {"alpha", "beta", "p"}
@@ -130,6 +131,7 @@ def test_fault_T22_anchors_are_cut_from_headings(tmp_path):
     assert not lexical_query("x", path)
 
 
+@pytest.mark.slow
 def test_fault_T22_every_piece_of_a_table_has_its_header_row(tmp_path):
     path = build(tmp_path, a_md=TABLE)
     pieces = rows(path, "SELECT text, visible(text, shown) FROM documents ORDER BY chunk_index")

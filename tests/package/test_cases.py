@@ -85,6 +85,7 @@ class TestIngest:
         assert found(path, "chapter pump") == {"a.txt"}
         assert ids(vector_query("chapter pump", path))[0] == "a.txt#0"
 
+    @pytest.mark.slow
     def test_case_A8_line_ends_make_no_difference(self, tmp_path):
         text = "---\nlang: en\n---\n# Top\n## Sub\nbody\n"
         dump = "SELECT text, metadata_, heading_path, i_start, i_end FROM documents"
@@ -182,6 +183,7 @@ class TestIngest:
 class TestMiniLM:
     pytestmark = real_model
 
+    @pytest.mark.slow
     def test_case_B7_the_last_word_of_a_long_section_is_found_by_its_vector(self, tmp_path):
         from sqlrag import load_embedder
 
@@ -230,6 +232,7 @@ class TestLexical:
         assert answer.notices == ["The question has no words that the lexical leg could look for."]
         assert lexical_query("!!!", path) == []
 
+    @pytest.mark.slow
     def test_case_E7_scripts_without_blanks(self, tmp_path):
         path = build(
             tmp_path,
@@ -523,6 +526,7 @@ def test_case_E18_a_very_long_question_takes_no_minute(tmp_path):
 class TestDAndK:
     """Cases that are about the whole and not about one function."""
 
+    @pytest.mark.slow
     def test_case_D9_the_index_needs_no_extension_of_any_version(self, tmp_path):
         """The index is tables of ours: another DuckDB reads it as it is (tests/matrix does), and nothing is loaded."""
         path = build(tmp_path, a_md="alpha", b_md="beta")

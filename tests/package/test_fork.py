@@ -75,6 +75,7 @@ CHANGES = {
 
 @needs_fork
 class TestFork:
+    @pytest.mark.slow
     @pytest.mark.parametrize("change", CHANGES)
     @pytest.mark.parametrize("read_only", [False, True])
     def test_fault_S5_no_change_in_a_child_reaches_a_file_that_its_parent_has_open(
@@ -91,6 +92,7 @@ class TestFork:
         assert lexical_query("childword", path) == []
         assert len(lexical_query("parentword", path)) == (0 if read_only else 1)
 
+    @pytest.mark.slow
     def test_fault_S5_a_child_of_a_writer_reads_nothing_of_a_shared_log(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with Store(path, read_only=False) as store:
@@ -102,6 +104,7 @@ class TestFork:
             assert in_child(store.close) is None
             assert ids(store.lexical_query("alpha")) == ["a.md#0"]
 
+    @pytest.mark.slow
     def test_fault_S5_what_the_program_opened_itself_is_not_joined_in_a_child(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with duckdb.connect(str(path)) as con:
@@ -146,6 +149,7 @@ class TestFork:
             kind, message = in_child(lambda: list(store.lexical_query("oldword")))
             assert (kind, "has changed since" in message) == ("StoreError", True)
 
+    @pytest.mark.slow
     def test_a_child_writes_to_what_its_parent_closed_before_the_fork(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with Store(path, read_only=False):
@@ -154,6 +158,7 @@ class TestFork:
         assert sqlrag.check(path) == []
         assert len(lexical_query("childword", path)) == 1
 
+    @pytest.mark.slow
     def test_a_child_of_a_child_is_kept_apart_as_well(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
 

@@ -139,6 +139,7 @@ def test_metadata_must_be_a_mapping():
         clean_metadata(["a"])
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         ANY_TEXT | st.integers() | st.none() | st.booleans(),

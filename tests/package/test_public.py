@@ -91,6 +91,7 @@ class TestImport:
         duckdb_ms, own_ms = (float(seconds) * 1000 for seconds in times.split())
         print(f"import duckdb {duckdb_ms:.0f} ms, then import sqlrag {own_ms:.0f} ms")
 
+    @pytest.mark.slow
     def test_a_query_by_words_loads_no_model_and_no_reader(self, tmp_path):
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "a.md").write_text("zebra")

@@ -426,6 +426,7 @@ def test_case_H4_a_filter_that_cannot_be_used_is_an_error_and_never_no_rows(stor
         store.lexical_query("zebra", metadata=wrong)
 
 
+@pytest.mark.slow
 def test_names_and_ids_are_spelt_as_the_stored_ones(tmp_path):
     with Store.create(tmp_path / "kb.duckdb", 8) as store:
         ids = ["é", "o\u0308", "\x00x", "x"]

@@ -133,6 +133,7 @@ class TestPython:
 class TestAliases:
     """``fts_top_k`` and ``lexical_top_k`` work alike; with different values they are an error."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["fts_top_k", "lexical_top_k"])
     def test_both_names_work_everywhere(self, file, name):
         wanted = sqlrag.hybrid_query("zebra cow", file, lexical_top_k=1, top_k=1)

@@ -81,6 +81,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_context_never_begins_or_ends_within_a_row_or_a_line_of_code(tmp_path, name):
     path = build(tmp_path, options={"chunk_size": 500, "chunk_unit": "chars"}, **{name.replace(".", "_"): WHOLE[name]})
@@ -135,6 +136,7 @@ class TestResults:
                     assert begin in starts or before.endswith((".", "|", "# Garden book", "## Ponds", "## Beds"))
                     assert stop in ends or source[:stop].endswith((".", "|"))
 
+    @pytest.mark.slow
     def test_neighbours_grow_on_both_sides(self, garden):
         lengths = []
         for limit in range(100, 700, 50):

@@ -554,6 +554,7 @@ def test_get_embedding_metadata(kb):
     assert found["store"]["schema_version"] == "6"
 
 
+@pytest.mark.slow
 def test_two_collections_are_two_builds(tmp_path):
     # A doc_id is the same path in both; the prefix tells them apart, so that ready-made rows can be joined to a build.
     write(tmp_path / "docs", a_md="zebra")

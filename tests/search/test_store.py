@@ -579,6 +579,7 @@ class TestOtherProcesses:
         assert caught.value.path == str(path)
         assert 0.3 <= waited < 2.0
 
+    @pytest.mark.slow
     def test_it_waits_for_a_short_writer(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with self.hold(path, 0.5), Store(path, wait_seconds=20) as store:

@@ -49,6 +49,7 @@ def of(pieces: str, most: int = 6) -> st.SearchStrategy[set[str]]:
     return st.sets(word, min_size=1, max_size=200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "pieces"), [("russian", RUSSIAN), ("hindi", HINDI)])
 def test_words_made_of_endings_as_snowball_has_them(
     connection: duckdb.DuckDBPyConnection, language: str, pieces: str
@@ -137,6 +138,7 @@ MIXED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stemmer", ["porter", "none", "serbian", "russian", "greek", "persian"])
 def test_terms_in_sql_are_those_in_python(connection: duckdb.DuckDBPyConnection, stemmer: str) -> None:
     """Of the stemmers of Latin letters only porter runs in SQL; the others get words that it leaves alone."""

@@ -131,6 +131,7 @@ class TestDamage:
                 return
         raise AssertionError("every block was read")
 
+    @pytest.mark.slow
     def test_a_store_that_is_open_here_keeps_its_lock(self, updated, tmp_path):
         path = shutil.copy(updated[0], tmp_path / "kb.duckdb")
         with sqlrag.Store(path, read_only=False) as store:
@@ -200,6 +201,7 @@ class TestJournal:
         with pytest.raises(duckdb.Error, match="checksum"):
             duckdb.connect(str(path))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", ["reading", "writing", "compact", "backup", "build"])
     def test_fault_S1_a_torn_checkpoint_is_undone(self, torn, updated, tmp_path, how):
         path, journal = torn
@@ -270,6 +272,7 @@ class TestJournal:
         with pytest.raises(StoreError, match="cannot be put back: Permission denied"):
             texts(path)
 
+    @pytest.mark.slow
     def test_fault_S1_one_who_may_not_write_is_told_that_a_writer_is_at_work(self, updated, tmp_path, request):
         path = shutil.copy(updated[0], tmp_path / "kb.duckdb")
         code = (

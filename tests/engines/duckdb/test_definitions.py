@@ -353,6 +353,7 @@ def test_a_change_after_the_file_was_opened_is_noticed(kb):
         lexical_query("common", kb)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 128, 129, 384, 1024])
 def test_the_digests_are_those_of_the_sql_files(tmp_path, dimensions):
     """After a change of an object in sql/: python tests/support/refresh_digests.py."""

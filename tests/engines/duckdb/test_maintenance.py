@@ -508,6 +508,7 @@ class TestUpgrade:
             ("n9", "", "no document"),
         ]
 
+    @pytest.mark.slow
     def test_numbered_steps_are_applied_in_order_to_a_copy(self, old, tmp_path, monkeypatch):
         """Two later schemas, by scripts of which the second needs what the first made."""
         folder = tmp_path / "sql"

@@ -137,6 +137,7 @@ class TestServed:
             assert client.get("/originals/guides/ü.md").status_code == 404
         assert not originals.folder_of(path).exists()
 
+    @pytest.mark.slow
     def test_nothing_is_kept_unless_it_is_asked_for(self, tmp_path):
         path = build(tmp_path, old_md="# Old\n\nSwans.")
         with self.client(path, write=True) as client:

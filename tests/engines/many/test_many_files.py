@@ -539,6 +539,7 @@ class TestHandles:
         with pytest.raises(InputError, match="is both in"):
             Stores(copies)
 
+    @pytest.mark.slow
     def test_the_commands(self, parts, merged, monkeypatch):
         named = [argument for part in parts for argument in ("--db", str(part))]
         for command in ("hybrid-query", "vector-query", "lexical-query"):

@@ -147,6 +147,7 @@ def test_several_threads_that_ask_while_one_writes_never_miss_what_was_written(p
         assert "memory" in engines
 
 
+@pytest.mark.slow
 def test_a_file_that_is_replaced_is_answered_by_sql_and_then_by_its_own_arrays(path, tmp_path):
     with in_memory(path) as old:
         with Store.create(tmp_path / "new.duckdb", DIMENSIONS) as store:
@@ -161,6 +162,7 @@ def test_a_file_that_is_replaced_is_answered_by_sql_and_then_by_its_own_arrays(p
             assert chunk(5).node_id not in {row["node_id"] for row in ask(new, 5, top_k=100)}
 
 
+@pytest.mark.slow
 def test_a_compacted_file_is_read_again(path):
     with in_memory(path) as store:
         before = ask(store)
@@ -204,6 +206,7 @@ def test_a_store_is_read_into_memory_after_twenty_questions_unless_that_is_not_w
         assert engine_of(ask(never)) == ""
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_and_one_without_room_for_texts(path):
     with in_memory(path, resident_mb=1) as store:
         assert engine_of(ask(store)) == "memory"
