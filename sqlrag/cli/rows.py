@@ -40,7 +40,9 @@ def index_rows(
     ],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Parquet, CSV or JSON lines; a glob in quotes.", show_default=False),
+        typer.Argument(
+            metavar="[FILE]...", help="Parquet, CSV or JSON lines; a glob in quotes; or a SELECT.", show_default=False
+        ),
     ] = None,
     query: Annotated[str | None, option("--query", metavar="SQL", help="One SELECT, in place of files.")] = None,
     database: Annotated[
@@ -90,6 +92,8 @@ def index_rows(
     from sqlrag.ingest.row_source import is_query
     from sqlrag.ingest.rows import index_rows
 
+    if query is None and files and not files[1:] and is_query(files[0]) and not Path(files[0]).exists():
+        query = files.pop()
     if bool(files) == bool(query):
         raise typer.BadParameter("Name files, such as tickets.parquet, or pass --query.")
     if query and database is None and not is_query(query):

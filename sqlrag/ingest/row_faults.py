@@ -9,7 +9,7 @@ import re
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import duckdb
 
@@ -256,7 +256,7 @@ def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path:
     is the CSV file, "" where it is in a query, None for a data frame; ``points`` says whether other columns have
     numbers with a decimal point.
     """
-    looked, notes = columns, dict[str, tuple[str, str]]()
+    looked, notes = columns, dict[str, _Note]()
     for rows, least in ((f"rowid < {_LOOKED_AT}", _LIKELY), ("true", _NEARLY)):
         if not looked:
             return []
@@ -269,22 +269,67 @@ def notes_on_texts(con: duckdb.DuckDBPyConnection, columns: Sequence[str], path:
         looked = [name for name in looked if name in notes]
     alike: dict[str, list[str]] = {}
     for name in looked:
-        alike.setdefault(notes[name][1], []).append(name)
-    return [_with_others(notes[first][0], others, remedy) for remedy, (first, *others) in alike.items()]
+        alike.setdefault(notes[name].remedy, []).append(name)
+    readings = {name: one for name in looked if (one := notes[name].reading) is not None}
+    query = _query_of_all(con, path, readings) if path and len({notes[name].remedy for name in readings}) > 1 else ""
+    last = (
+        f"To have numbers and dates of {', '.join(readings)}, read them by one query, in which other values are NULL: "
+        f"{query}, or mend the file."
+    )
+    return [
+        _with_others(notes[first].told, others, "" if query and first in readings else remedy)
+        for remedy, (first, *others) in alike.items()
+    ] + [last] * bool(query)
 
 
 def _with_others(told: str, others: Sequence[str], remedy: str) -> str:
     """Return a note on one column that also names others."""
     also = f" So {'is' if len(others) == 1 else 'are'} {shortened(', '.join(others))}." * bool(others)
-    return f"{told}.{also} Filters compare them as text. {remedy}"
+    return f"{told}.{also} Filters compare them as text. {remedy}".rstrip()
+
+
+class _Reading(NamedTuple):
+    """How a text column of a CSV file is read as numbers or dates: by options, values that are NULL, an expression."""
+
+    options: tuple[str, ...] = ()
+    null: str | None = None
+    expression: str = ""
+
+
+class _Note(NamedTuple):
+    """What is said of a column, and what helps: in words, and the reading where that is a query of the file."""
+
+    told: str
+    remedy: str
+    reading: _Reading | None = None
+
+
+def _query_of_all(con: duckdb.DuckDBPyConnection, path: str, readings: Mapping[str, _Reading]) -> str:
+    """Return one query for several columns of a CSV file; "" where it would not read them, or others otherwise."""
+    options = ["sample_size = -1", *dict.fromkeys(option for one in readings.values() for option in one.options)]
+    if nulls := dict.fromkeys(one.null for one in readings.values() if one.null is not None):
+        options.append(f"nullstr = [{', '.join(map(quoted, ['', *nulls]))}]")
+    if texts := [name for name, one in readings.items() if one.expression]:
+        options.append(f"types = {{{', '.join(f'{quoted(name)}: VARCHAR' for name in texts)}}}")
+    replaced = ", ".join(f"{readings[name].expression} AS {identifier(name)}" for name in texts)
+    replaced = f" REPLACE ({replaced})" * bool(texts)
+    query = f"SELECT *{replaced} FROM read_csv({quoted(path)}, {', '.join(options)})"  # noqa: S608 - quoted
+    try:
+        now, then = (
+            dict(row[:2] for row in con.execute(f"DESCRIBE {one}").fetchall()) for one in (query, "FROM source")
+        )
+    except duckdb.Error:
+        return ""
+    return query if all((now.get(name) == kind) != (name in readings) for name, kind in then.items()) else ""
 
 
 def _note_on_text(
     found: Mapping[str, Any], path: str | None, least: float, points: bool, *, some: bool
-) -> tuple[str, str] | None:
+) -> _Note | None:
     """Return what is said of a column, and what helps; ``some`` says that only some rows were looked at."""
     present = found["present"]
     options, what, kind = [], "", ""
+    null = None
     if found["surely_decimal"] and found["decimal_commas"] >= least * present:
         what, kind, options = "numbers with a decimal comma", "decimal_commas", ["decimal_separator = ','"]
         options += ["thousands = '.'"] * bool(found["points"])
@@ -309,7 +354,7 @@ def _note_on_text(
         other = found[f"no_{kind[:-1]}"]
         shown = shortened(repr(other))
         told += f"; {shown} is not" if left == 1 else f"; {left:,} are not, the first {shown}"
-        options.append(f"nullstr = ['', {quoted(other)}]")
+        null = other
     to_have = f"To have {what.partition(' ')[0]},"
     if path is None:
         by_kind = {
@@ -317,29 +362,41 @@ def _note_on_text(
             "thousands": "to_numeric, without the commas",
         }
         how = by_kind.get(kind, "to_numeric, after the comma is a point")
-        return told, f"{to_have} convert the column before it is indexed: in pandas by {how}."
+        return _Note(told, f"{to_have} convert the column before it is indexed: in pandas by {how}.")
     if others:  # the others, of one form, beside those that DuckDB itself reads
         forms = [form for form, count in found["formats"].items() if count == others]
         if not forms or found["longest_date"] > len("2024-12-31"):
-            return told, f"{to_have} mend the file."
-        query = _of_two_forms(found["name"], forms, path)
-        return told, f"{to_have} read it by a query, in which what is no date is NULL: {query}."
+            return _Note(told, f"{to_have} mend the file.")
+        date, query = _of_two_forms(found["name"], forms, path)
+        remedy = f"{to_have} read it by a query, in which what is no date is NULL: {query}."
+        return _Note(told, remedy, None if forms[1:] else _Reading(expression=date))
     if several > 1 or (points and kind == "decimal_commas"):  # no option of the reader is right for all of them
-        return told, f"{to_have} mend the file."
+        return _Note(told, f"{to_have} mend the file.")
     if kind == "dates" and not left:  # the reader has one format for all columns
         clock = " %H:%M" * bool(found["clocks"]) + ":%S" * bool(found["seconds"])
         forms = [f"{form}{clock}" for form, count in found["formats"].items() if count == present]
         if not forms or found["clocks"] not in (0, present) or found["seconds"] not in (0, present):
-            return told, f"{to_have} mend the file."
+            return _Note(told, f"{to_have} mend the file.")
         name = identifier(found["name"])
         kind = "TIMESTAMP" if clock else "DATE"
-        read = f"SELECT * REPLACE (CAST(strptime({name}, {quoted(forms[0])}) AS {kind}) AS {name}) FROM "  # noqa: S608 - a message
-        return told, f"{to_have} read it by a query: {read}{f'read_csv({quoted(path)})' if path else '…'}{_or(forms)}."
-    given = ", ".join(options)
+        date = f"CAST(strptime({name}, {quoted(forms[0])}) AS {kind})"
+        read = f"SELECT * REPLACE ({date} AS {name}) FROM {f'read_csv({quoted(path)})' if path else '…'}{_or(forms)}"  # noqa: S608 - a message
+        return _Note(told, f"{to_have} read it by a query: {read}.", None if forms[1:] else _Reading(expression=date))
+    if null is not None and any(one in null for one in _DELIMITERS):  # the reader takes no such value for NULL
+        if options:
+            return _Note(told, f"{to_have} mend the file.")
+        of_time = "TIMESTAMP" if (found["longest_date"] or 0) > len("2024-12-31") else "DATE"
+        name = identifier(found["name"])
+        # Of the column itself, DuckDB 2.0 lets the reader cast, and fail.
+        value = f"TRY_CAST(trim({name}) AS {of_time if kind == 'dates' else 'DOUBLE'})"
+        file = csv_of([path], {}, [found["name"]]) if path else "…"
+        query = f"SELECT * REPLACE ({value} AS {name}) FROM {file}"  # noqa: S608 - a message
+        return _Note(told, f"{to_have} read it by a query: {query}, or mend the file.", _Reading(expression=value))
+    given = ", ".join([*options, *([] if null is None else [f"nullstr = ['', {quoted(null)}]"])])
     how = f"with read_csv(…, {given})"
     if path:
         how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
-    return told, f"{to_have} read it {how}, or mend the file."
+    return _Note(told, f"{to_have} read it {how}, or mend the file.", _Reading(tuple(options), null))
 
 
 def _or(forms: Sequence[str]) -> str:
@@ -347,12 +404,12 @@ def _or(forms: Sequence[str]) -> str:
     return f" ({_in_words(forms[1])}: {quoted(forms[1])})" if forms[1:] else ""
 
 
-def _of_two_forms(column: str, forms: Sequence[str], path: str) -> str:
-    """Return the query that reads dates as 2024-12-31 and of the first format as dates."""
+def _of_two_forms(column: str, forms: Sequence[str], path: str) -> tuple[str, str]:
+    """Return the date of a text column, as 2024-12-31 or of the first format, and the query that reads it."""
     name = identifier(column)
     date = f"coalesce(TRY_CAST({name} AS DATE), CAST(try_strptime({name}, {quoted(forms[0])}) AS DATE))"
     file = csv_of([path], {}, [column]) if path else "…"
-    return f"SELECT * REPLACE ({date} AS {name}) FROM {file}{_or(forms)}"  # noqa: S608 - a message
+    return date, f"SELECT * REPLACE ({date} AS {name}) FROM {file}{_or(forms)}"  # noqa: S608 - a message
 
 
 # The options of read_csv for the formats of columns, and the types of these.

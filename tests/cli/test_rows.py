@@ -87,11 +87,12 @@ def test_options_are_those_of_python(tickets, tmp_path):
     assert found[0][0] == ("t/1", 1, 1, 2.5, "subject: Late\nbody: The parcel is late")
 
 
-def test_a_query_of_a_database(tmp_path):
+@pytest.mark.parametrize("option", [["--query"], []])
+def test_a_query_of_a_database(tmp_path, option):
     shop, kb = tmp_path / "shop.duckdb", tmp_path / "kb.duckdb"
     with duckdb.connect(str(shop)) as con:
         con.execute("CREATE TABLE tickets AS SELECT 7 AS id, 'late' AS body")
-    source = ["--query", "SELECT * FROM tickets", "--database", shop, "--collection", "shop"]
+    source = [*option, "SELECT * FROM tickets", "--database", shop, "--collection", "shop"]
     (report,) = rows_of(run("index-rows", *source, "-o", kb, "--key", "id", "--text", "body", *HASHING, "-f", "json"))
     assert (report["collection"], report["added"], report["embedded"], report["failures"]) == ("shop", 1, 1, [])
     (report,) = rows_of(run("update-rows", kb, "-f", "json"))

@@ -1427,16 +1427,62 @@ class TestBadInput:
         found = read(kb, "SELECT id, opened::DATE::VARCHAR FROM rows_of_t WHERE opened > DATE '2024-12-20'")
         assert found == [(place, "2024-12-21")]
 
+    def test_faults_of_several_columns_have_one_query(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        values = [
+            (number, f"2024-05-{number:02}", f"2024-06-{number:02}", f"{number}.50", f"{number:02}.05.2024 10:00")
+            for number in range(1, 21)
+        ]
+        values[3] = (4, "04.05.2024", "n/a", "12,50", values[3][4])
+        frame = pd.DataFrame(values, columns=["id", "opened", "closed", "amount", "seen"])
+        frame.assign(body="x", plain="y", code=7).to_csv(path, index=False)
+        *told, last = build(path, kb, collection="t", title=None).warnings
+        assert [one.split()[2] for one in told] == ["opened", "closed", "amount", "seen"]
+        assert all(one.endswith("Filters compare them as text.") for one in told)
+        query = re.search(r"in which other values are NULL: (SELECT .*\)), or mend the file", last)[1]
+        assert not [one for one in build(query, kb, collection="t", title=None).warnings if "is text" in one]
+        kinds = "typeof(opened), typeof(closed)[:4], typeof(amount), typeof(seen), typeof(plain), typeof(code)"
+        assert read(kb, f"SELECT DISTINCT {kinds} FROM rows_of_t WHERE id <> 4") == [
+            (
+                "DATE",
+                read(kb, "SELECT DISTINCT typeof(closed)[:4] FROM rows_of_t")[0][0],
+                "DOUBLE",
+                "TIMESTAMP",
+                "VARCHAR",
+                "BIGINT",
+            )
+        ]
+        assert read(kb, "SELECT opened::VARCHAR, closed, amount FROM rows_of_t WHERE id = 4") == [
+            ("2024-05-04", None, None)
+        ]
+        assert read(
+            kb, "SELECT count(*) FROM rows_of_t WHERE amount > 10 AND seen > '2024-05-02' AND closed IS NOT NULL"
+        ) == [(11,)]
+
+    def test_a_value_with_the_delimiter_is_no_option_of_the_reader(self, kb, tmp_path):
+        path = tmp_path / "rows.csv"
+        path.write_text("id,body,price\n" + "".join(f"{n},x,{n}.5\n" for n in range(40)) + '40,x,"on request, call"\n')
+        (warning,) = build(path, kb, collection="t", title=None).warnings
+        query = re.search(r"SELECT .*\)", warning)[0]
+        assert build(query, kb, collection="t", title=None).columns_changed == 41
+        assert read(kb, "SELECT typeof(price), count(*), count(price) FROM rows_of_t GROUP BY ALL") == [
+            ("DOUBLE", 41, 40)
+        ]
+
     def test_each_column_with_a_date_of_another_form_is_named(self, kb, tmp_path):
         path = tmp_path / "rows.csv"
         lines = [f"{number},x,2024-12-01,2024-12-02\n" for number in range(19)]
         path.write_text(f"id,body,opened,closed\n{''.join(lines)}19,x,21.12.2024,12/22/2024\n")
-        warnings = build(path, kb, collection="t", title=None).warnings
+        *told, last = build(path, kb, collection="t", title=None).warnings
         assert [
-            re.search("The column (.*) is text.*'(.*?)'[.]", one.partition(" Filters")[0]).groups() for one in warnings
+            re.search("The column (.*) is text.*'(.*?)'[.]", one.partition(" Filters")[0]).groups() for one in told
         ] == [
             ("opened", "21.12.2024"),
             ("closed", "12/22/2024"),
+        ]
+        assert build(re.search(r"SELECT .*\)", last)[0], kb, collection="t", title=None).columns_changed == 20
+        assert read(kb, "SELECT max(opened)::VARCHAR, max(closed)::VARCHAR FROM rows_of_t") == [
+            ("2024-12-21", "2024-12-22")
         ]
 
     def test_times_beside_dates_of_another_form(self, kb, tmp_path):
