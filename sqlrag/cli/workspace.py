@@ -437,6 +437,7 @@ def _file(place: Path) -> Iterator[_Finding]:
     """Yield the state of a file: whether it opens, what a quick check says, and whether its model is here."""
     from sqlrag.embedders.base import TWINS, models, short_name
     from sqlrag.engines.duckdb.check import check
+    from sqlrag.ingest.kept import left_by_an_interrupted_run
     from sqlrag.ingest.update import folders_of, twice_read
     from sqlrag.search.open import open_one
 
@@ -465,6 +466,9 @@ def _file(place: Path) -> Iterator[_Finding]:
         yield _Finding(topic, "broken", found, remedy_of(place, [problem.check]))
     if not problems:
         yield _Finding(topic, "ok", "the quick check finds no problem; the word index is in step")
+    if not is_address(place) and (said := left_by_an_interrupted_run(place)):
+        found, _, remedy = said.partition(". ")
+        yield _Finding(topic, "note", found, remedy)
     for said in folders_not_there(place, folders):
         found, _, remedy = said.partition(" is not there. ")
         yield _Finding(topic, "note", f"{found} is not there", remedy)

@@ -40,6 +40,25 @@ _LONGEST_HEAD = 1_000_000  # bytes
 FEW = 128
 
 
+def left_by_an_interrupted_run(output: Path) -> str:
+    """Return that vectors are kept beside a file that is there, and what makes use of them; "" where none are."""
+    path = kept_beside(output)
+    try:
+        with path.open("rb") as file:
+            head = file.readline(_LONGEST_HEAD)
+            size = os.fstat(file.fileno()).st_size - len(head)
+        record = 40 + 4 * int(json.loads(head.removeprefix(_MAGIC))["dimensions"]) if head.startswith(_MAGIC) else 0
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+    if not record or size < record:
+        return ""
+    return (
+        f"{path.name} has the vectors of {counted(size // record, 'text')} that an interrupted run embedded. The "
+        "command that was interrupted, or an update of the same documents, goes on from there; if it is not "
+        "wanted, delete that file."
+    )
+
+
 @contextmanager
 def noting(say: Callable[[], str]) -> Iterator[None]:
     """Add what a function says to whatever ends the block early, unless that is ""."""
@@ -62,8 +81,9 @@ def _add_note(error: BaseException, text: str) -> None:
 class Kept:
     """The vectors that were made for an output, for the ``with`` block of the run that makes it.
 
-    After an error they stay, and a note of it says how many there are; they are removed when the block has ended. A
-    file of another model is replaced, one that is something else is left as it is, and ``notes`` gets a sentence about
+    After an error they stay, and a note of it says how many there are; they are removed when the block has ended, but
+    for those of an interrupted run of which an update has used none: another folder or table may need them. A file of
+    another model is replaced, one that is something else is left as it is, and ``notes`` gets a sentence about
     it. Nothing is kept while another process does so for the same output.
 
     Parameters
@@ -89,6 +109,8 @@ class Kept:
         self.count = 0
         self.how_far: Callable[[int], str] = lambda count: f"{counted(count, 'text')} are"
         self._used = 0
+        # Where what an interrupted run has left ends; 0 where it has left nothing.
+        self._end = 0
         self._is_damaged = False
         self._is_full = False
         self._file: BinaryIO | None = None
@@ -110,6 +132,14 @@ class Kept:
         if error is not None and self.count:
             far = self.how_far(self.count)
             _add_note(error, f"{far} embedded and kept in {self.path}; the same command goes on from there.")
+        elif error is None and self.updating and self._end and not self._used:
+            with suppress(OSError):
+                file.truncate(self._end)
+            self.notes.append(
+                f"{self.path.name} has the vectors of {there} that an interrupted run embedded, of which this one "
+                "needed none. The command that was interrupted goes on from there; if it is not wanted, delete that "
+                "file."
+            )
         elif error is None or not self.count:
             if self._used:
                 self.notes.append(
@@ -219,6 +249,7 @@ class Kept:
         file.truncate(end)
         file.seek(end)
         if self.count:
+            self._end = end
             self._records = np.memmap(file, self._record, "r", len(head), (self.count,))
             # The first of equal keys is found, so a text that was embedded twice has one vector.
             keys = np.ascontiguousarray(self._records["text"])

@@ -510,17 +510,18 @@ class _RowUpdate(Update):
             source = before.get(collection)
             if source is not None and not options.is_named:
                 _refuse_another_file(Definition.of(source), definition, collection)
-            if source is None and (moved := _moved(con, before.values(), staging)):
-                old, places = moved
+            if source is None and (there := _also_stored(con, before.values(), staging, definition)):
+                old, places, is_gone = there
+                gone = ", which is not there any more" * is_gone
                 if not options.is_named:
+                    name = "If that file was moved, name" if is_gone else "Name"
                     raise InputError(
-                        f"These rows are in the file as {old!r}, read from {places}, which is not there any more. If "
-                        f"that file was moved, name its collection: collection={old!r}; to have both, "
-                        f"collection={collection!r}."
+                        f"These rows are in the file as {old!r}, read from {places}{gone}. {name} its collection: "
+                        f"collection={old!r}; to have both, collection={collection!r}."
                     )
                 report.warnings.append(
-                    f"These rows are in the file as {old!r} too, read from {places}, which is not there any more. If "
-                    "that file was moved, delete those: "
+                    f"These rows are in the file as {old!r} too, read from {places}{gone}, so searches find both. To "
+                    "have them once, delete those: "
                     f"delete_documents({os.fspath(self.database.path)!r}, collection={old!r})"
                 )
             mime = ROW_MARKDOWN if definition.markdown else ROW
@@ -790,17 +791,24 @@ def _refuse_another_file(stored: Definition, wanted: Definition, collection: str
         )
 
 
-def _moved(con: duckdb.DuckDBPyConnection, stored: Iterable[RowSource], staging: Staging) -> tuple[str, str] | None:
-    """Return the collection, and the files, of which most of these rows are stored where those files are gone."""
+def _also_stored(
+    con: duckdb.DuckDBPyConnection, stored: Iterable[RowSource], staging: Staging, wanted: Definition
+) -> tuple[str, str, bool] | None:
+    """Return a collection that has most of these rows, its files, and whether they are gone; None where there is none.
+
+    It was read from the same files, or from files that are not there any more.
+    """
+    own = set(map(os.path.realpath, wanted.paths))
     for source in stored:
         paths = Definition.of(source).paths
-        if not paths or any(glob.has_magic(name) or Path(name).exists() for name in paths):
+        is_gone = not any(glob.has_magic(name) or Path(name).exists() for name in paths)
+        if not paths or not (is_gone or own & set(map(os.path.realpath, paths))):
             continue
         texts = staging.some_texts()
         given = {"prefix": f"{source.collection}/", "checksums": texts}
         (same,) = con.execute(read_sql("rows/same_texts"), given).fetchall()[0]
         if same * 2 > len(texts):
-            return source.collection, ", ".join(paths)
+            return source.collection, ", ".join(paths), is_gone
     return None
 
 

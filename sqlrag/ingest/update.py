@@ -52,7 +52,7 @@ from sqlrag.ingest.folder import (
     matches,
     read_document,
 )
-from sqlrag.ingest.kept import Kept, noting
+from sqlrag.ingest.kept import Kept, left_by_an_interrupted_run, noting
 from sqlrag.ingest.readers.sections import name_title
 from sqlrag.ingest.run import (
     Failure,
@@ -621,6 +621,7 @@ def update_embeddings(
         report.warnings += planner.moved_from_other_collections(db_path, dry_run=dry_run)
         if dry_run:
             update.foresee(plan, planner, stemmer)
+            report.warnings += filter(None, [left_by_an_interrupted_run(database.path)])
             return report
         update.run(plan, planner, stemmer, bar_is_off(progress, verbose=verbose))
         with run.timed("store"):

@@ -9,8 +9,10 @@ import os
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 import sqlrag
+from sqlrag.cli.app import app
 from sqlrag.embedders import PROBE_TEXT, HashingEmbedder
 from sqlrag.embedders.batching import RefusedBatchError
 from sqlrag.errors import NotFoundError, ProviderError, StoreError
@@ -342,6 +344,35 @@ class TestOtherRuns:
         assert (len(model.sent), report.reused) == (PAGES - len(sent), len(sent))
         assert names(folder) == ["docs", "kb.duckdb"]
         assert not sqlrag.check(db)
+
+    def test_what_an_update_does_not_need_is_kept_for_the_one_that_was_interrupted(self, folder, monkeypatch):
+        build(folder, Stopping())
+        write(folder / "more", **{f"m{n:02}_md": f"# More {n}\n\nfish{n} salt\n" for n in range(PAGES)})
+        monkeypatch.setattr("sqlrag.ingest.kept.FEW", PAGES - 1)
+        db = folder / "kb.duckdb"
+
+        def more(folder, model):
+            return sqlrag.update_embeddings(folder / "more", db, collection="more", embedder=model, progress="off")
+
+        def docs(**options):
+            return sqlrag.update_embeddings(
+                folder / "docs", db, embedder=Stopping(), progress="off", **options
+            ).warnings
+
+        _, sent = interrupted(folder, after=2, do=more)
+        left = (folder / "kb.duckdb.embedded").read_bytes()
+        told = f"kb.duckdb.embedded has the vectors of {len(sent)} texts that an interrupted run embedded"
+        assert any(told in note for note in docs(dry_run=True))
+        assert told in CliRunner().invoke(app, ["doctor", str(db), "--format", "json"]).stdout
+        for page in (folder / "docs").iterdir():  # so that it has vectors of its own to keep
+            page.write_text(page.read_text() + " more")
+        assert any(told in note and "delete that file" in note for note in docs())
+        assert (folder / "kb.duckdb.embedded").read_bytes() == left
+        model = Stopping()
+        report = more(folder, model)
+        assert (len(model.sent), report.reused) == (PAGES - len(sent), len(sent))
+        assert names(folder) == ["docs", "kb.duckdb", "more"]
+        assert docs() == docs(dry_run=True) == []
 
     @pytest.mark.slow
     def test_reembed_goes_on(self, folder):

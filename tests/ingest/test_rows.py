@@ -914,6 +914,20 @@ class TestUpdates:
         (note,) = both.warnings
         assert re.search(r"as 'tickets' too, read from .* delete those: delete_documents\(.*collection='tickets'", note)
 
+    def test_a_table_in_a_collection_of_another_name_is_not_indexed_twice(self, tmp_path):
+        kb, path = tmp_path / "k.duckdb", tmp_path / "support.csv"
+        write(path, "SELECT i AS id, 'body ' || i AS body, 'note ' || i AS note FROM range(300) AS t (i)")
+        build(path, kb, title=None, collection="tickets")
+        told = (
+            r"are in the file as 'tickets', read from \S+support\.csv\. Name its collection: collection='tickets'; to"
+        )
+        with pytest.raises(InputError, match=told):
+            build(path, kb, title=None)
+        assert counts(build(path, kb, title=None, collection="tickets")) == {"unchanged": 300}
+        assert build(path, kb, title=None, text="note").warnings == []  # other texts of the same rows
+        (note,) = build(path, kb, title=None, collection="both").warnings
+        assert "These rows are in the file as 'tickets' too" in note
+
     @pytest.mark.parametrize("before", ["FROM '{}'", "FROM read_csv('{}', header = true)", "database"])
     @pytest.mark.parametrize("after", ["file", "query"])
     def test_a_table_that_a_query_read_is_not_indexed_twice(self, tmp_path, before, after):
@@ -926,7 +940,8 @@ class TestUpdates:
             other.unlink()
         else:
             build(before.format(old), kb, title=None, collection="a")
-            assert build(f"FROM '{old}'", kb, title=None, collection="both").warnings == []  # it is there
+            (note,) = build(f"FROM '{old}' WHERE id >= 0", kb, title=None, collection="both").warnings
+            assert re.search(r"as 'a' too, read from \S+old\.csv, so searches find both", note)
             sqlrag.delete_documents(kb, collection="both")
         old.rename(new)
         if after == "file":
