@@ -263,7 +263,7 @@ def update(
         ),
     ] = None,
     db: DbInstead = None,
-    prune: Annotated[bool, option("--prune", help="Remove documents that are no longer in the folder.")] = False,
+    prune: Annotated[bool, option("--prune", help="Remove documents and rows that are no longer there.")] = False,
     skip_duplicates: Annotated[
         bool, option("--skip-duplicates", help="Leave out files with the same bytes and type as another one.")
     ] = False,

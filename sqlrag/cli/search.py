@@ -342,7 +342,9 @@ def _plans(given: list[str]) -> dict[str, Any] | None:
         try:
             plans[name] = json.loads(options) if equals else PRESETS[name]
         except ValueError as error:
-            raise typer.BadParameter(f"The options of the plan {name!r} are not JSON: {error}") from error
+            raise typer.BadParameter(
+                f'The options of the plan {name!r} are not JSON, such as {name}=\'{{"fusion": "rrf"}}\': {error}'
+            ) from error
     return plans or None
 
 

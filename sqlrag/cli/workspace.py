@@ -83,7 +83,12 @@ def init(
             write_message(f"note: {path} is not a folder yet.")
         taken.add(name)
         ids = [] if name == DEFAULT_COLLECTION else [f"# The ids of its documents begin with {_toml(f'{name}:')}"]
-        lines += ["", f"{mark}[collections.{_toml(name)}]", *ids, f"{mark}folder = {_toml(path.as_posix())}"]
+        lines += [
+            "",
+            f"{mark}[collections.{name if _BARE_KEY.fullmatch(name) else _toml(name)}]",
+            *ids,
+            f"{mark}folder = {_toml(path.as_posix())}",
+        ]
         lines += ['# pattern = ["*.md"]', '# ignore = ["drafts/"]']
     target = Path.cwd() / config.FILE_NAME
     try:
@@ -104,6 +109,9 @@ def _stored_collections(file: Path) -> dict[str, str]:
         write_message(f"note: The collections of {file} cannot be looked up, so the folders' names are used. {error}")
         known = []
     return {os.path.realpath(one.path): one.collection for one in reversed(known)}
+
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # what TOML takes without quotes
 
 
 def _toml(text: str) -> str:

@@ -304,9 +304,10 @@ def _advice(knob: str, names: Mapping[str, str], tuning: Evaluation, held_out: E
     else:
         two = {plan: names[plan] for plan in (best, against)}
         values = ", ".join(f"{name} {means[plan][measure]:.4f}" for plan, name in two.items())
+        verdict = "Take" if taken else f"Keep {names[against]}, do not take"
         sentence = (
-            f"{'Take' if taken else f'Keep {names[against]}, do not take'} {names[best]}. It is best over the {count} "
-            f"to tune with ({values}). Kept aside: {in_words(held_out, measure, checked, two)}"
+            f"{verdict} {names[best]}. {names[best]} is best over the {count} to tune with ({values}). "
+            f"Kept aside: {in_words(held_out, measure, checked, two)}"
         )
     return Advice(knob, names[against], names[best], tuning.compare(best, against), checked, taken, sentence)
 
