@@ -434,6 +434,7 @@ class TestConnect:
             assert rows(con, "FROM search") == [(42,)]
             assert len(rows(con, "FROM search('late', k := 2)")) == 2
 
+    @pytest.mark.slow
     def test_twice_is_one_database_and_the_first_may_be_closed(self, kb):
         first = sqlrag.connect(kb)
         second = sqlrag.connect(kb)
@@ -622,6 +623,7 @@ class TestRegister:
             sqlrag.register(con, kb, "mine")
             assert rows(con, "SELECT node_id FROM mine_search('battery', k := 1)") == [("battery.md#0",)]
 
+    @pytest.mark.slow
     def test_a_connection_to_the_file_itself_is_registered_by_its_name(self, kb):
         with duckdb.connect(str(kb), read_only=True) as con:
             sqlrag.register(con, kb)
@@ -634,6 +636,7 @@ class TestRegister:
                 sqlrag.register(con, kb)
             assert "kb" not in [name for (name,) in rows(con, "SELECT database_name FROM duckdb_databases()")]
 
+    @pytest.mark.slow
     def test_a_plain_name_that_is_taken_is_left(self, kb):
         with duckdb.connect() as con:
             con.execute("CREATE MACRO embed(x) AS 'mine'")
@@ -743,6 +746,7 @@ class TestCtrlC:
 
 
 class TestProgress:
+    @pytest.mark.slow
     def test_a_terminal_shows_how_many_texts_were_embedded_after_two_seconds(self, kb, monkeypatch, capfd):
         import tqdm.auto
 

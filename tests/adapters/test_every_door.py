@@ -447,6 +447,7 @@ def check_rest(application, reference):
         assert client.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 def test_rest(where, reference):
     check_rest(rest.create_app(where), reference)
 

@@ -229,6 +229,7 @@ class TestWrong:
         with pytest.raises(sqlrag.NotFoundError, match=r"none\.duckdb"):
             SqlragRetriever(db_path=tmp_path / "none.duckdb").invoke("pump")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("hidden", ["langchain_core", "langchain_core.retrievers"])
     def test_without_the_extra_the_message_says_how_to_install_it(self, hidden):
         code = (

@@ -422,6 +422,7 @@ class TestQueries:
         ):
             SqlragVectorStore(kb).query(asked("alpha", mode=VectorStoreQueryMode(mode)))
 
+    @pytest.mark.slow
     def test_what_is_wrong_is_told(self, kb, tmp_path):
         vectors = SqlragVectorStore(kb)
         with pytest.raises(InputError, match="blank"):
@@ -547,6 +548,7 @@ class TestFilters:
                 filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value, operator=operator)])
                 assert self.found(filled, filters) == wanted
 
+    @pytest.mark.slow
     def test_missing_is_asked_for_by_none(self, vectors, nodes):
         vectors.add(nodes)
         missing = MetadataFilters(filters=[MetadataFilter(key="year", value=None)])
@@ -753,6 +755,7 @@ class TestIndex:
             with pytest.raises(InputError, match="takes no nonsense"):
                 asyncio.run(pending)
 
+    @pytest.mark.slow
     def test_its_retrievers(self, index):
         assert scored(index.as_retriever(similarity_top_k=2).retrieve("alpha")) == pairs(
             sqlrag.vector_query("alpha", index.path, top_k=2)
@@ -782,6 +785,7 @@ class TestIndex:
         index.insert_nodes([picture])
         assert {one.node_id for one in index.as_retriever(similarity_top_k=5).retrieve("alpha")} == {"a.md#0", "p"}
 
+    @pytest.mark.slow
     def test_a_model_of_ones_own_embeds_the_questions(self, tmp_path):
         class Counting(HashingEmbedder):
             asked = 0
@@ -1015,6 +1019,7 @@ def test_fault_U26_a_model_is_shown_page_and_headings_and_an_embedder_nothing(ci
             assert f"{name}: " not in read + embedded, name
 
 
+@pytest.mark.slow
 def test_fault_U26_nothing_of_it_is_stored(cited, tmp_path):
     """What a search adds is of that search: neither the file nor a node of llama-index's own has it."""
     store = SqlragVectorStore(cited)

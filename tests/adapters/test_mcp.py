@@ -790,6 +790,7 @@ class TestProcesses:
         line = "The MCP server needs an optional package. Install it with: pip install 'sqlrag-duckdb[mcp]'"
         assert python(code, kb).splitlines() == [line, f"error: {line}", "1"]
 
+    @pytest.mark.slow
     def test_an_older_sdk_is_as_good_as_none(self):
         code = (
             "import sys, types\n"

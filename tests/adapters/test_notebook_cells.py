@@ -57,6 +57,7 @@ def run(shell, *cells):
     return done.result
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_report_as_a_terminal_does(tmp_path):
     from IPython.core.formatters import DisplayFormatter
 
@@ -326,6 +327,7 @@ class TestIPython:
         assert shell.user_ns["found"].loc[0, "n"] == 4
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     def test_sql_has_the_variables_of_the_notebook_as_values(self, shell, capsys):
         run(shell, "%load_ext sqlrag", "%sqlrag kb.duckdb", "import numpy as np, pandas as pd")
         run(shell, "q = \"it's; DROP\"\nn = np.int64(1)\nids = pd.Series([2, 3])\nlate = 'late'")
@@ -449,6 +451,7 @@ class TestIPython:
         assert shown.rstrip("\n") == f"{type(done.error_in_exec).__name__}: {done.error_in_exec}"
         run(shell, "%sqlrag --close")
 
+    @pytest.mark.slow
     def test_an_error_that_is_neither_sqlrags_nor_duckdbs_keeps_its_frames(self, shell, capsys):
         run(shell, "%load_ext sqlrag")
         shell.run_cell("%sqlrag 'a")

@@ -173,6 +173,7 @@ class TestColumns:
                 publish(tickets, tmp_path / "site", parts="words", cdn=True, leave_out=[name])
 
     # Columns of the table, what they are used for, and in what their values are then.
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("options", "parts"),
         [

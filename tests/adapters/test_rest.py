@@ -403,6 +403,7 @@ class TestLending:
             assert store.lexical_query("duck")
         shared_store.close()
 
+    @pytest.mark.slow
     def test_a_replaced_file_is_noticed_and_the_old_one_serves_who_has_it(self, file, tmp_path):
         make_small_store(tmp_path / "other.duckdb")
         sqlrag.delete_documents(tmp_path / "other.duckdb", doc_ids="a.md")
@@ -705,6 +706,7 @@ class TestUpload:
         with client_of([file]) as client:
             assert len(client.get("/failures").json()["failures"]) == 1
 
+    @pytest.mark.slow
     def test_fault_S18_T20_duplicates_are_left_out_on_request(self, tmp_path):
         file = build(tmp_path, a_md="# A")
         sent = [("files", ("x.md", b"# X")), ("files", ("y.md", b"# X"))]

@@ -257,6 +257,7 @@ class TestBounds:
 
 
 class TestTheFile:
+    @pytest.mark.slow
     def test_all_wait_for_another_process_once_and_the_loop_goes_on(self, file, held):
         async def run():
             service = Service(file, ServerOptions(threads=1))

@@ -242,6 +242,7 @@ def preflight(client, origin, headers="authorization,content-type,x-api-key,x-re
 class TestOtherOrigins:
     """A web app of another origin, which the server was told of (``--cors``)."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("key", [None, KEY])
     def test_fault_U2_pages_of_a_named_origin_read_and_write(self, tmp_path, key):
         path = build(tmp_path, a_md="# Ducks\n\nA duck swims.")
@@ -317,6 +318,7 @@ class TestOtherOrigins:
 class TestRequestIds:
     """Every request has an id: the client's, or a new one; it is in the response and in logs, and models get it."""
 
+    @pytest.mark.slow
     def test_fault_S26_every_response_has_it(self, file, monkeypatch):
         def broken(*_):
             raise RuntimeError("a fault of the program")

@@ -223,6 +223,7 @@ class TestDiversity:
         assert names(found) != names(plain)
         assert {source["score_type"] for source in found.sources} == {"mmr"}
 
+    @pytest.mark.slow
     def test_none_and_zero_leave_it_out(self, kb):
         plain = ask(kb)
         for diversity in (None, 0, 0.0):

@@ -240,6 +240,7 @@ def test_update_reports_what_it_did(tmp_path):
     check_failure(run("update", tmp_path / "none", path), "does not exist")
 
 
+@pytest.mark.slow
 def test_delete_tells_what_went_and_what_is_unknown(kb, tmp_path):
     path = tmp_path / "kb.duckdb"
     path.write_bytes(kb.read_bytes())
@@ -343,6 +344,7 @@ def test_sql_gives_the_same_rows_in_duckdb(call, parts, kb):
         assert con.sql(f"SELECT node_id, score FROM ({shown.stdout.strip().rstrip(';')})").fetchall() == expected
 
 
+@pytest.mark.slow
 def test_sql_says_when_the_vector_is_missing_and_embed_adds_it(kb, tmp_path):
     path = tmp_path / "kb.duckdb"
     path.write_bytes(kb.read_bytes())
@@ -964,6 +966,7 @@ def test_a_bar_marks_the_passage_in_what_is_around_it(tmp_path):
 
 
 class TestConvert:
+    @pytest.mark.slow
     def test_there_and_back_with_the_flags_of_each_format(self, kb, tmp_path):
         ragmd, index, metadata = tmp_path / "kb.ragmd", tmp_path / "i.faiss", tmp_path / "m.json"
         assert run("convert", kb, ragmd).exit_code == 0

@@ -308,6 +308,7 @@ class TestRefused:
 
 
 class TestKey:
+    @pytest.mark.slow
     def test_a_key_goes_to_the_configured_server_from_build_to_search(self, project):
         """By the variable that is named, which is not that of the provider; and the file has no key."""
         server = EmbeddingServer()
@@ -391,6 +392,7 @@ class TestInit:
         ]
         assert "twice" not in done.stderr
 
+    @pytest.mark.slow
     def test_two_folders_of_one_collection_and_a_file_that_cannot_be_read(self, tmp_path):
         write(tmp_path, docs__mango_md="The mango is sweet.", guides__pump_md="A pump has a seal.")
         run("build", "docs", "--provider", "hashing", "--model", "hashing-64", cwd=tmp_path)

@@ -45,6 +45,7 @@ def kb(tickets, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_rows_are_searched(kb):
     (row,) = rows_of(run("lexical-query", "box", "--db", kb, "--format", "json"))
     assert (row["row_key"], row["doc_id"], row["heading_path"]) == (2, "tickets/2", ["Wet"])
@@ -87,6 +88,7 @@ def test_options_are_those_of_python(tickets, tmp_path):
     assert found[0][0] == ("t/1", 1, 1, 2.5, "subject: Late\nbody: The parcel is late")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [["--query"], []])
 def test_a_query_of_a_database(tmp_path, option):
     shop, kb = tmp_path / "shop.duckdb", tmp_path / "kb.duckdb"

@@ -371,6 +371,7 @@ class TestUnfinished:
             ("d0.md", 2), ("d1.md", 2), ("d2.md", 2)
         ]  # fmt: skip
 
+    @pytest.mark.slow
     def test_a_file_that_was_to_be_replaced_stays(self, server, address, docs, tmp_path):
         model = connect("openai", address, batch_size=5)
         path = prepare_embeddings(docs, tmp_path / "kb.duckdb", embedder=model, progress="off").path
@@ -507,6 +508,7 @@ class TestOpenAI:
         assert model.options == {}
         assert load_embedder("text-embedding-3-large", provider="openai", api_key=KEY, dimensions=256).dimensions == 256
 
+    @pytest.mark.slow
     def test_the_key_of_the_environment_is_not_sent_to_a_server_that_only_a_file_names(
         self, server, address, tmp_path, monkeypatch
     ):
@@ -799,6 +801,7 @@ class TestCounting:
         finally:
             function._cl100k.cache_clear()
 
+    @pytest.mark.slow
     def test_the_estimate_is_above_the_real_counts(self):
         from tests.support.helpers import ROOT
 

@@ -95,6 +95,7 @@ class TestPlaces:
 
 
 class TestMap:
+    @pytest.mark.slow
     def test_words_of_labels_are_spelled_as_they_are_written(self, tmp_path):
         kb = build(
             tmp_path,
@@ -196,6 +197,7 @@ class TestMap:
         assert off == [("birds.md#0",), ("birds.md#1",), ("cars.md#0",)]
         assert rows(path, "SELECT missing, in_step FROM map_status") == [(3, False)]
 
+    @pytest.mark.slow
     def test_an_empty_file_and_one_without_a_map(self, tmp_path):
         path = tmp_path / "none.duckdb"
         Store.create(path, 8).close()

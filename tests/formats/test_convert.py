@@ -145,6 +145,7 @@ class TestEachFormat:
             assert opened.check() == []
             assert "odd:a.md" in opened.sources(["odd:a.md"])
 
+    @pytest.mark.slow
     def test_what_exists_is_not_replaced_unasked(self, store, tmp_path, name):
         done = convert(store, tmp_path / NAMES[name], collection="odd")
         with pytest.raises(SqlragError, match="exists already"):

@@ -120,6 +120,7 @@ class TestAPairIsReplacedAsOne:
         assert sorted(index.parent.iterdir()) == [metadata, index]
 
 
+@pytest.mark.slow
 def test_chains_of_formats_give_the_same(small, tmp_path):
     export_faiss_json(small, tmp_path / "a.faiss", tmp_path / "a.json")
     with read_faiss_json(tmp_path / "a.faiss", tmp_path / "a.json") as contents:

@@ -58,6 +58,7 @@ def folder(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "kb")
 
 
+@pytest.mark.slow
 def test_a_store_comes_back_as_it_was(kb, folder, tmp_path):
     report = import_parquet(folder, tmp_path / "again.duckdb")
     assert report.notices == []

@@ -197,6 +197,7 @@ def test_S1_6_a_store_comes_back_as_it_was(kb, tmp_path, precision, order, paddi
         assert store.check() == []
 
 
+@pytest.mark.slow
 def test_the_small_store_comes_back_as_it_was(tmp_path):
     """It has two collections, pages, chunks without offsets, tags and headings of their own."""
     old, path = tmp_path / "old.duckdb", tmp_path / "small.ragfile"

@@ -340,6 +340,7 @@ def test_only_files_of_the_kind_are_replaced(small, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "building" in path.name] == []
 
 
+@pytest.mark.slow
 def test_case_I10_limits_of_size(small, tmp_path, monkeypatch, text):
     monkeypatch.setattr(ragmd, "LARGE_BYTES", 1000)
     exported = export_ragmd(small, tmp_path / "a.ragmd")

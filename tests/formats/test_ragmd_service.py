@@ -69,6 +69,7 @@ def test_documents_are_given_where_wanted(path, store):
     assert [row["source_doc"] for row in results] == [None] * 3
 
 
+@pytest.mark.slow
 def test_ties_go_by_document_and_number(tmp_path):
     vectors = np.tile(np.array([[0.1, 0.7, 0.1, 0.7]], np.float32), (50, 1))
     with Store.create(tmp_path / "a.duckdb", 4) as store:

@@ -627,6 +627,7 @@ class TestWholeOrNotAtAll:
                 build(tmp_path, path.name, options={"overwrite": True})
             assert path.read_bytes() == before
 
+    @pytest.mark.slow
     def test_an_empty_file_and_an_older_store_are_overwritten(self, tmp_path):
         (tmp_path / "kb.duckdb").touch()
         path = build(tmp_path, a_md="alpha", options={"overwrite": True})

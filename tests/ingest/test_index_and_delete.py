@@ -233,6 +233,7 @@ class TestCasesOfUpdating:
         with duckdb.connect(str(path)) as con, pytest.raises(duckdb.ConstraintException):
             con.execute("INSERT INTO documents SELECT * FROM documents")
 
+    @pytest.mark.slow
     def test_case_D11_dimensions_come_from_a_vector(self, tmp_path):
         root = write(tmp_path / "docs", a_md="alpha")
         with pytest.raises(ProviderError, match="expected a vector of 32 values"):

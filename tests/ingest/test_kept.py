@@ -80,6 +80,7 @@ def head_of(path):
 
 
 class TestBuild:
+    @pytest.mark.slow
     def test_it_goes_on_where_it_stopped(self, folder, tmp_path_factory):
         notes, first = interrupted(folder)
         kept = folder / "kb.duckdb.embedded"

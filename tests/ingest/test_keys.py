@@ -128,6 +128,7 @@ def test_fault_S15_a_copied_document(tmp_path, kb):
     assert check(kb) == []
 
 
+@pytest.mark.slow
 def test_fault_S15_a_renamed_file_stays_under_its_old_name(tmp_path, kb):
     add(kb, Chunk("note", 0, "quince", given_id="new.md#0"))
     (tmp_path / "docs" / "a.md").rename(tmp_path / "docs" / "new.md")

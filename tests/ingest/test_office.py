@@ -471,6 +471,7 @@ class TestBadInput:
         monkeypatch.setattr(package, "_MAX_MEMBERS", 3)
         assert "the limit is 3" in failure(tmp_path, word(p("x")), "a.docx").reason
 
+    @pytest.mark.slow
     def test_a_run_goes_on_and_reports_each(self, tmp_path):
         root = tmp_path / "docs"
         root.mkdir()

@@ -353,6 +353,7 @@ def test_fault_T16_a_page_has_a_limit_of_its_own(monkeypatch):
     assert reason(garbage_pdfs.nested_forms(26)) == "takes too long to read: page 1 takes more than 1 seconds"
 
 
+@pytest.mark.slow
 def test_fault_T16_uploads_have_the_same_limits(tmp_path, monkeypatch):
     monkeypatch.setenv("SQLRAG_MAX_PAGES", "2")
     path = build(tmp_path, a_md="alpha")

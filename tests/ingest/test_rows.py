@@ -207,6 +207,7 @@ class TestTexts:
     def test_columns_lines_and_templates(self, tmp_path, text, made):
         assert self.texts(tmp_path, text=text) == made
 
+    @pytest.mark.slow
     def test_the_title_heads_the_chunks(self, tmp_path):
         self.texts(tmp_path, title="subject")
         kb = tmp_path / "kb.duckdb"
@@ -438,6 +439,7 @@ class TestTypes:
             ["é", "e\u0301", "%", "%25"]
         )
 
+    @pytest.mark.slow
     def test_columns_of_awkward_names(self, tmp_path):
         kb = tmp_path / "kb.duckdb"
         names = ("kind", "place", "ordinal", "checksum", "twin", "row_title", "m0", 'a "b" {c}', "Ä", "select")
@@ -992,6 +994,7 @@ class TestUpdates:
         assert "The column price (DECIMAL(10,2)) is new: every row gets it." in kept
         assert "The column open is left out now: its values are removed." in kept
 
+    @pytest.mark.slow
     def test_periods_of_pandas_are_texts(self, tmp_path):
         months = pd.Series(pd.PeriodIndex(["2024-01", None, "2024-03"], freq="M"))
         quarters = pd.Series(pd.Categorical(pd.period_range("2024Q1", periods=3, freq="Q")))
@@ -1601,6 +1604,7 @@ class TestBadInput:
         path.write_text("id,body\n1,Grün\n", "utf-8-sig")
         assert build(path, kb, title=None).added == 1
 
+    @pytest.mark.slow
     def test_other_files_that_are_not_utf_8(self, kb, tmp_path):
         for data in ('{"id": 1, "body": "Grün"}'.encode("utf-16"), '{"id": 1, "body": "Grün"}'.encode("latin-1")):
             self.refused_file(kb, tmp_path / "rows.jsonl", data, r"not valid Unicode.*Save it as UTF-8\.$")
@@ -1693,6 +1697,7 @@ class TestBadInput:
         frame = pd.DataFrame({"id": [1, 2], "body": ["a", "b"], "mixed": ["x", 2]}, dtype=object)
         self.refused(kb, frame, r"The column mixed has values that are not of one type: .*astype\(str\)")
 
+    @pytest.mark.slow
     def test_json_that_metadata_cannot_have(self, kb):
         with duckdb.connect() as con:
             con.execute("CREATE TABLE t (id INTEGER, body VARCHAR, j JSON)")
@@ -1709,6 +1714,7 @@ class TestBadInput:
         assert [text for (text,) in read(kb, "SELECT j FROM rows_of_t ORDER BY id")] == values
         assert is_sound(kb)
 
+    @pytest.mark.slow
     def test_left_out_on_request(self, kb):
         query = "SELECT 1 AS id, 'a' AS body, 'b'::BLOB AS raw, union_value(n := 1) AS u, 2 AS doc_id, 3 AS kept"
         build(query, kb, collection="t", title=None, leave_out=["raw", "u", "doc_id"])
@@ -1824,6 +1830,7 @@ class TestEverywhere:
         sqlrag.delete_documents(kb, collection=["tickets", "Big 'ones'"])
         assert sqlrag.convert(path, kb).documents == 35
 
+    @pytest.mark.slow
     def test_no_program_empties_their_tables(self, kb):
         expected = self.rows(kb)
         with sqlrag.open_store(kb, read_only=False, embedder=HASHING) as store:
@@ -1961,6 +1968,7 @@ class TestEverywhere:
             ).fetchall()
         assert [(row[0], row[-1]) for row in inside] == [(row[0], row[-1]) for row in rows]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("keys", "dtype"),
         [

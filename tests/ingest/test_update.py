@@ -112,6 +112,7 @@ class TestWhatIsDone:
         assert rows(path, "FROM ingest_failures") == []
         assert_as_from_scratch(path, root, tmp_path)
 
+    @pytest.mark.slow
     def test_a_failing_file_that_is_as_it_was_again_is_no_failure(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta")
         root = tmp_path / "docs"
@@ -557,6 +558,7 @@ class TestDuplicates:
         report = update(root, path, skip_duplicates=True)
         assert (report.added, [f.doc_id for f in report.failures]) == (["b.md"], ["a.pdf"])
 
+    @pytest.mark.slow
     def test_a_good_text_does_not_go_for_a_file_that_cannot_be_read(self, tmp_path):
         path = build(tmp_path, a_md="alpha", b_md="beta", c_md="gamma")
         root = tmp_path / "docs"
@@ -1019,6 +1021,7 @@ class TestPathsBelowTheFolder:
         assert rows(kb, "FROM ingest_failures") == []
         assert "No chunk has the collection 'o'" in sqlrag.delete_documents(kb, collection="o").notices[0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "options", [{}, {"prune": True}, {"prune": True, "skip_duplicates": True}, {"chunk_size": 99}]
     )

@@ -112,6 +112,7 @@ def test_fault_T19_vectors_of_files_of_before_are_the_same(provider, text):
     assert np.array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_a_page_of_markup_alone_is_empty_and_the_end_of_another_makes_no_chunk(tmp_path):
     path = build(tmp_path, a_md="<!-- nothing -->\n", b_md=END, options={"chunk_size": 16, "chunk_unit": "chars"})
     assert rows(path, "SELECT doc_id, status FROM ingest_failures") == [("a.md", "empty")]

@@ -116,6 +116,7 @@ class TestBuild:
         assert seconds < 5  # the attempts would take half a minute
         assert [file.name for file in tmp_path.iterdir()] == ["docs"]
 
+    @pytest.mark.slow
     def test_what_is_not_cancelled_is_as_ever(self, tmp_path, docs):
         index = asyncio.run(sqlrag.aprepare_embeddings(docs, tmp_path / "x.duckdb", embedder=Slow(), progress="off"))
         assert (index.report.documents, check(index.path)) == (120, [])

@@ -123,6 +123,7 @@ class TestIngest:
         with pytest.raises(NotFoundError, match=r"1 file was skipped: hidden \(1\)"):
             prepare_embeddings(root, tmp_path / "x.duckdb", **HASHING)
 
+    @pytest.mark.slow
     def test_case_A13_one_name_in_two_folders(self, tmp_path, monkeypatch):
         path = build(tmp_path, a__README_md="mango", b__README_md="lychee")
         first = rows(path, "SELECT node_id, text FROM documents")
@@ -160,6 +161,7 @@ class TestIngest:
         assert lexical_query("call", path)[0]["heading_path"] == ["Root", "24/7 Support"]
         assert rows(path, "SELECT heading FROM chunks WHERE text LIKE '%call%'") == [("Root > 24/7 Support",)]
 
+    @pytest.mark.slow
     def test_case_B8_long_paths_and_front_matter_move_no_border(self, tmp_path):
         body = "# T\n\n" + "some words here. " * 200
         plain = build(tmp_path, "one.duckdb", folder="one", a_md=body, options={"chunk_size": 128})
@@ -201,6 +203,7 @@ class TestMiniLM:
 
 
 class TestLexical:
+    @pytest.mark.slow
     def test_case_E1_what_is_written_is_searchable_and_what_is_gone_is_not_counted(self, tmp_path):
         path = build(tmp_path, a_md="lion", c_md="lion")
         with Store(path, read_only=False) as store:
@@ -280,6 +283,7 @@ class TestLexical:
             assert len(answer) == count
             assert all(row["score"] > 0 for row in answer)
 
+    @pytest.mark.slow
     def test_case_E14_the_text_is_indexed_and_not_the_metadata(self, tmp_path):
         path = build(tmp_path, long__name_md="---\ntags: [quagga]\nnote: okapi\n---\n# Heading\n\nzebra")
         for absent in ("okapi", "name", "long", "markdown"):
@@ -514,6 +518,7 @@ def test_case_L1_names_and_filters_are_data(tmp_path, caplog):
         assert store.check() == []
 
 
+@pytest.mark.slow
 def test_case_E18_a_very_long_question_takes_no_minute(tmp_path):
     path = build(tmp_path, a_md="zebra")
     began = time.perf_counter()

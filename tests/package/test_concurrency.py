@@ -167,6 +167,7 @@ class TestThreads:
 
 
 class TestEventLoop:
+    @pytest.mark.slow
     def test_case_K1_the_coroutines_give_what_the_functions_give(self, path):
         async def main():
             answers = await asyncio.gather(

@@ -429,6 +429,7 @@ class TestLife:
         assert pickle.loads(pickle.dumps(found)) == found
         assert copy.deepcopy(found) == found
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("hand_on", [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy])
     def test_fault_S30_a_store_that_is_to_be_opened_is_handed_on(self, tmp_path, hand_on):
         kb = build(tmp_path, a_md="alpha")

@@ -229,6 +229,7 @@ WRITES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WRITES)
 def test_fault_S21_names_of_a_program_are_stored_once(tmp_path, way):
     with Store.create(tmp_path / "kb.duckdb", 4) as store:

@@ -94,6 +94,7 @@ class TestOutput:
         with Store(path), pytest.raises(StoreLockedError, match="open in this process"):
             Store.create(path, 8, overwrite=True)
 
+    @pytest.mark.slow
     def test_two_threads_may_build_the_same_output(self, tmp_path):
         root, go, made, errors = write(tmp_path / "docs", a_md="alpha"), threading.Event(), [], []
 

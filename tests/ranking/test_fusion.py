@@ -304,6 +304,7 @@ def test_case_G4_strictly_better_in_both_legs_is_strictly_ahead(vector, lexical,
     assert all(winner.score > hit.score for hit in rest)
 
 
+@pytest.mark.slow
 @given(_leg_of(_cosines), _leg_of(_bm25), _options, st.randoms(use_true_random=False))
 def test_case_G6_the_order_of_the_input_does_not_matter(vector, lexical, options, random):
     expected = fuse(vector, lexical, **options)

@@ -316,6 +316,7 @@ def test_the_sql_of_phrases_stays_true_when_term_numbers_change(small: Store, qu
     assert "e.md" in {node_id.partition("#")[0] for node_id, _ in rows(kept)} or conjunctive
 
 
+@pytest.mark.slow
 def test_sigma_at_the_end_of_a_word_is_a_sigma(tmp_path: Path) -> None:
     texts = {"a.md": "ΟΔΟΣ", "b.md": "οδός", "c.md": "Οδοσ", "d.md": "οδοί"}
     with Store.create(tmp_path / "kb.duckdb", 8, stemmer="none") as store:

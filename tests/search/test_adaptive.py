@@ -258,6 +258,7 @@ def test_several_files_have_the_sample_and_the_scores_of_the_merged_one(tmp_path
             assert found(many, text, knowing=False) == found(noise, text, knowing=False)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_nothing(noise):
     rows = {}
     for threads in (1, 2):

@@ -175,6 +175,7 @@ class TestFilters:
             assert not {row["collection"] for row in store.hybrid_query("zebra", top_k=700, **filters)} - {"b"}
             assert {row["collection"] for row in store.hybrid_query("zebra", top_k=5)} == {"a"}
 
+    @pytest.mark.slow
     def test_collections(self, many):
         with Store(many) as store:
 
@@ -186,6 +187,7 @@ class TestFilters:
             assert found("nowhere") == found([]) == set()
             assert found(["nowhere", "b"]) == {"b"}
 
+    @pytest.mark.slow
     def test_tags(self, kb):
         def found(**filters):
             return {row["doc_id"] for row in hybrid_query("zebra cow tram", kb, top_k=10, **filters)}
@@ -483,6 +485,7 @@ class TestOneLegMissing:
         given = store.hybrid_query("zebra", query_vector=embedded("zebra"), strict=True)
         assert (given[0]["score_type"], given.notices) == ("adaptive", [])
 
+    @pytest.mark.slow
     def test_no_lexical_index(self, kb, tmp_path):
         path = without_index(kb, tmp_path)
         expected = [(row["node_id"], row["score"]) for row in vector_query("zebra", kb)]

@@ -269,6 +269,7 @@ class TestTrouble:
         query_log.query_log(log, small).flush()
         assert rows(log, "SELECT query_text FROM queries ORDER BY asked_at") == [("duck6",), ("duck7",), ("duck8",)]
 
+    @pytest.mark.slow
     def test_many_threads_lose_no_row(self, tmp_path, log, monkeypatch):
         monkeypatch.setattr(query_log, "_BUFFERED_ROWS", 7)
         path = build(tmp_path, a_md="alpha")

@@ -505,6 +505,7 @@ class TestOneProcess:
         with Store(kb), Store(other) as store:
             assert ids(store.lexical_query("word5")) == ["page5.md#0"]
 
+    @pytest.mark.slow
     def test_reading_beside_writing(self, tmp_path):
         path = build(tmp_path, a_md="alpha")
         with Store(path, read_only=False) as writer, Store(path) as reader:
@@ -515,6 +516,7 @@ class TestOneProcess:
         with Store(path), pytest.raises(StoreLockedError, match=r"open for reading in this process \(1 time\)"):
             Store(path, read_only=False)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("own_read_only", [True, False])
     def test_beside_a_connection_of_the_callers_own(self, tmp_path, own_read_only):
         path = build(tmp_path, a_md="alpha")

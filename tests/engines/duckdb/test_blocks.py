@@ -405,6 +405,7 @@ class TestJournal:
         assert not path.with_name("kb.duckdb.wal").exists()
         assert sqlrag.check(path) == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("content", [b"my own notes", None])
     def test_a_file_of_somebody_by_that_name_is_left_alone(self, updated, tmp_path, content):
         path = shutil.copy(updated[0], tmp_path / "kb.duckdb")

@@ -489,6 +489,7 @@ def test_fault_S11_a_damaged_log_is_named_and_the_remedy_works(log, share):
     assert len(sqlrag.lexical_query("common", kb)) == 5
 
 
+@pytest.mark.slow
 def test_fault_S11_a_log_of_another_file_is_told_of(folder):
     """It is neither read nor lost; newer DuckDBs see by an id that it is another file's."""
     work = folder()

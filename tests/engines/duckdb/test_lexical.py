@@ -463,6 +463,7 @@ def test_edited_store_equals_one_built_afresh(tmp_path: Path, seed: int) -> None
             assert rows == [(row["node_id"], row["score"]) for row in afresh.lexical_query(question, top_k=50)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["add_chunks", "refresh_counts", "remove_documents"])
 def test_error_while_writing_leaves_everything_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -291,6 +291,7 @@ class TestCheck:
         assert (problem.check, problem.rows) == ("missing_objects", 3)
         assert problem.examples == ("fts_main_documents.postings", "main.chunks", "main.more_like")
 
+    @pytest.mark.slow
     def test_a_writer_of_this_process_is_no_fault(self, small):
         with Store(small, read_only=False) as store:
             store.upsert([Document("n", "new")], [Chunk("n", 0, "new")], np.eye(8)[:1])
@@ -429,6 +430,7 @@ class TestUpgrade:
             execute(old, "SELECT doc_id, file_name, text, created_at FROM source_documents ORDER BY doc_id") == sources
         )
 
+    @pytest.mark.slow
     def test_pasted_headings_become_the_heading_path_and_texts_become_slices(self, old):
         upgrade(old)
         found = execute(
@@ -700,6 +702,7 @@ class TestReembed:
         assert hybrid_query("red valve", path)[0]["text"] == "## Install\n\nOpen the red valve."
         assert check(path) == []
 
+    @pytest.mark.slow
     def test_a_text_that_the_model_refuses_leaves_the_file_as_it_was(self, small):
         content = small.read_bytes()
         with pytest.raises(ProviderError, match="refuses"):

@@ -76,6 +76,7 @@ def test_results_do_not_depend_on_the_limit(path):
         assert store.hybrid_query("duck pond", query_vector=POND) == expected
 
 
+@pytest.mark.slow
 def test_a_build_with_a_limit_gives_the_same_rows(tmp_path, monkeypatch):
     docs = write(tmp_path / "docs", **{f"p{i}_md": f"# Page {i}\n\nword{i} and some text" for i in range(50)})
     limits = []

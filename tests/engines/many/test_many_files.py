@@ -383,6 +383,7 @@ class TestRanking:
                     assert_same(found, single.lexical_query(question, conjunctive=conjunctive))
                     assert found != [], question
 
+    @pytest.mark.slow
     def test_common_terms_are_looked_up_where_they_matter_in_each_file(self, parts, merged, monkeypatch):
         monkeypatch.setattr("sqlrag.engines.duckdb.legs.PRUNE_FROM", 0)
         monkeypatch.setattr("sqlrag.engines.duckdb.legs._PROBE", 5)
