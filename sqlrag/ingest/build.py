@@ -441,18 +441,16 @@ def _report_unfinished(run: Run, files: Sequence[Path], written: set[str], skip_
 
 
 def _to_add(folder: str | os.PathLike[str], db_path: str | os.PathLike[str]) -> str:
-    """Return which folders a file has and how another one is added, "" where it has this one, or none."""
+    """Return which folders a file has and how another one is added, "" where it has this one, or may have."""
     from sqlrag.ingest.update import folders_of
 
     with suppress(SqlragError):
-        known = folders_of(db_path, wait_seconds=0)[0]
-        if known and real_folder(folder) not in [real_folder(one.path) for one in known]:
+        known, _, unknown = folders_of(db_path, wait_seconds=0)
+        if (known or not unknown) and real_folder(folder) not in [real_folder(one.path) for one in known]:
             there = ", ".join(f"{one.path} (collection {one.collection})" for one in known[:5])
+            there = f" It has {there}{' …' * (len(known) > 5)}." * bool(known)
             call = f"input_dir={os.fspath(folder)!r}, db_path={os.fspath(db_path)!r}, collection='NAME'"
-            return (
-                f" It has {there}{' …' * (len(known) > 5)}. To add this folder as a collection of its own: "
-                f"update_embeddings({call})."
-            )
+            return f"{there} To add this folder as a collection of its own: update_embeddings({call})."
     return ""
 
 

@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlrag import Store, hybrid_query, prepare_embeddings, update_embeddings
+from sqlrag import Store, hybrid_query, index_rows, prepare_embeddings, update_embeddings
 from sqlrag.arguments import with_commands
 from sqlrag.cancellation import Stopped, Work, pause
 from sqlrag.embedders import PROBE_TEXT
@@ -614,6 +614,18 @@ class TestWholeOrNotAtAll:
         assert told in str(refused.value)
         command = f"sqlrag update '{notes}' --db '{path}' --collection NAME"
         assert with_commands(str(refused.value)).endswith(f": {command}.")
+
+    def test_a_folder_for_a_file_of_rows_is_told_how_to_be_added(self, tmp_path):
+        path, notes = tmp_path / "rows.duckdb", write(tmp_path / "notes", n_md="note")
+        index_rows("SELECT 1 AS id, 'a' AS body", path, key="id", text="body", collection="t", **HASHING)
+        with pytest.raises(StoreExistsError) as refused:
+            prepare_embeddings(notes, path, **HASHING)
+        told = (
+            f"To add this folder as a collection of its own: sqlrag update '{notes}' --db '{path}' --collection NAME."
+        )
+        assert with_commands(str(refused.value)).endswith(told)
+        update_embeddings(notes, path, collection="notes", verbose=False)
+        assert rows(path, "SELECT collection FROM source_documents ORDER BY ALL") == [("notes",), ("t",)]
 
     def test_what_is_no_store_is_never_overwritten(self, tmp_path):
         write(tmp_path / "docs", a_md="alpha")
