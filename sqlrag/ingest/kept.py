@@ -98,7 +98,7 @@ class Kept:
     """
 
     def __init__(self, output: Path, notes: list[str], *, updating: bool = False) -> None:
-        self.path = kept_beside(output)
+        self.output, self.path = output, kept_beside(output)
         self.notes = notes
         self.updating = updating
         # Nothing is kept of so few texts.
@@ -135,11 +135,7 @@ class Kept:
         elif error is None and self.updating and self._end and not self._used:
             with suppress(OSError):
                 file.truncate(self._end)
-            self.notes.append(
-                f"{self.path.name} has the vectors of {there} that an interrupted run embedded, of which this one "
-                "needed none. The command that was interrupted goes on from there; if it is not wanted, delete that "
-                "file."
-            )
+            self.notes.append(left_by_an_interrupted_run(self.output))
         elif error is None or not self.count:
             if self._used:
                 self.notes.append(

@@ -600,7 +600,7 @@ class TestUpdates:
             write(path, table)
             return {"csv": path, "query": f"FROM read_csv('{path}')", "frame": duckdb.sql(table).to_arrow_table()}[kind]
 
-        def later(*days, **given):
+        def later(*days):
             source = rows(*days)
             return update(kb, since="day", collection="t", source=source if kind == "frame" else None)
 
