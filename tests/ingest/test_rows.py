@@ -961,14 +961,15 @@ class TestUpdates:
         monkeypatch.chdir(tmp_path)
         (note,) = build("SELECT id, body FROM 'rows.csv' WHERE body <> 'b'", kb, title=None, collection="t").warnings
         assert note.startswith("The query reads 'rows.csv' from the current folder, and so does each update")
-        assert build(f"FROM '{tmp_path}/rows.csv'", kb, title=None, collection="u").warnings == []
+        write(tmp_path / "others.csv", "SELECT 2 AS id, 'c' AS body")
+        assert build(f"FROM '{tmp_path}/others.csv'", kb, title=None, collection="u").warnings == []
         monkeypatch.chdir("elsewhere")
         told = r"There is no file 'rows\.csv' in .*elsewhere, from which the query reads relative paths\. Run it in"
         with pytest.raises(NotFoundError, match=told):
             update(kb, collection="t")
         assert counts(update(kb, collection="u")) == {"unchanged": 1}
-        (tmp_path / "rows.csv").unlink()
-        with pytest.raises(NotFoundError, match=r"There is no file '/.*/rows\.csv', which the query reads\."):
+        (tmp_path / "others.csv").unlink()
+        with pytest.raises(NotFoundError, match=r"There is no file '/.*/others\.csv', which the query reads\."):
             update(kb, collection="u")
 
     def test_other_columns_of_tags(self, kb):
