@@ -356,6 +356,29 @@ def first_lines(items: Sequence[str], begin: str = "  ") -> list[str]:
     return [f"{begin}{item}" for item in items[:_LISTED]] + [f"{begin}… and {more:,} more"] * (more > 0)
 
 
+def failure_lines(failures: Iterable[tuple[str, str, str]], begin: str = "  ") -> list[str]:
+    """Return lines for people about failures: ``doc_id``, status and reason; of more than three alike, one line.
+
+    Examples
+    --------
+    >>> failure_lines([("a.md", "empty", "no text"), ("b.pdf", "failed", "no PDF")], "")
+    ['empty: a.md: no text', 'failed: b.pdf: no PDF']
+    >>> failure_lines([(f"t/{number}", "empty", "the row has no text") for number in range(4)], "")
+    ['empty: the row has no text: t/0, t/1, t/2, t/3']
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
+    for doc_id, status, reason in failures:
+        alike.setdefault((status, reason), []).append(doc_id)
+    lines = []
+    for (status, reason), ids in alike.items():
+        if len(ids) > 3:
+            more = f" and {len(ids) - _LISTED:,} more" * (len(ids) > _LISTED)
+            lines.append(f"{status}: {reason}: {', '.join(ids[:_LISTED])}{more}")
+        else:
+            lines += [f"{status}: {doc_id}: {reason}" for doc_id in ids]
+    return first_lines(lines, begin)
+
+
 def counted(count: int, singular: str, plural: str = "") -> str:
     """Return a number with its noun, such as "1 chunk" or "2,000 chunks".
 

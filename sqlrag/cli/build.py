@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sqlrag.arguments import counted, first_lines, meant_or_there, shown
+from sqlrag.arguments import counted, failure_lines, meant_or_there, shown
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.options import (
@@ -192,8 +192,7 @@ def _write_several(
 
 def report_details(report: Report, lines: Iterable[str], quiet: bool) -> None:
     """Print the lines of a report that were not printed as warnings; if ``quiet``, only the failures."""
-    failures = [f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in report.failures]
-    for line in first_lines(failures) if quiet else lines:
+    for line in failure_lines(report.failures) if quiet else lines:
         told = line.strip().removeprefix("note: ")
         if told not in noted:
             write_message(line.strip())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sqlrag.arguments import counted, first_lines
+from sqlrag.arguments import counted, failure_lines
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.build import one_file
 from sqlrag.cli.options import DbInstead, File, FormatName, Wait, option
@@ -111,7 +111,7 @@ def description(facts: Mapping[str, Any]) -> str:
         "failures": f"{len(facts['failures']):,}",
     }
     lines = [f"{name:<12} {value}" for name, value in table.items()]
-    failures = first_lines([f"{f['status']}: {f['doc_id']}: {f['reason']}" for f in facts["failures"]])
+    failures = failure_lines((f["doc_id"], f["status"], f["reason"]) for f in facts["failures"])
     return "\n".join([*lines, *failures, *facts["notices"]])
 
 

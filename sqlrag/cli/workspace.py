@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import typer
 
 from sqlrag import __version__
-from sqlrag.arguments import counted, first_lines, with_commands
+from sqlrag.arguments import counted, failure_lines, with_commands
 from sqlrag.cli import config
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.build import folders_not_there, folders_to_name, folders_to_read, note_patterns, one_file
@@ -295,7 +295,7 @@ class _Watched:
     def _report(self, report: UpdateReport, seconds: float) -> None:
         """Write a line of what has changed, and the failures that are new."""
         fresh = sorted({*report.failures} - self._failures)
-        for line in first_lines([f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in fresh], ""):
+        for line in failure_lines(fresh, ""):
             write_message(line)
         for note in report.warnings:
             if note not in noted:

@@ -845,6 +845,9 @@ def _changed_columns(
         notes.append(f"The column {name} is {kind} now, not {before}: its values are written again.")
         if kind == "VARCHAR" and (value := staging.first_that_is_no(before, name)) is not None:
             notes[-1] += f" {value!r} is no {before}; filters compare all of them as text now."
-    if Definition.of(source) != definition:
-        notes.append(f"{source.collection} has another definition now; what it changes is written again.")
+    stored, now = Definition.of(source).as_json(), definition.as_json()
+    if other := [name for name in now if stored[name] != now[name]]:
+        notes.append(
+            f"The definition of {source.collection} has changed ({', '.join(other)}); what that changes is written again."
+        )
     return notes

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from sqlrag import arguments
-from sqlrag.arguments import counted, first_lines
+from sqlrag.arguments import counted, failure_lines, first_lines
 from sqlrag.cancellation import Work, checkpoint
 from sqlrag.engines.duckdb.documents import end_of_shown
 from sqlrag.engines.duckdb.files import EXCHANGED
@@ -124,7 +124,7 @@ class Report(Printable):
 
     def _details(self) -> list[str]:
         lines = [f"{self.failed} failed, {self.empty} empty, {counted(len(self.skipped), 'file')} skipped"]
-        lines += first_lines([f"{failure.status}: {failure.doc_id}: {failure.reason}" for failure in self.failures])
+        lines += failure_lines(self.failures)
         twins = [f"{twin.doc_id} is the same as {twin.same_as}" for twin in self.duplicates]
         lines += first_lines(twins, "  duplicate: ")
         lines += [f"  skipped {count}: {reason}" for reason, count in reasons(self.skipped)]

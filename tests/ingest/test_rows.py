@@ -724,7 +724,8 @@ class TestUpdates:
     def test_another_definition(self, kb, tickets):
         report = build(tickets, kb, metadata=["price"])
         assert counts(report) == {"columns_changed": 30}
-        assert any("another definition" in note for note in report.warnings)
+        note = "The definition of tickets has changed (metadata); what that changes is written again."
+        assert note in report.warnings
         assert [name for name, *_ in read(kb, "DESCRIBE rows_of_tickets")] == [
             "doc_id",
             "row_key",
