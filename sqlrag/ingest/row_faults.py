@@ -104,6 +104,11 @@ def unreadable(
     if column := misread_column(error):
         texts = f"read_csv('rows.csv', types = {{{quoted(column)}: VARCHAR}})"
         return InputError(f"{name} cannot be read: {said.rstrip('.')}. Have that column read as text: {texts}.")
+    if kind == "query" and "Referenced column" in said:
+        return InputError(
+            f"{name} cannot be read: {said.rstrip('.')}. If the column was renamed, call index_rows again with a query "
+            "that has its new name, and the collection of these rows: those with the same key and text stay."
+        )
     return InputError(f"{name} cannot be read: {said}")
 
 
@@ -119,7 +124,10 @@ def misread_column(error: Exception) -> str:
 def note_on_relative_paths(query: str) -> list[str]:
     """Return a note on the first relative path of a file that a query reads."""
     for path in re.findall(r"'([^']+)'", query):
-        if not Path(path).is_absolute() and glob.glob(path):  # noqa: PTH207 - a pattern as DuckDB has it
+        if not Path(path).is_absolute() and any(
+            Path(found).is_file()
+            for found in glob.glob(path)  # noqa: PTH207 - as DuckDB has it
+        ):
             told = f"The query reads {path!r} from the current folder, and so does each update of these rows: run it in"
             return [f"{told} {Path.cwd()}, or write the absolute path."]
     return []
@@ -192,6 +200,8 @@ def _is_utf_8(data: bytes) -> bool:
 
 def missing_column_hint(paths: Sequence[str], name: str, columns: Sequence[str]) -> str:
     """Return why there is no column of a name though the first line of a CSV file has it; "" where that is not so."""
+    if empty := next((path for path in files_of(paths) if _is_csv(path) and not Path(path).stat().st_size), ""):
+        return f" {empty} is empty."
     if uneven := uneven_lines(paths, name):
         return f" {uneven}"
     for column in columns:

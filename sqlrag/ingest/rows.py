@@ -529,10 +529,12 @@ class _RowUpdate(Update):
                 found = staging.compare([] if self.is_new else self._states(reader, source, mime, staging))
             if not options.force and options.since is None and found["gone"] * 2 > found["stored"]:
                 given = ", ".join([repr(os.fspath(self.database.path)), *["source=…"] * (definition.kind == "object")])
+                # An update reads what is stored.
+                then = ", after that" * (source is None or Definition.of(source) != definition)
                 remedy = (
                     "To remove those, pass force=True as well."
                     if options.prune
-                    else "To add these rows and keep those, pass force=True; to remove those: "
+                    else f"To add these rows and keep those, pass force=True; to remove those{then}: "
                     f"update_rows({given}, collection={collection!r}, prune=True, force=True)."
                 )
                 raise InputError(
@@ -848,6 +850,7 @@ def _changed_columns(
     stored, now = Definition.of(source).as_json(), definition.as_json()
     if other := [name for name in now if stored[name] != now[name]]:
         notes.append(
-            f"The definition of {source.collection} has changed ({', '.join(other)}); what that changes is written again."
+            f"The definition of {source.collection} has changed ({', '.join(other)}); what that changes is written "
+            "again."
         )
     return notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -94,6 +95,9 @@ _LOW_COSINE, _LOW_WORDS, _LOW_WORDS_ALONE = 0.32, 0.2, 0.08
 RETRY_SECONDS = 1.0
 
 _CACHED_QUERIES = 256
+
+# A date that is not as 2024-12-31, in a filter.
+_OTHER_DATE = re.compile(r"([0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{4}|[0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2})([T ].*)?")
 
 
 class QuestionEmbedder:
@@ -399,6 +403,11 @@ class Run:
         if any("No chunk passes" in notice for notice in self.notices):
             return
         for (field, kind), operand in compared_orders(filters.metadata or {}).items():
+            if kind == "text" and _OTHER_DATE.fullmatch(operand):
+                self.notices.append(
+                    f"{shown(operand)} is compared with the metadata field {field!r} as text, character by character, "
+                    "not as a date. Dates are compared as 2024-12-31; a table has to be read with dates of that form."
+                )
             if found := self.engine.not_compared(field, filters.parameters().get("collection"), kind):
                 count = sum(one for one, _ in found)
                 have = f"{counted(count, 'document')} {'has' if count == 1 else 'have'}"

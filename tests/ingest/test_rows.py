@@ -543,6 +543,27 @@ class TestUpdates:
         assert counts(update(kb, prune=True, force=True)) == {"removed": 9}
         assert is_sound(kb)
 
+    def test_the_remedy_for_a_narrower_query_works_as_it_is_printed(self, kb, tickets):
+        tickets.rename(moved := tickets.with_name("moved.parquet"))
+        narrower = f"FROM '{moved}' WHERE id < 3"
+        with pytest.raises(InputError, match=r"pass force=True; to remove those, after that: update_rows\(") as caught:
+            build(narrower, kb, collection="tickets")
+        assert counts(build(narrower, kb, collection="tickets", force=True)) == {"unchanged": 3, "missing": 27}
+        remedy = re.search(r"update_rows\((.*)\)", str(caught.value))[1]
+        (report,) = eval(f"sqlrag.update_rows({remedy})")
+        assert counts(report) == {"unchanged": 3, "removed": 27}
+        assert is_sound(kb)
+
+    def test_a_column_of_a_query_that_was_renamed_has_a_remedy(self, kb, tmp_path):
+        table = tmp_path / "t.csv"
+        table.write_text("id,body\n1,a kettle\n")
+        build(f"SELECT id, body FROM '{table}'", kb, collection="t", title=None)
+        table.write_text("id,message\n1,a kettle\n")
+        with pytest.raises(InputError, match=r"call index_rows again with a query that has its new name, and the coll"):
+            update(kb, collection="t")
+        again = build(f"SELECT id, message FROM '{table}'", kb, collection="t", title=None, text="message")
+        assert counts(again) == {"unchanged": 1}
+
     @pytest.mark.slow
     def test_since_reads_what_is_newer(self, kb, tickets):
         assert update(kb, since="updated_at").files == 30
@@ -955,6 +976,14 @@ class TestUpdates:
             assert "These rows are in the file as 'a' too" in note
 
     @pytest.mark.slow
+    def test_what_is_no_file_in_a_query_is_no_relative_path(self, kb, tmp_path, monkeypatch):
+        (tmp_path / "t.csv").write_text("id;body;price\n1;a kettle;1.200,50\n")
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "body").mkdir()
+        query = f"SELECT *, 'body' AS kind FROM read_csv('{tmp_path}/t.csv', decimal_separator = ',', thousands = '.')"
+        assert build(query, kb, collection="t", title=None).warnings == []
+
+    @pytest.mark.slow
     def test_a_query_reads_relative_paths_from_the_current_folder(self, tmp_path, monkeypatch):
         kb = tmp_path / "k.duckdb"
         write(tmp_path / "rows.csv", "SELECT 1 AS id, 'a' AS body")
@@ -1254,6 +1283,10 @@ class TestBadInput:
         assert bool(options) == ("quote is" not in message)
         if options and "x,y" not in data:  # which has no other lines
             assert build(options[0], kb, collection="t", title=None).added >= 1
+
+    def test_an_empty_file_is_said_to_be_empty(self, kb, tmp_path):
+        (tmp_path / "t.csv").write_bytes(b"")
+        self.refused(kb, tmp_path / "t.csv", "t.csv is empty")
 
     def test_a_frame_that_was_not_cut(self, kb):
         self.refused(kb, pd.DataFrame({"id;body": ["1;a"]}), "'id;body' is a line that was not cut at ';'")

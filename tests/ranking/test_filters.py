@@ -88,10 +88,16 @@ def test_values_of_another_kind_that_are_not_compared_are_told(tmp_path):
         assert notices({"$gt": 50}, collection=["ca", "cc", "cd", "ce"]) == []
         told = "2 documents have another kind of value in the metadata field 'v', such as '100'"
         assert notices({"$gt": "2024-01-01"}, collection=["ca", "cf", "cg"])[0].startswith(told)
-        assert notices({"$gte": "01.01.2024"})[0].startswith(told)
-        assert notices({"$gte": "01.01.2024"}, collection=["cb", "cc", "cg"]) == []
+        as_text = "'01.01.2024' is compared with the metadata field 'v' as text, character by character, not as a date."
+        first, second = notices({"$gte": "01.01.2024"})
+        assert first.startswith(as_text)
+        assert second.startswith(told)
+        (only,) = notices({"$gte": "01.01.2024"}, collection=["cb", "cc", "cg"])
+        assert only.startswith(as_text)
+        assert notices({"$gte": "1.2.3"}, collection=["cb", "cc", "cg"]) == []
         either = [{"v": {"$gte": "2024-01-01"}}, {"v": {"$lte": "01.07.2024"}}]
-        first, second = store.lexical_query("zebra", metadata={"$or": either}).notices
+        first, as_a_text, second = store.lexical_query("zebra", metadata={"$or": either}).notices
+        assert as_a_text.startswith("'01.07.2024' is compared")
         assert "with which '2024-01-01' is not" in first
         assert "with which '01.07.2024' is not" in second
         assert notices({"$not": {"$gt": 50}}) == notices({"$exists": True}) == []
