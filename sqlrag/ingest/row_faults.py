@@ -161,9 +161,13 @@ def _encoding_hint(paths: Sequence[str], kind: str) -> str:
     if not _is_csv(path) or not encoding:
         return "Save it as UTF-8."
     if not encoding.startswith("duckdb "):
+        with _opened(path) as file:
+            first = file.readline().decode(encoding, "replace")
+        delimiter = max(_DELIMITERS, key=first.count)
+        given = f"{path!r}, encoding={encoding!r}" + f", sep={delimiter!r}" * (delimiter != ",")
         return (
             f"It is {encoding.upper()}, which DuckDB does not read: save it as UTF-8, or read it in Python by pandas: "
-            f"index_rows(pandas.read_csv({path!r}, encoding={encoding!r}), …, collection={_stem(path)!r})."
+            f"index_rows(pandas.read_csv({given}), …, collection={_stem(path)!r})."
         )
     name = encoding.removeprefix("duckdb ")
     return (
@@ -186,6 +190,8 @@ def _encoding_of(path: str) -> str:
         if not found and _is_utf_8(data + file.read()):
             return ""
         found = found or legacy_encoding(data) or "cp1252"
+        with suppress(UnicodeDecodeError, LookupError):  # one that differs from Latin-1 in other characters alone
+            found = "iso8859-1" if data.decode(found) == data.decode("latin-1") else found
         known = _OF_DUCKDB.get(found, "") if found == "utf-16-le" or not _OF_CP1252_ALONE.search(data) else ""
         return f"duckdb {known}" if known else found
     return ""

@@ -1320,6 +1320,23 @@ class TestBadInput:
         build(source, kb, collection="t", title=None)
         assert read(kb, "SELECT row_text FROM rows_of_t") == [(body,)]
 
+    @pytest.mark.parametrize("encoding", ["latin-1", "cp1251"])
+    def test_the_remedy_for_an_encoding_names_the_delimiter(self, kb, tmp_path, encoding):
+        bodies = {
+            "latin-1": "Müller über Größe, Café à la carte",
+            "cp1251": "Зелёный насос стоит дорого, а синий дешевле",
+        }
+        path = tmp_path / "t.csv"
+        path.write_bytes(f"id;body\n1;{bodies[encoding]}\n".encode(encoding))
+        with pytest.raises(InputError, match="not valid Unicode") as caught:
+            build(path, kb, collection="t", title=None)
+        if encoding == "latin-1":
+            source = re.search(r"SELECT .* FROM read_csv\(.*\)", str(caught.value))[0]
+        else:
+            source = eval(re.search(r"pandas\.(read_csv\(.*?\))", str(caught.value))[0], {"pandas": pd})
+        build(source, kb, collection="t", title=None)
+        assert read(kb, "SELECT row_text FROM rows_of_t") == [(bodies[encoding],)]
+
     TEXTS = (
         ("313,23", "12", None, r"10 of its 10 values are numbers with a decimal comma, the first '313,23'\. .*"),
         ("1.234,50", "0,1", "k. A.", r"9 of its 10 values are numbers with a decimal comma.*; 'k. A.' is not\. .*"),
