@@ -15,6 +15,7 @@ WITH cells AS (
         is_short AND regexp_matches(value, '^\d{4}-') AND TRY_CAST(value AS TIMESTAMP) IS NOT NULL AS is_iso,
         regexp_extract(value, ' \d{1,2}:\d{2}(:\d{2})?$') AS clock,
         left(value, length(value) - length(clock)) AS day,
+        NOT regexp_matches(day, '\d{4}') AS is_short_year,
         is_iso OR is_short AND try_strptime(day, ['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d']) IS NOT NULL AS is_date
     FROM trimmed
 )
@@ -33,9 +34,13 @@ SELECT
     max(length(value)) FILTER (is_date) AS longest_date,
     count(*) FILTER (clock <> '') AS clocks,
     count(*) FILTER (length(clock) > 6) AS seconds,
-    map(['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d'], [
-        count(try_strptime(day, '%d.%m.%Y')), count(try_strptime(day, '%d/%m/%Y')),
-        count(try_strptime(day, '%m/%d/%Y')), count(try_strptime(day, '%Y/%m/%d'))]) AS formats,
+    map(['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d', '%d.%m.%y', '%d/%m/%y', '%m/%d/%y'], [
+        count(try_strptime(day, '%d.%m.%Y')) FILTER (NOT is_short_year),
+        count(try_strptime(day, '%d/%m/%Y')) FILTER (NOT is_short_year),
+        count(try_strptime(day, '%m/%d/%Y')) FILTER (NOT is_short_year),
+        count(try_strptime(day, '%Y/%m/%d')) FILTER (NOT is_short_year),
+        count(try_strptime(day, '%d.%m.%y')), count(try_strptime(day, '%d/%m/%y')),
+        count(try_strptime(day, '%m/%d/%y'))]) AS formats,
     count(*) FILTER (is_number AND regexp_matches(value, '^[+-]?0[0-9]')) AS zeros,
     count(DISTINCT cell) FILTER (NOT is_number) AS kinds_numbers,
     count(DISTINCT cell) FILTER (NOT has_decimal_comma) AS kinds_decimal_commas,

@@ -172,7 +172,7 @@ def _encoding_hint(paths: Sequence[str], kind: str) -> str:
     name = encoding.removeprefix("duckdb ")
     return (
         f"Save it as UTF-8, or name its encoding, {name}, by a query, and the collection: SELECT * FROM "  # noqa: S608 - a message
-        f"read_csv({quoted(path)}, encoding = '{name}')."
+        f"{_call(paths[0] if not paths[1:] else path, [f'encoding = {quoted(name)}'])}."
     )
 
 
@@ -329,7 +329,7 @@ def _query_of_all(con: duckdb.DuckDBPyConnection, path: str, readings: Mapping[s
         options.append(f"types = {{{', '.join(f'{quoted(name)}: VARCHAR' for name in texts)}}}")
     replaced = ", ".join(f"{readings[name].expression} AS {identifier(name)}" for name in texts)
     replaced = f" REPLACE ({replaced})" * bool(texts)
-    query = f"SELECT *{replaced} FROM read_csv({quoted(path)}, {', '.join(options)})"  # noqa: S608 - quoted
+    query = f"SELECT *{replaced} FROM {_call(path, options)}"  # noqa: S608 - quoted
     try:
         now, then = (
             dict(row[:2] for row in con.execute(f"DESCRIBE {one}").fetchall()) for one in (query, "FROM source")
@@ -396,7 +396,7 @@ def _note_on_text(
         name = identifier(found["name"])
         kind = "TIMESTAMP" if clock else "DATE"
         date = f"CAST(strptime({name}, {quoted(forms[0])}) AS {kind})"
-        read = f"SELECT * REPLACE ({date} AS {name}) FROM {f'read_csv({quoted(path)})' if path else '…'}{_or(forms)}"  # noqa: S608 - a message
+        read = f"SELECT * REPLACE ({date} AS {name}) FROM {_call(path) if path else '…'}{_or(forms)}"  # noqa: S608 - a message
         return _Note(told, f"{to_have} read it by a query: {read}.", None if forms[1:] else _Reading(expression=date))
     if null is not None and any(one in null for one in _DELIMITERS):  # the reader takes no such value for NULL
         if options:
@@ -408,11 +408,17 @@ def _note_on_text(
         file = csv_of([path], {}, [found["name"]]) if path else "…"
         query = f"SELECT * REPLACE ({value} AS {name}) FROM {file}"  # noqa: S608 - a message
         return _Note(told, f"{to_have} read it by a query: {query}, or mend the file.", _Reading(expression=value))
-    given = ", ".join([*options, *([] if null is None else [f"nullstr = ['', {quoted(null)}]"])])
-    how = f"with read_csv(…, {given})"
+    given = [*options, *([] if null is None else [f"nullstr = ['', {quoted(null)}]"])]
+    how = f"with read_csv(…, {', '.join(given)})"
     if path:
-        how = f"by a query: SELECT * FROM read_csv({quoted(path)}, {given})"  # noqa: S608 - a message
+        how = f"by a query: SELECT * FROM {_call(path, given)}"  # noqa: S608 - a message
     return _Note(told, f"{to_have} read it {how}, or mend the file.", _Reading(tuple(options), null))
+
+
+def _call(path: str, options: Sequence[str] = ()) -> str:
+    """Return the call that reads a CSV file, or those of a pattern by the names of their columns."""
+    of_several = ["union_by_name = true"] * glob.has_magic(path)
+    return f"read_csv({', '.join([quoted(path), *of_several, *options])})"
 
 
 def _or(forms: Sequence[str]) -> str:
@@ -479,6 +485,24 @@ def csv_of(paths: Sequence[str], options: Mapping[str, str], texts: Sequence[str
     given = "".join(f", {name} = {quoted(value)}" for name, value in options.items())
     given += f", types = {{{', '.join(f'{quoted(name)}: VARCHAR' for name in texts)}}}" * bool(texts)
     return f"read_csv([{', '.join(map(quoted, paths))}], union_by_name = true, sample_size = -1{given})"
+
+
+def notes_on_short_years(con: duckdb.DuckDBPyConnection, columns: Mapping[str, str], key: str) -> list[str]:
+    """Return notes on the date columns of "source" with years before 100: DuckDB reads 01.01.24 as 0024-01-01."""
+    notes = []
+    for name, kind in columns.items():
+        if kind in ("DATE", "TIMESTAMP"):
+            column = identifier(name)
+            statement = (
+                f"SELECT count(*) OVER (), CAST({column} AS VARCHAR) FROM source "  # noqa: S608 - quoted
+                f"WHERE {column} > '0001-01-01' AND {column} < '0100-01-01' ORDER BY {identifier(key)} LIMIT 1"
+            )
+            for count, first in con.execute(statement).fetchall():
+                notes.append(
+                    f"The column {name} has {counted(count, 'date')} of a year before 100, the first {first}: the file "
+                    "gives the year by two digits there. Write it by four, or filters by date leave these rows out."
+                )
+    return notes
 
 
 def notes_on_dates(

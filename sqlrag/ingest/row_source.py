@@ -238,12 +238,14 @@ class Staging:
                 described = self.con.execute(f"DESCRIBE FROM ({rows}\n) AS r").fetchall()
                 now = next((one[1] for one in described if one[0].casefold() == column.casefold()), kind)
                 if now == kind:
-                    later = f"{identifier(column)} >= {quoted(least)}"
+                    name = identifier(column)
+                    later = f"{name} >= {quoted(least)}"
                     if kind == "VARCHAR":
-                        name, mark = identifier(column), f"TRY_CAST({quoted(least)} AS TIMESTAMP)"
-                        later = f"coalesce({_time_of(name)} >= {mark}, {name} IS NOT NULL)"
-                    # Within a function: DuckDB 1.3 lets Arrow compare, to which NaN is not the greatest.
-                    rows = f"FROM ({rows}\n) AS r WHERE {f'coalesce({later}, false)' if of_arrow else later}"
+                        later = f"{_time_of(name)} >= TRY_CAST({quoted(least)} AS TIMESTAMP)"
+                    if of_arrow or kind == "VARCHAR":
+                        # Within a function: DuckDB 1.3 lets Arrow compare, to which NaN is not the greatest.
+                        later = f"coalesce({later}, true)"
+                    rows = f"FROM ({rows}\n) AS r WHERE {later} OR {name} IS NULL"
                 else:
                     self.notes.append(f"The column {column} is {now} now, not {kind}: all rows were read (since).")
             self._create(rows)
@@ -682,23 +684,27 @@ class Staging:
     def growing(self, name: str) -> tuple[str, list[str]]:
         """Return the column of ``since`` by its name, and notes on it; raise InputError for a type that has no order.
 
-        A text is compared as the time that it says, and read by each run where it says none.
+        A text is compared as the time that it says. Rows of another text, and those without a value, are read by each.
         """
         column = self.named("since", name)
         kind = self.types[column]
+        if kind != "VARCHAR" and _GROWS.fullmatch(kind) is None:
+            raise InputError(
+                f"The column {column!r} (since) is {kind}. Name one that grows with every change: of numbers, "
+                "dates or timestamps."
+            )
+        value, key = identifier(column), identifier(self.key)
+        notes: list[str] = []
+        ((blank,),) = self.con.execute(f"SELECT count(*) FROM source WHERE {value} IS NULL").fetchall()  # noqa: S608 - quoted
+        if blank:
+            notes.append(f"The column {column} (since) is empty in {counted(blank, 'row')}: every run reads those.")
         if kind != "VARCHAR":
-            if _GROWS.fullmatch(kind) is None:
-                raise InputError(
-                    f"The column {column!r} (since) is {kind}. Name one that grows with every change: of numbers, "
-                    "dates or timestamps."
-                )
-            return column, []
-        text, key = identifier(column), identifier(self.key)
+            return column, notes
         others = self.con.execute(
-            f"SELECT count(*) OVER (), {text} FROM source WHERE {text} IS NOT NULL AND {_time_of(text)} IS NULL "  # noqa: S608 - quoted
+            f"SELECT count(*) OVER (), {value} FROM source WHERE {value} IS NOT NULL AND {_time_of(value)} IS NULL "  # noqa: S608 - quoted
             f"ORDER BY {key} LIMIT 1"
         ).fetchall()
-        return column, [
+        return column, notes + [
             f"The column {column} (since) is text. Values that are not as 2024-12-31 or 2024-12-31 23:59:59, such as "
             f"{shown(first)} ({counted(count, 'row')}), are read by every run."
             for count, first in others
@@ -720,9 +726,9 @@ class Staging:
         texts = [name for name, kind in columns.items() if kind == "VARCHAR" and name not in others]
         points = any(kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) for kind in self.columns.values())
         path = None if is_object else source[0] if is_csv and not source[1:] else ""
-        return row_faults.notes_on_texts(self.con, texts, path, points) + self.notes_on_dates(
-            self.columns if len(self._formats) > 1 else columns
-        )
+        notes = row_faults.notes_on_texts(self.con, texts, path, points)
+        notes += row_faults.notes_on_short_years(self.con, columns, self.key)
+        return notes + self.notes_on_dates(self.columns if len(self._formats) > 1 else columns)
 
     def notes_on_dates(self, columns: Mapping[str, str]) -> list[str]:
         """Return notes on those of the columns, of files of CSV, whose dates could be meant otherwise."""
@@ -734,11 +740,15 @@ class Staging:
         return row_faults.notes_on_dates(self.con, dates, formats, self._order)
 
     def first_that_is_no(self, kind: str, column: str) -> str | None:
-        """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none."""
+        """Return the first value of a text column, by key, that cannot be cast to a type; None where there is none.
+
+        One that is no number with a decimal comma either comes before those that are.
+        """
         name, key = identifier(column), identifier(self.key)
+        number = f"replace(replace({name}, '.', ''), ',', '.')"
         found = self.con.execute(
             f"SELECT {name} FROM source WHERE {name} IS NOT NULL AND TRY_CAST({name} AS {kind}) IS NULL "  # noqa: S608 - quoted
-            f"ORDER BY {key} LIMIT 1"
+            f"ORDER BY TRY_CAST({number} AS {kind}) IS NOT NULL, {key} LIMIT 1"
         ).fetchall()
         return str(found[0][0]) if found else None
 

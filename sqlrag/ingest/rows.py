@@ -295,7 +295,8 @@ def update_rows(
         A column that grows with every change, such as ``updated_at``, of numbers, dates or timestamps: only rows whose
         value is the greatest finite one of the last run with this option, or greater, are read; all at the first run,
         and where the column is of another type than then. A column of text is compared by the times of ISO 8601 in it;
-        rows with other values are read by every run. Rows that are gone are not noticed then.
+        rows with other values, and those of any type without one, are read by every run. Rows that are gone are not
+        noticed then.
     force
         Also where more than half of the rows that the file has of the source are not in it any more.
     embedder
