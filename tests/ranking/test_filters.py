@@ -314,8 +314,9 @@ def test_dates_and_other_text_in_one_field(tmp_path):
         assert notice.startswith(
             "2 documents have another kind of value in the metadata field 'v', such as '2024-01-18', with"
         )
-        some, (notice,) = asked({"$gte": "05.07.2024"})
+        some, (form, notice) = asked({"$gte": "05.07.2024"})
         assert some == ["old0", "old1", "soft0", "soft1"]
+        assert "as text, character by character, not as a date" in form
         assert "such as '2024-01-18', with which '05.07.2024' is not compared" in notice
         assert asked({"$gte": "v1"}, "soft") == (["soft0"], [])
         some, (notice,) = asked({"$gte": "2024-06-01"})
