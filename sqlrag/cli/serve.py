@@ -16,7 +16,7 @@ from sqlrag.cli.app import command, logging_to_stderr
 from sqlrag.cli.build import named_files
 from sqlrag.cli.options import Files, option, place
 from sqlrag.cli.printing import write, write_message
-from sqlrag.errors import InputError, MissingExtraError
+from sqlrag.errors import InputError, MissingExtraError, StoreError
 from sqlrag.network import is_loopback
 from sqlrag.search.open import files_of, name_of, open_store
 
@@ -162,6 +162,12 @@ def serve(
     for one in path.values() if isinstance(path, dict) else [path]:
         with open_store(one) as store:  # what is wrong with a file is reported before anything listens
             served.append(str(store.path))
+            if can_write and isinstance(store.path, Path) and not os.access(store.path, os.W_OK):
+                raise StoreError(
+                    store.path,
+                    f"{store.path} cannot be opened for writing: permission denied. Give yourself the right to write "
+                    "to the file and its folder, or leave out --write.",
+                )
 
     def started(url: str) -> None:
         write_message(f"Serving {', '.join(served)}{' for reading and writing' if can_write else ''}; Ctrl-C ends it.")

@@ -464,9 +464,13 @@ def _file(place: Path) -> Iterator[_Finding]:
         yield _Finding(topic, "broken", str(error).partition(". Wait until")[0].removesuffix("."), remedy)
         return
     except SqlragError as error:
-        of_bytes = "damaged" in str(error) and "the log beside it" not in str(error)
-        remedy = remedy_of(place, ["damaged_blocks"]) if of_bytes else ""
-        yield _Finding(topic, "broken", with_commands(str(error)), remedy)
+        found, remedy = with_commands(str(error)), ""
+        if " is damaged or cut short" in found:
+            found, _, remedy = found.partition(". Copy a backup")
+            remedy = f"copy a backup{remedy}"
+        elif "damaged" in found and "the log beside it" not in found:
+            remedy = remedy_of(place, ["damaged_blocks"])
+        yield _Finding(topic, "broken", found, remedy)
         return
     yield _Finding(topic, "ok", f"opens; schema {facts['store']['schema_version']}")
     for problem in problems:

@@ -599,6 +599,13 @@ def test_a_locked_file_is_named_with_the_command_that_holds_it(kb, tmp_path):
         holder.stdin.close()
 
 
+def test_a_file_that_cannot_be_written_is_not_served_for_writing(kb, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)  # the rights do not bind a test that root runs
+    check_failure(
+        run("serve", kb, "--write"), f"{kb} cannot be opened for writing: permission denied", "or leave out --write"
+    )
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

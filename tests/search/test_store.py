@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sqlrag import Chunk, Document, Store, get_embedding_metadata, hybrid_query, lexical_query
+from sqlrag import Chunk, Document, Store, backup, get_embedding_metadata, hybrid_query, lexical_query
 from sqlrag.embedders import HashingEmbedder
 from sqlrag.engines.duckdb import database, rewrite
 from sqlrag.errors import (
@@ -663,6 +663,30 @@ class TestWrongFiles:
                 raised += 1
                 assert "damaged or cut short" in str(error)  # noqa: PT017 - either outcome is right
         assert raised >= 6
+
+    @pytest.mark.parametrize("size", [0.3, 0.5, 0.75])
+    def test_a_store_that_is_damaged_is_replaced_and_no_other_file(self, tmp_path, kb, size):
+        """By a build, and by a backup, which is how it is mended."""
+        path, whole = tmp_path / "kb.duckdb", kb.read_bytes()
+        cut = whole[: int(len(whole) * size)]
+        path.write_bytes(cut)
+        with pytest.raises(NotAStoreError, match=r"damaged or cut short.*Copy a backup over it"):
+            Store(path)
+        backup(kb, path, overwrite=True)
+        assert ids(hybrid_query("word3", path))[0] == "page3.md#0"
+        path.write_bytes(cut)
+        with Store.create(path, 8, overwrite=True) as store:
+            assert store.dimensions == 8
+
+        other = tmp_path / "other.duckdb"
+        with duckdb.connect(str(other)) as con:
+            con.execute("CREATE TABLE t AS SELECT range AS i, md5(range::TEXT) AS s FROM range(100_000)")
+        damaged = other.read_bytes()[: int(other.stat().st_size * size)]
+        for kept in (damaged, b"no database", b"\0" * 4096 + cut[4096:]):
+            other.write_bytes(kept)
+            with pytest.raises(NotAStoreError, match="It is not overwritten: delete it yourself"):
+                Store.create(other, 8, overwrite=True)
+            assert other.read_bytes() == kept
 
     @pytest.mark.slow
     def test_a_damaged_file(self, tmp_path, kb):

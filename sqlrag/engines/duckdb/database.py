@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import mmap
 import os
 import threading
 import time
@@ -1028,6 +1029,17 @@ def check_replaceable(output: Path) -> None:
     except SchemaVersionError:
         return  # an older store
     except NotAStoreError as error:
-        raise NotAStoreError(
-            output, f"{error} It is not overwritten: delete it yourself, or name another output."
-        ) from error
+        if not is_damaged_store(output, error):
+            raise NotAStoreError(
+                output, f"{error} It is not overwritten: delete it yourself, or name another output."
+            ) from error
+
+
+def is_damaged_store(path: Path, error: NotAStoreError) -> bool:
+    """Return whether a file that does not open because of damage is one that sqlrag made: it names tables of ours."""
+    if "is damaged or cut short" not in str(error):
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data[8:12] == b"DUCK" and all(
+            data.find(name) > 0 for name in (b"ingest_failures", b"embedding_metadata")
+        )

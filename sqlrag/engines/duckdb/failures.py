@@ -120,7 +120,9 @@ def damaged(path: object, error: BaseException) -> NotAStoreError:
     if any(words in str(error) for words in _LOG_WORDS):
         return damaged_log(path, error)
     return NotAStoreError(
-        path, f"{path} is damaged or cut short: {said_by(error)}. Rebuild it with prepare_embeddings, or copy it again."
+        path,
+        f"{path} is damaged or cut short: {said_by(error)}. Copy a backup over it; without one, delete it and build it "
+        "again.",
     )
 
 

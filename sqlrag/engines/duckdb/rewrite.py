@@ -43,7 +43,14 @@ from sqlrag.engines.duckdb.files import (
 )
 from sqlrag.engines.duckdb.schema import object_names, read_sql, wanted_objects
 from sqlrag.engines.duckdb.statements import attach, copy_rows, copy_table, count_rows, detach, identifier, qualified
-from sqlrag.errors import InputError, SchemaVersionError, StoreError, StoreExistsError, StoreLockedError
+from sqlrag.errors import (
+    InputError,
+    NotAStoreError,
+    SchemaVersionError,
+    StoreError,
+    StoreExistsError,
+    StoreLockedError,
+)
 from sqlrag.settings import seconds_to_wait
 
 if TYPE_CHECKING:
@@ -205,7 +212,7 @@ def _without_writers(output: Path) -> Iterator[None]:
         settle(output, DEFAULT_WAIT)
     try:
         old = Database.open(output, trust=True)
-    except SchemaVersionError:
+    except (SchemaVersionError, NotAStoreError):  # an older one, or one that is damaged
         yield
         return
     with old:
