@@ -218,7 +218,11 @@ def build(
     given = {name: value for name, value in given.items() if name in taken or name not in config.applied}
     unused = min(given.keys() - taken.keys(), default=None)
     if unused:
-        raise InputError(f"{unused}={given[unused]!r} cannot be given for {what}.")
+        anew = function is index_rows and unused == "overwrite"
+        remedy = (
+            f" Without it, {given.get('output', options['output'])} is brought up to date; to begin anew, delete it."
+        )
+        raise InputError(f"{unused}={given[unused]!r} cannot be given for {what}.{remedy * anew}")
     defaults = {name: one.default for name, one in taken.items() if one.default is not one.empty}
     inspect.unwrap(function)(**{**defaults, "output": options["output"], **given, **place})
 

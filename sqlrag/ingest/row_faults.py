@@ -27,7 +27,7 @@ _SPREADSHEETS = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd", ".xls
 
 _SPREADSHEET_IN_SQL = re.compile(rf"'([^']*(?:{'|'.join(map(re.escape, _SPREADSHEETS))}))'", re.IGNORECASE)
 
-_EXTENSION = re.compile(r"(?:exists in the|requires the extension|required extension) '?(\w+)")
+_EXTENSION = re.compile(r"(?:exists in the|requires the extension|required extension|not found\. Extension) '?(\w+)")
 
 _NO_TABLE = re.compile("Table with name .*? does not exist")
 
@@ -46,8 +46,23 @@ _LIKELY, _NEARLY = 0.8, 0.9
 _OF_CP1252_ALONE = re.compile(rb"[\x80-\x9f]")
 
 
-def spreadsheet_hint(path: str) -> str:
-    """Return how the rows of a spreadsheet are read; "" for any other path."""
+def hint_of(path: str) -> str:
+    """Return how the rows of a spreadsheet or of a database are read; "" for any other path."""
+    with suppress(OSError), Path(path).open("rb") as file:
+        begin = file.read(16)
+        if begin.startswith(b"SQLite format 3"):
+            return f"{path} is an SQLite database. {_by_pandas(path)}"
+        if begin[8:12] == b"DUCK":
+            return f"{path} is a DuckDB database. Pass a query, SELECT * FROM NAME, and database={path!r}."  # noqa: S608 - a message
+    return _spreadsheet_hint(path)
+
+
+def _by_pandas(path: str) -> str:
+    read = f"frame = pandas.read_sql('SELECT * FROM NAME', sqlite3.connect({path!r}))"  # noqa: S608 - a message
+    return f"Save a table of it as CSV, or read it in Python: {read}, and index_rows(frame, …, collection='NAME')."
+
+
+def _spreadsheet_hint(path: str) -> str:
     package = next((package for end, package in _SPREADSHEETS.items() if path.lower().endswith(end)), "")
     if not package:
         return ""
@@ -83,7 +98,8 @@ def unreadable(
         return no_file(name)
     if isinstance(error, duckdb.ConnectionException) or re.search(r"connection\b[^.]*\bclosed", said.lower()):
         return InputError(f"{name} cannot be read, because its connection is closed: {said}. Open it again.")
-    if hint := _extension_hint(said, source[0] if kind == "query" or (kind == "object" and source) else ""):
+    query = source[0] if kind == "query" or (kind == "object" and source) else ""
+    if hint := _extension_hint(said, query, database):
         return InputError(f"{name} cannot be read: {said.rstrip('.')}. {hint}")
     if kind == "query" and not database and (missing := _NO_TABLE.search(said)):
         return InputError(
@@ -133,13 +149,15 @@ def note_on_relative_paths(query: str) -> list[str]:
     return []
 
 
-def _extension_hint(said: str, query: str) -> str:
+def _extension_hint(said: str, query: str, database: str) -> str:
     """Return what helps where a query needs an extension of DuckDB, or reads a spreadsheet; "" for other errors."""
     missing = _EXTENSION.search(said.replace('"', ""))
     unknown = missing or "does not exist" in said or "No extension found" in said
     sheet = _SPREADSHEET_IN_SQL.search(query) if unknown else None
     if sheet:
-        return spreadsheet_hint(sheet[1])
+        return _spreadsheet_hint(sheet[1])
+    if missing and missing[1] == "sqlite_scanner" and database:
+        return _by_pandas(database)
     if missing:
         return (
             f"Load that extension in a connection of yours, in Python: con.execute('INSTALL {missing[1]}; LOAD "

@@ -133,7 +133,7 @@ def kind_of(source: Any, database: Any) -> tuple[str, tuple[str, ...], str]:
     if isinstance(source, str) and (path or connection or is_query(source)):
         return ("object" if connection else "query"), (source,), path
     if database is not None:
-        raise InputError("database is for a query: pass SQL as the source.")
+        raise InputError("database is for a query: pass SQL as the source, such as SELECT * FROM tickets.")
     paths = list(source) if isinstance(source, (list, tuple)) else [source]
     if paths and all(isinstance(path, (str, os.PathLike)) for path in paths):
         named = [os.fspath(arguments.path("source", path)) for path in paths]
@@ -277,8 +277,8 @@ class Staging:
         """Return the call that reads files, which are of one kind."""
         readers = {_reader_of(path) for path in paths}
         for path in paths:
-            if sheet := row_faults.spreadsheet_hint(path):
-                raise InputError(sheet) if row_faults.files_of([path]) else row_faults.no_file(path)
+            if other := row_faults.hint_of(path):
+                raise InputError(other) if row_faults.files_of([path]) else row_faults.no_file(path)
         if len(readers) != 1 or "" in readers:
             ends = ", ".join(end for ends in READERS.values() for end in ends)
             raise InputError(
@@ -541,10 +541,13 @@ class Staging:
             named = ", ".join(f"{value!r} ({count} times)" for value, count in twice[:_NAMED]) + (
                 "; …" if twice[_NAMED:] else ""
             )
+            first = f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY …) = 1"
+            one = f" by a query: … {first} keeps the first of the order."
+            if self._index is not None:
+                one = f": frame.drop_duplicates({self.key!r})"
             raise InputError(
                 f"The key {self.key} is not unique in {self.definition}: {named}. Name another key, or keep one row of "
-                f"each by a query: … QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY …) = 1 keeps the first of "
-                "the order."
+                f"each{one}"
             )
 
     def _cast(self, kind: str) -> str:
@@ -839,6 +842,11 @@ def definition_of(source: Any, database: Any, **options: Any) -> Definition:
     """Return the definition of a source by the options of :func:`sqlrag.index_rows`, checked as far as it can be."""
     kind, named, path = kind_of(source, database)
     arguments.texts(title=options["title"], tags=options["tags"])
+    if isinstance(options["key"], (list, tuple)):
+        columns = ", ".join(map(str, options["key"]))
+        query = f"SELECT *, concat_ws('/', {columns}) AS key FROM …"  # noqa: S608 - a message
+        given = arguments.shown(options["key"])
+        raise InputError(f"key names one column, not {given}. Make one of several by a query: {query}")
     arguments.not_blank("key", options["key"])
     text = options["text"]
     text = (

@@ -20,7 +20,18 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 import sqlrag
-from sqlrag import Chunk, Document, InputError, ModelMismatchError, NotFoundError, Pushed, Store, StoreError, push
+from sqlrag import (
+    Chunk,
+    Document,
+    InputError,
+    MissingExtraError,
+    ModelMismatchError,
+    NotFoundError,
+    Pushed,
+    Store,
+    StoreError,
+    push,
+)
 from sqlrag.adapters.llama_index import SqlragVectorStore
 from sqlrag.formats.exchange import stored_contents
 from sqlrag.formats.push.to_vector_stores import documents_of
@@ -454,3 +465,15 @@ class TestErrors:
             push(path, store, prune=True, tags_any=["x"])
         with pytest.raises(NotFoundError):
             push(tmp_path / "none.duckdb", store)
+
+    def test_the_extra_of_postgres_is_named_where_it_is_missing(self, tmp_path, monkeypatch):
+        path, url = build(tmp_path, a_md="alpha"), "postgresql://nobody@localhost:1/kb"
+        monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it were not installed
+        for call in (
+            lambda: push(path, url),
+            lambda: sqlrag.pull(url, tmp_path / "pulled.duckdb"),
+            lambda: sqlrag.get_embedding_metadata(url),
+            lambda: sqlrag.hybrid_query("alpha", url),
+        ):
+            with pytest.raises(MissingExtraError, match=r"pip install 'sqlrag-duckdb\[postgres\]'"):
+                call()

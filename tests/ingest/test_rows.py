@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import gzip
@@ -9,6 +10,7 @@ import html
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -1250,6 +1252,25 @@ class TestBadInput:
         with pytest.raises(NotFoundError, match="There is no database"):
             build("FROM t", kb, collection="t", database=tmp_path / "b.duckdb")
 
+    def test_databases(self, kb, tmp_path):
+        """A file of SQLite is read by pandas, where DuckDB has no extension for it; one of DuckDB by a query."""
+        path, own = str(tmp_path / "shop.db"), str(tmp_path / "own.duckdb")
+        with contextlib.closing(sqlite3.connect(path)) as con, con:
+            con.execute("CREATE TABLE t AS SELECT 'a' AS id, 'red valve' AS body")
+        with duckdb.connect(own) as con:
+            con.execute("CREATE TABLE t AS SELECT 'a' AS id, 'red valve' AS body")
+        for source, said in (
+            (path, r"is an SQLite database\. .*pandas\.read_sql\('SELECT \* FROM NAME', sqlite3"),
+            (own, rf"is a DuckDB database\. .* SELECT \* FROM NAME, and database='{re.escape(own)}'"),
+        ):
+            with pytest.raises(InputError, match=said):
+                build(source, kb, collection="t", title=None)
+        with contextlib.closing(sqlite3.connect(path)) as con:
+            made = build(pd.read_sql("SELECT * FROM t", con), kb, collection="t", title=None)
+        assert counts(made) == {"added": 1}
+        again = build("SELECT * FROM t", tmp_path / "other.duckdb", collection="t", title=None, database=own)
+        assert counts(again) == {"added": 1}
+
     @pytest.mark.parametrize(
         ("suffix", "package"),
         [(".xlsx", "openpyxl"), (".XLSM", "openpyxl"), (".xls", "xlrd"), (".xlsb", "pyxlsb"), (".ods", "odfpy")],
@@ -1767,6 +1788,18 @@ class TestBadInput:
         assert counts(build(frame.dropna(subset=["id"]).astype({"id": "Int64"}), kb, **options)) == {"added": 2}
         with pytest.raises(InputError, match=r"of type DOUBLE.*; cast it in a query\.$"):
             build(frame.assign(id=[1.5, None, 3]), kb, **options)
+        twice = frame.assign(id=["a", "a", "b"])
+        with pytest.raises(InputError, match=r"'a' \(2 times\).*: frame\.drop_duplicates\('id'\)$"):
+            build(twice, tmp_path / "twice.duckdb", **options)
+        assert counts(build(twice.drop_duplicates("id"), tmp_path / "twice.duckdb", **options)) == {"added": 2}
+
+    def test_a_key_of_several_columns_is_made_by_a_query(self, tmp_path):
+        (tmp_path / "t.csv").write_text("year,no,body\n2023,1,red\n2024,1,blue\n")
+        with pytest.raises(InputError, match="key names one column") as error:
+            build(tmp_path / "t.csv", tmp_path / "kb.duckdb", key=["year", "no"], title=None)
+        query = str(error.value).rpartition(": ")[2].replace("…", f"'{tmp_path}/t.csv'")
+        made = build(query, tmp_path / "kb.duckdb", key="key", title=None, collection="t")
+        assert counts(made) == {"added": 2}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("blank", ["", "  ", None])

@@ -546,7 +546,7 @@ def backup(
     path, output = existing_file(db_path), check_output(target, overwrite=True)
     if output.exists() and identity(output) == identity(path):
         raise InputError(f"{output} is the file itself. Name another one for its copy.")
-    check_output(target, overwrite=overwrite)
+    check_output(target, overwrite=overwrite, is_store=False)
     with Database.open(path, wait_seconds=wait) as database, new_file(output, overwrite=overwrite) as temporary:
         database.copy_to(temporary)
         settle(temporary, wait)

@@ -545,6 +545,7 @@ class Server:
 
 def _for_writing(conninfo: str) -> str:
     """Return an address of which, among several servers, only one that takes changes is used."""
+    _psycopg()
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     try:
