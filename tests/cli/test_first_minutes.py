@@ -145,6 +145,7 @@ def test_rows_of_tables_go_through_build(here):
     for arguments, said in {
         ("tickets.csv",): "need --key COLUMN",
         ("tickets.csv", *table, "--header-weight", "9"): "--header-weight 9.0 cannot be given for the rows of a table",
+        ("tickets.csv", *table, "--overwrite"): "x.duckdb is brought up to date; to begin anew, delete it",
         ("docs", "--title", "subject"): "--title subject cannot be given for a folder of documents",
         ("docs", "tickets.csv"): "Name one folder",
         (): "Name a folder of documents",
