@@ -142,7 +142,7 @@ def run_matrix(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_matrix_finds_a_difference(tmp_path: Path) -> None:
     """``tests/matrix/run.sh`` runs both scripts under three DuckDBs; here they run under this one."""
     made = run_matrix("make_store.py", tmp_path)

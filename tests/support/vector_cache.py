@@ -21,9 +21,13 @@ FOLDER = "SQLRAG_TEST_VECTORS"
 
 @contextmanager
 def remembered(base: Path):
-    """Let this process and the commands that it starts remember vectors; ``base`` is the run's temporary folder."""
+    """Let this process and the commands that it starts remember vectors; ``base`` is the run's temporary folder.
+
+    They are kept there, or in the folder that the variable SQLRAG_TEST_VECTORS names, which several runs may share.
+    """
     # Each worker of pytest-xdist has a folder inside that of the run.
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "vectors"
+    own = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "vectors"
+    folder = Path(os.environ.get(FOLDER) or own)
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx, "_load_bundle", loader(folder))

@@ -381,7 +381,7 @@ def test_settings_and_arguments_are_checked(path, monkeypatch):
     assert WAIT > 0
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize("rounded", [False, True], ids=["whole", "rounded"])
 def test_many_changes_and_questions_leave_memory_as_it_is(tmp_path, rounded):
