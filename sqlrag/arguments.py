@@ -216,6 +216,7 @@ _COMMANDS = (
     (r"(check|repair|compact|upgrade)\(db_path\)", r"sqlrag \1 FILE"),
     (r",? or\s+pass an embedder of your own( \(embedder\))?", ""),
     (r"Pass an embedder, or index", "Index"),
+    (r" or pass api_key\b", ""),
     (r"\ba (Candidate or a )?dict\b", "an object"),
 )
 

@@ -465,7 +465,8 @@ class OpenAIChat:
             return ProviderError(f"{self._name} {CUT}: {self._cleaned(str(error.__cause__ or error))}.")
         if isinstance(error, openai.APIConnectionError):
             words = f"{error}" + (f" {error.__cause__}" if error.__cause__ else "")
-            return ProviderError(f"{self._name} cannot be reached: {self._cleaned(words)}.")
+            remedy = "Check that the server is running and that its address is right."
+            return ProviderError(f"{self._name} cannot be reached: {self._cleaned(words)}. {remedy}")
         if not isinstance(error, openai.APIStatusError):
             body = getattr(error, "body", None)
             message = (body.get("message") if isinstance(body, dict) else None) or body or error

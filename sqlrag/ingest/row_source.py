@@ -676,13 +676,22 @@ class Staging:
             yield ids
 
     def greatest(self, column: str) -> str | None:
-        """Return the greatest value of a column as text, of numbers and times the greatest that is finite."""
+        """Return the greatest value of a column as text: of numbers a finite one, of times one of the past."""
         name = identifier(column)
-        finite = f"FILTER (isfinite({name}))" if may_be_infinite(self.types[column]) else ""
-        if self.types[column] == "VARCHAR":  # the order of texts is not that of time
-            name = _time_of(name)
-        found = self.con.execute(f"SELECT CAST(max({name}) {finite} AS VARCHAR) FROM source").fetchall()  # noqa: S608
+        chosen = f"isfinite({name})" if may_be_infinite(self.types[column]) else "true"
+        if time := self._time(column):
+            chosen += f" AND NOT {_is_to_come(time)}"
+            if self.types[column] == "VARCHAR":  # the order of texts is not that of time
+                name = time
+        found = self.con.execute(f"SELECT CAST(max({name}) FILTER ({chosen}) AS VARCHAR) FROM source").fetchall()  # noqa: S608
         return None if found[0][0] is None else str(found[0][0])
+
+    def _time(self, column: str) -> str:
+        """Return the time that a column says, "" for a column of numbers."""
+        name, kind = identifier(column), self.types[column]
+        if kind == "VARCHAR":
+            return _time_of(name)
+        return name if kind.startswith(("DATE", "TIMESTAMP")) else ""
 
     def growing(self, name: str) -> tuple[str, list[str]]:
         """Return the column of ``since`` by its name, and notes on it; raise InputError for a type that has no order.
@@ -701,6 +710,15 @@ class Staging:
         ((blank,),) = self.con.execute(f"SELECT count(*) FROM source WHERE {value} IS NULL").fetchall()  # noqa: S608 - quoted
         if blank:
             notes.append(f"The column {column} (since) is empty in {counted(blank, 'row')}: every run reads those.")
+        if time := self._time(column):
+            ((late, last),) = self.con.execute(
+                f"SELECT count(*), CAST(max({time}) AS VARCHAR) FROM source WHERE {_is_to_come(time)}"  # noqa: S608 - quoted
+            ).fetchall()
+            if late:
+                notes.append(
+                    f"The column {column} (since) is later than now in {counted(late, 'row')}, the last {last}: every "
+                    "run reads those."
+                )
         if kind != "VARCHAR":
             return column, notes
         others = self.con.execute(
@@ -767,6 +785,11 @@ def _column(name: str) -> str:
 def _time_of(column: str) -> str:
     """Return the time that a text column says in ISO 8601, NULL where it is of another form or zone than UTC."""
     return f"CASE WHEN regexp_full_match({column}, {quoted(_ISO_TIME)}) THEN TRY_CAST({column} AS TIMESTAMP) END"
+
+
+def _is_to_come(time: str) -> str:
+    """Return whether a time is later than now, wherever its clock stands."""
+    return f"(CAST({time} AS TIMESTAMP) > CAST(now() AS TIMESTAMP) + INTERVAL 1 DAY)"
 
 
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")

@@ -666,6 +666,31 @@ class TestUpdates:
         report = run(f"(1, 'a', '{first}'), (2, 'b again', NULL), (4, 'd', NULL), (5, 'e', '{later}')")
         assert (report.added, report.changed) == (2, 1)
 
+    @pytest.mark.parametrize(
+        ("kind", "wrong"),
+        [
+            *((kind, "2224-01-02") for kind in ("DATE", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_NS", "VARCHAR")),
+            *((kind, "infinity") for kind in ("DATE", "TIMESTAMP", "TIMESTAMPTZ")),
+        ],
+    )
+    def test_since_goes_on_after_a_time_that_is_to_come(self, tmp_path, kind, wrong):
+        """A wrong year hides none of the rows that are written after it."""
+        kb, path = tmp_path / "k.duckdb", tmp_path / "t.parquet"
+
+        def rows(*days):
+            table = f"SELECT unnest(range({len(days)})) AS id, unnest({list(days)}::VARCHAR[])::{kind} AS day"
+            write(path, f"SELECT *, 'body ' || id AS body FROM ({table})")
+
+        rows("2024-05-01", wrong, "2024-04-01")
+        build(path, kb, title=None)
+        told = f"The column day (since) is later than now in 1 row, the last {wrong}"
+        assert any(note.startswith(told) for note in update(kb, since="day").warnings)
+        rows("2024-05-01", wrong, "2024-04-01", "2024-06-01")
+        report = update(kb, since="day")
+        assert (report.files, report.added) == (3, 1)
+        rows("2024-05-01", "2024-05-02", "2024-04-01", "2024-06-01", "2024-06-02")
+        assert update(kb, since="day").added == 1
+
     def test_since_of_a_column_of_dates_with_one_wrong_value(self, tmp_path):
         kb, path = tmp_path / "k.duckdb", tmp_path / "t.csv"
         path.write_text("id,body,day\n1,a,2024-05-01\n2,b,2024-05-02\n")
