@@ -404,7 +404,7 @@ def _note_on_text(
         date, query = _of_two_forms(found["name"], forms, path)
         remedy = f"{to_have} read it by a query, in which what is no date is NULL: {query}."
         return _Note(told, remedy, None if forms[1:] else _Reading(expression=date))
-    if several > 1 or (points and kind == "decimal_commas"):  # no option of the reader is right for all of them
+    if options and (several > 1 or (points and kind == "decimal_commas")):  # none is right for all of them
         return _Note(told, f"{to_have} mend the file.")
     if kind == "dates" and not left:  # the reader has one format for all columns
         clock = " %H:%M" * bool(found["clocks"]) + ":%S" * bool(found["seconds"])
@@ -416,16 +416,24 @@ def _note_on_text(
         date = f"CAST(strptime({name}, {quoted(forms[0])}) AS {kind})"
         read = f"SELECT * REPLACE ({date} AS {name}) FROM {_call(path) if path else '…'}{_or(forms)}"  # noqa: S608 - a message
         return _Note(told, f"{to_have} read it by a query: {read}.", None if forms[1:] else _Reading(expression=date))
-    if null is not None and any(one in null for one in _DELIMITERS):  # the reader takes no such value for NULL
-        if options:
-            return _Note(told, f"{to_have} mend the file.")
+    # One value is NULL to the reader, unless it has a delimiter.
+    if null is not None and (several > 1 or any(one in null for one in _DELIMITERS)):
         of_time = "TIMESTAMP" if (found["longest_date"] or 0) > len("2024-12-31") else "DATE"
         name = identifier(found["name"])
+        forms = list[str]()
         # Of the column itself, DuckDB 2.0 lets the reader cast, and fail.
         value = f"TRY_CAST(trim({name}) AS {of_time if kind == 'dates' else 'DOUBLE'})"
+        if kind == "dates" and not found["iso"]:
+            forms = [form for form, count in found["formats"].items() if count == found["dates"]]
+            value = f"CAST(try_strptime(trim({name}), {quoted(*forms[:1])}) AS DATE)" if forms else ""
+        if options or not value or found["clocks"] * len(forms):
+            return _Note(told, f"{to_have} mend the file.")
         file = csv_of([path], {}, [found["name"]]) if path else "…"
-        query = f"SELECT * REPLACE ({value} AS {name}) FROM {file}"  # noqa: S608 - a message
-        return _Note(told, f"{to_have} read it by a query: {query}, or mend the file.", _Reading(expression=value))
+        query = f"SELECT * REPLACE ({value} AS {name}) FROM {file}{_or(forms)}"  # noqa: S608 - a message
+        reading = None if forms[1:] else _Reading(expression=value)
+        return _Note(
+            told, f"{to_have} read it by a query, in which other values are NULL: {query}, or mend the file.", reading
+        )
     given = [*options, *([] if null is None else [f"nullstr = ['', {quoted(null)}]"])]
     how = f"with read_csv(…, {', '.join(given)})"
     if path:

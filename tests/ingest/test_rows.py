@@ -1456,14 +1456,23 @@ class TestBadInput:
         assert kind in {"DOUBLE", "DATE", "TIMESTAMP", "BIGINT"}
         assert missing == (odd is not None)
 
-    @pytest.mark.parametrize("value", [["n/a", "X"], ["n/a ", "n/a"]])
-    def test_values_of_several_kinds_have_no_option(self, kb, tmp_path, value):
-        frame = pd.DataFrame({"id": range(40), "body": "x", "n": [*map(str, range(38)), *value]})
+    @pytest.mark.parametrize("odd", [["n/a", "X"], ["n/a ", "n/a"], ["n;a", "n;a"]])
+    @pytest.mark.parametrize(
+        ("value", "kind"), [("1.5", "DOUBLE"), ("2024-02-21", "DATE"), ("21.02.2024", "DATE"), ("1,5", "")]
+    )
+    def test_values_of_several_kinds_are_read_by_a_query(self, kb, tmp_path, odd, value, kind):
+        frame = pd.DataFrame({"id": range(40), "body": "x", "n": [*[value] * 38, *odd]})
         frame.to_csv(tmp_path / "rows.csv", index=False)
         (note,) = build(tmp_path / "rows.csv", kb, title=None).warnings
-        assert note.endswith(
-            f"2 are not, the first {value[0]!r}. Filters compare them as text. To have numbers, mend the file."
-        )
+        assert f"2 are not, the first {odd[0]!r}. Filters compare them as text. To have " in note
+        if not kind:
+            assert note.endswith("To have numbers, mend the file.")
+            return
+        query = re.search(r"in which other values are NULL: (SELECT .*\)), or mend the file", note)[1]
+        build(query, kb, collection="rows", title=None)
+        assert read(
+            kb, "SELECT DISTINCT typeof(n), count(n), CAST(min(n) AS VARCHAR) FROM rows_of_rows GROUP BY ALL"
+        ) == [(kind, 38, value if "." not in value[2:] else "2024-02-21")]
 
     LATE = (
         ("i::VARCHAR || '.5'", "N/A"),
