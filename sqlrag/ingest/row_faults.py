@@ -49,7 +49,7 @@ _OF_CP1252_ALONE = re.compile(rb"[\x80-\x9f]")
 def hint_of(path: str) -> str:
     """Return how the rows of a spreadsheet or of a database are read; "" for any other path."""
     with suppress(OSError), Path(path).open("rb") as file:
-        begin = file.read(16)
+        begin = file.read(16) if file.seekable() else b""  # a pipe is read once
         if begin.startswith(b"SQLite format 3"):
             return f"{path} is an SQLite database. {_by_pandas(path)}"
         if begin[8:12] == b"DUCK":
