@@ -48,12 +48,14 @@ _OF_CP1252_ALONE = re.compile(rb"[\x80-\x9f]")
 
 def hint_of(path: str) -> str:
     """Return how the rows of a spreadsheet or of a database are read; "" for any other path."""
-    with suppress(OSError), Path(path).open("rb") as file:
-        begin = file.read(16) if file.seekable() else b""  # a pipe is read once
-        if begin.startswith(b"SQLite format 3"):
-            return f"{path} is an SQLite database. {_by_pandas(path)}"
-        if begin[8:12] == b"DUCK":
-            return f"{path} is a DuckDB database. Pass a query, SELECT * FROM NAME, and database={path!r}."  # noqa: S608 - a message
+    begin = b""
+    if Path(path).is_file():  # a pipe is read once
+        with suppress(OSError), Path(path).open("rb") as file:
+            begin = file.read(16)
+    if begin.startswith(b"SQLite format 3"):
+        return f"{path} is an SQLite database. {_by_pandas(path)}"
+    if begin[8:12] == b"DUCK":
+        return f"{path} is a DuckDB database. Pass a query, SELECT * FROM NAME, and database={path!r}."  # noqa: S608 - a message
     return _spreadsheet_hint(path)
 
 
