@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import typer
 
 from sqlrag import __version__
-from sqlrag.arguments import counted, failure_lines, with_commands
-from sqlrag.cli import config
+from sqlrag.arguments import counted, failure_lines
+from sqlrag.cli import config, printing
 from sqlrag.cli.app import command, noted
 from sqlrag.cli.build import folders_not_there, folders_to_name, folders_to_read, note_patterns, one_file
 from sqlrag.cli.maintain import remedy_of
@@ -456,7 +456,7 @@ def _file(place: Path) -> Iterator[_Finding]:
         problems = [] if is_address(place) else check(place, quick=True)
         folders, _, unknown = ([], {}, {}) if is_address(place) or problems else folders_of(place)
     except NotFoundError as error:
-        found, _, remedy = with_commands(str(error)).partition(". Make it with ")
+        found, _, remedy = printing.in_words_of_the_door(str(error)).partition(". Make it with ")
         yield _Finding(topic, "broken", found, remedy.removesuffix("."))
         return
     except StoreLockedError as error:
@@ -464,7 +464,7 @@ def _file(place: Path) -> Iterator[_Finding]:
         yield _Finding(topic, "broken", str(error).partition(". Wait until")[0].removesuffix("."), remedy)
         return
     except SqlragError as error:
-        found, remedy = with_commands(str(error)), ""
+        found, remedy = printing.in_words_of_the_door(str(error)), ""
         if " is damaged or cut short" in found:
             found, _, remedy = found.partition(". Copy a backup")
             remedy = f"copy a backup{remedy}"
@@ -488,7 +488,7 @@ def _file(place: Path) -> Iterator[_Finding]:
         found, _, remedy = said.partition(" is not known. ")
         yield _Finding(topic, "note", f"{found} is not known", remedy)
     for note in twice_read(place, folders):
-        found, _, remedy = with_commands(note).removesuffix(".").partition(". To remove it from one: ")
+        found, _, remedy = printing.in_words_of_the_door(note).removesuffix(".").partition(". To remove it from one: ")
         yield _Finding(topic, "note", found, remedy)
     model, provider = facts["embedding"]["model"], facts["embedding"]["provider"]
     known = models()

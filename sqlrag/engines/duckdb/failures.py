@@ -65,7 +65,7 @@ def failure(path: object, error: BaseException, consequence: str = "", temporary
     if isinstance(error, duckdb.OutOfMemoryException):
         return out_of_memory(path, error, consequence or "No answer was given")
     hint = remedy(error)
-    if hint or isinstance(error, OSError):
+    if hint or isinstance(error, OSError) or "Cannot open file" in text:
         verb = "written" if consequence else "used"
         return StoreError(path, f"{named} could not be {verb}: {text}. {after}{hint}".rstrip())
     if any(words in text for words in _LOG_WORDS):
