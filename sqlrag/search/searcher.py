@@ -99,6 +99,10 @@ _CACHED_QUERIES = 256
 # A date that is not as 2024-12-31, in a filter.
 _OTHER_DATE = re.compile(r"([0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{4}|[0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2})([T ].*)?")
 
+# A phrase in quotes or a word with a star, where they are no syntax, and what is said of them.
+_MARKS = re.compile(r'"[^"]+"|\w{2,}\*')
+_PUNCTUATION = " Quotes and stars are punctuation here; with syntax=True they mean phrases and beginnings of words."
+
 
 class QuestionEmbedder:
     """Embeds questions with the model of a file, which is loaded and compared with the file at the first of them.
@@ -317,7 +321,9 @@ class Run:
         try:
             self.terms = self.engine.query_terms(self.query_text, plan)
             if not self.terms.wanted and not self.terms.clauses:
-                self.notices.append("The question has no words that the lexical leg could look for.")
+                begun = " or ".join(f"{prefix}*" for prefix in self.terms.prefixes)
+                nothing = "The question has no words that the lexical leg could look for."
+                self.notices.append(f"No chunk holds a word that begins as {begun}." if begun else nothing)
             self.notices += _unknown_words(self.terms.unknown, all_told=not self.terms.termids)
             self.lexical_hits = self.engine.lexical_leg(self.terms, plan.lexical_candidates, plan, self.filters)
             if self.terms.most:
@@ -431,7 +437,8 @@ class Run:
         else:
             what = "all of the words" if plan.conjunctive else "any of the words"
             order = "; the order is by the vectors" if self.vector_hits.hits else ""
-            self.notices.append(f"No chunk holds {what}{order}.")
+            marks = "" if plan.syntax or not _MARKS.search(self.query_text) else _PUNCTUATION
+            self.notices.append(f"No chunk holds {what}{order}.{marks}")
 
     def _explain_distance(self) -> None:
         """Say that probably nothing is relevant, where both legs say so."""

@@ -310,6 +310,8 @@ def tagged(tmp_path_factory):
 
 NO_TAG = "No chunk passes the filters: {'tags_any': ['c']}. No chunk has the tag 'c'; there is 'a', 'b'."
 
+PUNCTUATION = " Quotes and stars are punctuation here; with syntax=True they mean phrases and beginnings of words."
+
 
 class TestNothingFound:
     """The notice names what is the cause."""
@@ -328,6 +330,11 @@ class TestNothingFound:
             ("zebra", {"tags_any": ["b"]}, []),
             ("owl", {}, ["No chunk holds any of the words."]),
             ("owl zebra", {"conjunctive": True}, ['No chunk holds "owl".', "No chunk holds all of the words."]),
+            ("owl* zebr*", {}, []),
+            ("owl* zz*", {}, ["No chunk holds a word that begins as owl* or zz*."]),
+            ("owl* zz*", {"syntax": False},
+             ["No chunk holds any of the words." + PUNCTUATION]),
+            ("*", {}, ["The question has no words that the lexical leg could look for."]),
         ],
     )  # fmt: skip
     def test_lexical(self, tagged, query, options, notices):
