@@ -193,12 +193,12 @@ def _stores(files: list[Path] | None, named: list[str] | None) -> AnyStores | di
 
 @contextmanager
 def _access_log(where: str | None) -> Iterator[None]:
-    """Write a line for each request to a file, which may be rotated, or with "json" to standard error."""
+    """Write a line for each request to a file, which may be rotated, or with "json" or "-" to standard error."""
     if where is None:
         yield
         return
     try:
-        handler = logging.StreamHandler() if where == "json" else WatchedFileHandler(where, encoding="utf-8")
+        handler = logging.StreamHandler() if where in ("json", "-") else WatchedFileHandler(where, encoding="utf-8")
     except OSError as error:
         raise InputError(f"The access log {where} cannot be written: {error.strerror}.") from error
     log = logging.getLogger("sqlrag.access")

@@ -434,6 +434,9 @@ def _hint(condition: Condition, found: Any) -> str:
     if isinstance(found, str) and operator not in ORDERS and is_number and _NUMBER.fullmatch(found):
         quoted = json.dumps(found if float(found) == wanted[0] else str(wanted[0]), ensure_ascii=False)
         hint += f" As text it is in quotes: {quoted}; on a command line '{name}={quoted}'."
+    elif isinstance(found, bool) and str(wanted[0]).lower() in ("true", "false"):
+        truth = str(wanted[0]).lower()
+        hint += f" It is {truth.capitalize()} in Python, {truth} in JSON; on a command line '{name}={truth}'."
     elif isinstance(found, str) and isinstance(wanted[0], str):
         hint += " Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
     return hint

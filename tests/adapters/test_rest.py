@@ -917,7 +917,7 @@ class TestServe:
     @pytest.mark.rest
     def test_an_access_log_has_a_line_for_each_request_and_nothing_that_was_asked(self, file, tmp_path):
         log = tmp_path / "access.jsonl"
-        for where in ("json", str(log)):
+        for where in ("json", "-", str(log)):
             with started(file, "--access-log", where, SQLRAG_API_KEY=KEY) as server:
                 url = server.stdout.readline().strip()
                 for method, path, body, headers in (

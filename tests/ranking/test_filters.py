@@ -189,6 +189,7 @@ def tickets(tmp_path_factory):
 
 ODD = "01.02.2025"
 HOW_TEXT = 'As text it is in quotes: "1.10"; on a command line \'version="1.10"\'.'
+HOW_TRUTH = "It is True in Python, true in JSON; on a command line 'open=true'."
 OF_DATES = "The metadata field 'created' holds dates such as '2025-01-01'; those of {} are {}."
 HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, such as 2025-12-31."
 
@@ -201,7 +202,8 @@ HOW_DATES = "Dates are compared where both are written as ISO 8601 has them, suc
         ({"priority": {"$lt": "3,00"}}, "The metadata field 'priority' holds numbers such as 1; '3,00' is none."),
         ({"created": "2025"}, OF_DATES.format("2025", '{"$gte": "2025", "$lt": "2026"}')),
         ({"created": "2025-12"}, OF_DATES.format("2025-12", '{"$gte": "2025-12", "$lt": "2026-01"}')),
-        ({"open": "true"}, "The metadata field 'open' holds true or false; 'true' is none."),
+        ({"open": "true"}, f"The metadata field 'open' holds true or false; 'true' is none. {HOW_TRUTH}"),
+        ({"open": "True"}, f"The metadata field 'open' holds true or false; 'True' is none. {HOW_TRUTH}"),
         ({"open": 1}, "The metadata field 'open' holds true or false; 1 is none."),
         (
             {"kind": ["Parcel", "Refund"]},
