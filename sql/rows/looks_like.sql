@@ -34,6 +34,9 @@ SELECT
     max(length(value)) FILTER (is_date) AS longest_date,
     count(*) FILTER (clock <> '') AS clocks,
     count(*) FILTER (length(clock) > 6) AS seconds,
+    count(*) FILTER (is_iso AND regexp_matches(value, '\d:\d{2}(:\d{2}(\.\d+)?)? ?[+-]\d{2}(:?\d{2})?$')) AS zones,
+    count(*) FILTER (is_number AND TRY_CAST(value AS BIGINT) IS NOT NULL AND regexp_full_match(value, '[+-]?\d+'))
+        AS integers,
     map(['%d.%m.%Y', '%d/%m/%Y', '%m/%d/%Y', '%Y/%m/%d', '%d.%m.%y', '%d/%m/%y', '%m/%d/%y'], [
         count(try_strptime(day, '%d.%m.%Y')) FILTER (NOT is_short_year),
         count(try_strptime(day, '%d/%m/%Y')) FILTER (NOT is_short_year),

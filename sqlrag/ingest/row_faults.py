@@ -420,15 +420,19 @@ def _note_on_text(
         return _Note(told, f"{to_have} read it by a query: {read}.", None if forms[1:] else _Reading(expression=date))
     # One value is NULL to the reader, unless it has a delimiter.
     if null is not None and (several > 1 or any(one in null for one in _DELIMITERS)):
-        of_time = "TIMESTAMP" if (found["longest_date"] or 0) > len("2024-12-31") else "DATE"
+        kind_of_value = "BIGINT" if found["integers"] == found["numbers"] else "DOUBLE"
+        if kind == "dates":
+            kind_of_value = "TIMESTAMP" if (found["longest_date"] or 0) > len("2024-12-31") else "DATE"
+            kind_of_value += "TZ" * bool(found["zones"])
         name = identifier(found["name"])
         forms = list[str]()
         # Of the column itself, DuckDB 2.0 lets the reader cast, and fail.
-        value = f"TRY_CAST(trim({name}) AS {of_time if kind == 'dates' else 'DOUBLE'})"
+        value = f"TRY_CAST(trim({name}) AS {kind_of_value})"
         if kind == "dates" and not found["iso"]:
             forms = [form for form, count in found["formats"].items() if count == found["dates"]]
             value = f"CAST(try_strptime(trim({name}), {quoted(*forms[:1])}) AS DATE)" if forms else ""
-        if options or not value or found["clocks"] * len(forms):
+        # Of times, all or none have an offset.
+        if options or not value or found["clocks"] * len(forms) or found["zones"] not in (0, found["dates"]):
             return _Note(told, f"{to_have} mend the file.")
         file = csv_of([path], {}, [found["name"]]) if path else "…"
         query = f"SELECT * REPLACE ({value} AS {name}) FROM {file}{_or(forms)}"  # noqa: S608 - a message

@@ -680,7 +680,7 @@ class Staging:
         name = identifier(column)
         chosen = f"isfinite({name})" if may_be_infinite(self.types[column]) else "true"
         if time := self._time(column):
-            chosen += f" AND NOT {_is_to_come(time)}"
+            chosen += f" AND NOT {_is_after(time, 0)}"
             if self.types[column] == "VARCHAR":  # the order of texts is not that of time
                 name = time
         found = self.con.execute(f"SELECT CAST(max({name}) FILTER ({chosen}) AS VARCHAR) FROM source").fetchall()  # noqa: S608
@@ -712,7 +712,7 @@ class Staging:
             notes.append(f"The column {column} (since) is empty in {counted(blank, 'row')}: every run reads those.")
         if time := self._time(column):
             ((late, last),) = self.con.execute(
-                f"SELECT count(*), CAST(max({time}) AS VARCHAR) FROM source WHERE {_is_to_come(time)}"  # noqa: S608 - quoted
+                f"SELECT count(*), CAST(max({time}) AS VARCHAR) FROM source WHERE {_is_after(time, 1)}"  # noqa: S608 - quoted
             ).fetchall()
             if late:
                 notes.append(
@@ -787,9 +787,9 @@ def _time_of(column: str) -> str:
     return f"CASE WHEN regexp_full_match({column}, {quoted(_ISO_TIME)}) THEN TRY_CAST({column} AS TIMESTAMP) END"
 
 
-def _is_to_come(time: str) -> str:
-    """Return whether a time is later than now, wherever its clock stands."""
-    return f"(CAST({time} AS TIMESTAMP) > CAST(now() AS TIMESTAMP) + INTERVAL 1 DAY)"
+def _is_after(time: str, days: int) -> str:
+    """Return whether a time is later than these days after now in UTC; a day more is so wherever its clock stands."""
+    return f"(CAST({time} AS TIMESTAMP) > CAST(now() AS TIMESTAMP) + INTERVAL {days} DAY)"
 
 
 _STATES = ("row_kind", "doc_id", "row_checksum", "twin", "row_text", "row_title", "row_tags")

@@ -672,7 +672,9 @@ class TestWrongFiles:
         path.write_bytes(cut)
         with pytest.raises(NotAStoreError, match=r"damaged or cut short.*Copy a backup over it"):
             Store(path)
+        path.with_name("kb.duckdb.wal").write_bytes(b"what a killed process left")
         backup(kb, path, overwrite=True)
+        assert not path.with_name("kb.duckdb.wal").exists()
         assert ids(hybrid_query("word3", path))[0] == "page3.md#0"
         path.write_bytes(cut)
         with Store.create(path, 8, overwrite=True) as store:

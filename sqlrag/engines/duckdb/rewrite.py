@@ -208,7 +208,7 @@ def _without_writers(output: Path) -> Iterator[None]:
     if not output.exists() or output.stat().st_size == 0:
         yield
         return
-    with suppress(StoreLockedError):  # it is being read, log and all
+    with suppress(StoreError):  # it is being read, log and all, or damaged
         settle(output, DEFAULT_WAIT)
     try:
         old = Database.open(output, trust=True)
