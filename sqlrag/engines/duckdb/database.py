@@ -1029,13 +1029,13 @@ def check_replaceable(output: Path) -> None:
     except SchemaVersionError:
         return  # an older store
     except NotAStoreError as error:
-        if not is_damaged_store(output, error):
+        if not _is_damaged_store(output, error):
             raise NotAStoreError(
                 output, f"{error} It is not overwritten: delete it yourself, or name another output."
             ) from error
 
 
-def is_damaged_store(path: Path, error: NotAStoreError) -> bool:
+def _is_damaged_store(path: Path, error: NotAStoreError) -> bool:
     """Return whether a file that does not open because of damage is one that sqlrag made: it names tables of ours."""
     if "is damaged or cut short" not in str(error):
         return False
